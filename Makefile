@@ -1,0 +1,61 @@
+# The only list of commands. A comment after two hashes is what `make help` prints.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build test fix bench reference install clean
+
+# A shell that never read rustup's profile still finds cargo.
+export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+
+BOLD := $(if $(NO_COLOR),,$(if $(MAKE_TERMOUT),\033[1m))
+PLAIN := $(if $(BOLD),\033[0m)
+heading = @printf '\n$(BOLD)==> %s$(PLAIN)\n' '$(1)'
+
+help: ## print this list
+	@printf 'usage: make TARGET\n\n'
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+setup: ## make sure the tools that the tests need are here
+	$(call heading,tools)
+	@command -v cargo >/dev/null || { echo 'error: cargo is missing; install Rust from https://rustup.rs' >&2; exit 1; }
+	@need() { command -v "$$1" >/dev/null || { tool=$$1; shift; \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
+		then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$$@"; \
+		else echo "error: $$tool is missing; install the packages $$*" >&2; return 1; fi; }; }; \
+	need cc gcc libc6-dev && need git git
+	@need() { cargo "$$1" --version >/dev/null 2>&1 || rustup component add "$$2" || \
+		{ echo "error: $$2 is missing; install it beside cargo" >&2; return 1; }; }; \
+	need fmt rustfmt && need clippy clippy
+	@cargo --version
+
+build: ## build the release binary, target/release/pollux
+	$(call heading,build)
+	@cargo build --release --locked --bin pollux
+
+test: setup ## check everything: format, lints, tests, docs; writes nothing but target/
+	$(call heading,format)
+	@cargo fmt --all --check
+	$(call heading,lints)
+	@cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+	$(call heading,tests)
+	@cargo test --workspace --all-features --locked
+	$(call heading,docs)
+	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
+	$(call heading,all checks passed)
+
+fix: ## repair format and lints where a tool can
+	$(call heading,lints)
+	@cargo clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
+	$(call heading,format)
+	@cargo fmt --all
+
+bench: ## measure fit and best batch beside the reference
+	@cargo xtask bench
+
+reference: ## compare fits and goodput with the reference files, as JSON
+	@cargo xtask reference
+
+install: ## install the pollux command into cargo's bin folder
+	@cargo install --path crates/cli --locked
+
+clean: ## remove everything that was built
+	@cargo clean

@@ -1,0 +1,81 @@
+use crate::ModelError;
+
+/// Far above any gradient, far enough below the largest float that sums and products stay finite.
+const STATISTIC_MAX: f64 = 1e100;
+
+/// The signal and the noise of a job's gradients at its baseline batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(try_from = "RawStatistics"))]
+pub struct NoiseStatistics {
+    sqr: f64,
+    var: f64,
+}
+
+impl NoiseStatistics {
+    /// `sqr` estimates `|g|²`, `var` the variance of a baseline batch's gradient; neither negative, not both 0.
+    pub fn new(sqr: f64, var: f64) -> Result<Self, ModelError> {
+        for (name, value) in [("sqr", sqr), ("var", var)] {
+            if !(0.0..=STATISTIC_MAX).contains(&value) {
+                return Err(ModelError::Parameter { name, value, accepted: "0 to 1e100" });
+            }
+        }
+        if sqr == 0.0 && var == 0.0 {
+            return Err(ModelError::Parameter { name: "sqr + var", value: 0.0, accepted: "sums above 0" });
+        }
+        Ok(Self { sqr, var })
+    }
+
+    /// Statistics with the given noise scale, which may be infinite: then every sample counts in full.
+    pub fn from_noise_scale(noise_scale: f64, batch_size_baseline: u32) -> Result<Self, ModelError> {
+        if noise_scale.is_nan() || noise_scale < 0.0 {
+            return Err(ModelError::Parameter { name: "noise scale", value: noise_scale, accepted: "0 or more" });
+        }
+        if noise_scale.is_infinite() {
+            return Self::new(0.0, 1.0);
+        }
+        Self::new(1.0, noise_scale / f64::from(batch_size_baseline))
+    }
+
+    /// Estimate of `|g|²`.
+    pub const fn sqr(&self) -> f64 {
+        self.sqr
+    }
+
+    /// Estimate of the variance of a baseline batch's gradient.
+    pub const fn var(&self) -> f64 {
+        self.var
+    }
+
+    /// `φ = M0·var/sqr` in samples; infinite where the signal is lost in the noise.
+    pub fn noise_scale(&self, batch_size_baseline: u32) -> f64 {
+        f64::from(batch_size_baseline) * self.var / self.sqr
+    }
+
+    /// `(φ + M0)/(φ + M)` (equation 6) at `scale = M/M0`: progress per sample, relative to the baseline batch.
+    pub fn efficiency(&self, scale: f64) -> f64 {
+        (self.var + self.sqr) / (self.var + self.sqr * scale)
+    }
+
+    /// Progress of one step at `scale = M/M0`, in steps at the baseline batch (AdaScale's gain).
+    pub fn gain(&self, scale: f64) -> f64 {
+        scale * self.efficiency(scale)
+    }
+}
+
+#[cfg(feature = "serde")]
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawStatistics {
+    sqr: f64,
+    var: f64,
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<RawStatistics> for NoiseStatistics {
+    type Error = ModelError;
+
+    fn try_from(raw: RawStatistics) -> Result<Self, ModelError> {
+        Self::new(raw.sqr, raw.var)
+    }
+}

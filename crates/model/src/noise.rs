@@ -1,0 +1,160 @@
+use crate::NoiseStatistics;
+
+/// How much of the running average a step at the baseline batch keeps.
+const SMOOTHING: f64 = 0.999;
+
+/// How an optimiser rescales a gradient before it is used; noise is measured in the rescaled space.
+#[derive(Clone, Copy, Debug)]
+pub enum Preconditioner<'a> {
+    /// SGD: the gradient itself.
+    Identity,
+    /// Adam and its family: division by the root of the second moment.
+    Adam {
+        /// `exp_avg_sq`, before bias correction.
+        second_moment: &'a [f32],
+        /// Decay of the second moment.
+        beta2: f64,
+        /// Updates the second moment has seen; at 0 the gradient is taken as it is.
+        step: u32,
+        /// Added to the root.
+        epsilon: f64,
+    },
+}
+
+impl Preconditioner<'_> {
+    /// `|P·g|²`; norms of several tensors add up.
+    pub fn squared_norm(&self, gradient: &[f32]) -> f64 {
+        self.sum_squares(gradient.iter().map(|&value| f64::from(value)))
+    }
+
+    fn sum_squares(&self, gradient: impl Iterator<Item = f64>) -> f64 {
+        match *self {
+            Self::Identity | Self::Adam { step: 0, .. } => gradient.map(|value| value * value).sum(),
+            Self::Adam { second_moment, beta2, step, epsilon } => {
+                let correction = 1.0 - beta2.powf(f64::from(step));
+                gradient
+                    .zip(second_moment)
+                    .map(|(value, &moment)| {
+                        let scaled = value / ((f64::from(moment) / correction).sqrt() + epsilon);
+                        scaled * scaled
+                    })
+                    .sum()
+            }
+        }
+    }
+}
+
+/// The two squared norms of a step that tell signal from noise, and the batch they came from.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GradientNorms {
+    /// `n`: micro-batch gradients that were averaged, over all replicas.
+    pub micro_batches: u32,
+    /// Samples behind their average.
+    pub batch_size: f64,
+    /// `mean |g_i|²`.
+    pub micro_sqr: f64,
+    /// `|ḡ|²`.
+    pub mean_sqr: f64,
+}
+
+impl GradientNorms {
+    /// From the gradients of the micro-batches of one step.
+    pub fn of_micro_batches(gradients: &[&[f32]], batch_size: u32, preconditioner: Preconditioner<'_>) -> Self {
+        let count = gradients.len();
+        let length = gradients.first().map_or(0, |gradient| gradient.len());
+        let micro_sqr: f64 = gradients.iter().map(|gradient| preconditioner.squared_norm(gradient)).sum();
+        let mean = (0..length)
+            .map(|idx| gradients.iter().map(|gradient| f64::from(gradient[idx])).sum::<f64>() / count as f64);
+        Self {
+            micro_batches: u32::try_from(count).unwrap_or(u32::MAX),
+            batch_size: f64::from(batch_size),
+            micro_sqr: micro_sqr / count as f64,
+            mean_sqr: preconditioner.sum_squares(mean),
+        }
+    }
+
+    /// From two steps in a row, where each had a single micro-batch: they serve as two micro-batches of one step
+    /// twice as large.
+    pub fn of_consecutive_steps(
+        previous: &[f32],
+        current: &[f32],
+        batch_size: u32,
+        preconditioner: Preconditioner<'_>,
+    ) -> Self {
+        let pair = Self::of_micro_batches(&[previous, current], batch_size, preconditioner);
+        Self { batch_size: 2.0 * pair.batch_size, ..pair }
+    }
+
+    /// What this step alone says. `None` with fewer than two micro-batches or a norm that is not finite.
+    pub fn estimate(&self, batch_size_baseline: u32) -> Option<NoiseSample> {
+        let usable = self.micro_batches > 1
+            && [self.micro_sqr, self.mean_sqr].iter().all(|norm| norm.is_finite() && *norm >= 0.0)
+            && self.batch_size.is_finite()
+            && self.batch_size > 0.0;
+        if !usable {
+            return None;
+        }
+        let count = f64::from(self.micro_batches);
+        let scale = self.batch_size / f64::from(batch_size_baseline);
+        let sqr = (count * self.mean_sqr - self.micro_sqr) / (count - 1.0);
+        let var = (self.micro_sqr - self.mean_sqr) * scale / (count - 1.0);
+        (sqr.is_finite() && var.is_finite()).then_some(NoiseSample { sqr, var })
+    }
+}
+
+/// Unbiased estimates from a single step; either may come out negative.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NoiseSample {
+    /// Estimate of `|g|²`.
+    pub sqr: f64,
+    /// Estimate of the variance of a baseline batch's gradient.
+    pub var: f64,
+}
+
+/// Smoothed noise statistics of a job. It refers everything to the baseline batch, so it survives any change of
+/// replicas, batch or accumulation.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct NoiseEstimator {
+    batch_size_baseline: u32,
+    steps: u64,
+    sqr_sum: f64,
+    var_sum: f64,
+    /// Sum of the weights in the two sums: dividing by it removes the bias towards the zero they start from.
+    weight: f64,
+}
+
+impl NoiseEstimator {
+    /// An estimator that has seen nothing.
+    pub const fn new(batch_size_baseline: u32) -> Self {
+        Self { batch_size_baseline, steps: 0, sqr_sum: 0.0, var_sum: 0.0, weight: 0.0 }
+    }
+
+    /// Averages a step in. A step that cannot be used (one micro-batch, a norm that is not finite) is skipped and
+    /// returns false.
+    pub fn update(&mut self, norms: &GradientNorms) -> bool {
+        let Some(NoiseSample { sqr, var }) = norms.estimate(self.batch_size_baseline) else { return false };
+        let keep = SMOOTHING.powf(norms.batch_size / f64::from(self.batch_size_baseline));
+        self.sqr_sum = keep * self.sqr_sum + (1.0 - keep) * sqr;
+        self.var_sum = keep * self.var_sum + (1.0 - keep) * var;
+        self.weight = keep * self.weight + (1.0 - keep);
+        self.steps += 1;
+        true
+    }
+
+    /// Steps averaged in so far.
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// The current estimates; `None` before the first usable step or while they carry no information.
+    pub fn statistics(&self) -> Option<NoiseStatistics> {
+        if self.weight <= 0.0 {
+            return None;
+        }
+        let sqr = (self.sqr_sum / self.weight).max(0.0);
+        let var = (self.var_sum / self.weight).max(0.0);
+        NoiseStatistics::new(sqr, var).ok()
+    }
+}

@@ -1,0 +1,68 @@
+//! `cargo xtask`: the checks and measurements of this workspace that are programs of their own.
+
+mod reference;
+mod tidy;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(bin_name = "cargo xtask", about)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check layout, purity, manifests and leftovers; exit code 1 if something is found
+    Tidy {
+        /// Root of the workspace to check
+        #[arg(default_value_os_t = root(), hide_default_value = true)]
+        root: PathBuf,
+    },
+    /// Compare our model with the published implementation's recorded results, as one JSON object
+    Reference {
+        /// Folder with fits.json, goodput.json or both
+        #[arg(default_value_os_t = root().join("../shared/reference"), hide_default_value = true)]
+        folder: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Command::Tidy { root } => tidy(&root),
+        Command::Reference { folder } => reference(&folder),
+    };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::from(2)
+    })
+}
+
+/// The workspace whose cargo runs this binary.
+fn root() -> PathBuf {
+    // Asked at run time first: checkouts that share a target folder share the compiled binary.
+    let built_in = || env!("CARGO_MANIFEST_DIR").into();
+    PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built_in)).join("..")
+}
+
+fn tidy(root: &Path) -> anyhow::Result<ExitCode> {
+    let findings = tidy::tidy(root)?;
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    eprintln!("error: tidy findings: {}", findings.len());
+    Ok(ExitCode::FAILURE)
+}
+
+fn reference(folder: &Path) -> anyhow::Result<ExitCode> {
+    println!("{}", serde_json::to_string_pretty(&reference::compare(folder)?)?);
+    Ok(ExitCode::SUCCESS)
+}
