@@ -13,6 +13,9 @@ pub struct NoiseStatistics {
 }
 
 impl NoiseStatistics {
+    /// No noise at all: then nothing but the baseline batch is worth its samples.
+    pub const NOISELESS: Self = Self { sqr: 1.0, var: 0.0 };
+
     /// `sqr` estimates `|g|²`, `var` the variance of a baseline batch's gradient; neither negative, not both 0.
     pub fn new(sqr: f64, var: f64) -> Result<Self, ModelError> {
         for (name, value) in [("sqr", sqr), ("var", var)] {

@@ -47,5 +47,5 @@ pub use goodput::{BatchChoice, Goodput};
 pub use learning_rate::{LearningRateRule, ScalingContext};
 pub use limits::BatchLimits;
 pub use noise::{GradientNorms, NoiseEstimator, NoiseSample, Preconditioner};
-pub use shape::Shape;
+pub use shape::{GpuType, Shape};
 pub use throughput::{Parallelism, StepParams, ThroughputModel};

@@ -50,11 +50,6 @@ impl BatchLimits {
         self.local_batch_max
     }
 
-    /// The same limits with a smaller largest micro-batch, as after running out of memory.
-    pub fn with_local_batch_max(self, local_batch_max: u32) -> Result<Self, ModelError> {
-        Self::new(self.batch_size_baseline, self.batch_size_max, self.local_batch_min, local_batch_max)
-    }
-
     /// Whether a shape may run this choice. One replica needs two micro-batches above the baseline, because one
     /// gradient alone tells nothing of its noise.
     pub fn allow(&self, shape: Shape, local_batch: u32, accumulation_steps: u32) -> bool {

@@ -47,6 +47,8 @@ impl Preconditioner<'_> {
 /// The two squared norms of a step that tell signal from noise, and the batch they came from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientNorms {
+    /// Steps the norms are an average over: 1, or more where a trainer passes them on now and then.
+    pub steps: u32,
     /// `n`: micro-batch gradients that were averaged, over all replicas.
     pub micro_batches: u32,
     /// Samples behind their average.
@@ -66,6 +68,7 @@ impl GradientNorms {
         let mean = (0..length)
             .map(|idx| gradients.iter().map(|gradient| f64::from(gradient[idx])).sum::<f64>() / count as f64);
         Self {
+            steps: 1,
             micro_batches: u32::try_from(count).unwrap_or(u32::MAX),
             batch_size: f64::from(batch_size),
             micro_sqr: micro_sqr / count as f64,
@@ -87,7 +90,8 @@ impl GradientNorms {
 
     /// What this step alone says. `None` with fewer than two micro-batches or a norm that is not finite.
     pub fn estimate(&self, batch_size_baseline: u32) -> Option<NoiseSample> {
-        let usable = self.micro_batches > 1
+        let usable = self.steps > 0
+            && self.micro_batches > 1
             && [self.micro_sqr, self.mean_sqr].iter().all(|norm| norm.is_finite() && *norm >= 0.0)
             && self.batch_size.is_finite()
             && self.batch_size > 0.0;
@@ -135,12 +139,18 @@ impl NoiseEstimator {
     /// returns false.
     pub fn update(&mut self, norms: &GradientNorms) -> bool {
         let Some(NoiseSample { sqr, var }) = norms.estimate(self.batch_size_baseline) else { return false };
-        let keep = SMOOTHING.powf(norms.batch_size / f64::from(self.batch_size_baseline));
+        let scale = norms.batch_size / f64::from(self.batch_size_baseline);
+        let keep = SMOOTHING.powf(scale * f64::from(norms.steps));
         self.sqr_sum = keep * self.sqr_sum + (1.0 - keep) * sqr;
         self.var_sum = keep * self.var_sum + (1.0 - keep) * var;
         self.weight = keep * self.weight + (1.0 - keep);
-        self.steps += 1;
+        self.steps += u64::from(norms.steps);
         true
+    }
+
+    /// The baseline batch everything refers to.
+    pub const fn batch_size_baseline(&self) -> u32 {
+        self.batch_size_baseline
     }
 
     /// Steps averaged in so far.

@@ -52,6 +52,9 @@ pub enum ThroughputModel {
 }
 
 impl ThroughputModel {
+    /// What to assume before a single step was measured: that fewer samples take less time.
+    pub const UNMEASURED: Self = Self::DataParallel(StepParams::from_array([1.0; 7]));
+
     /// Seconds of a micro-batch that only accumulates gradients.
     pub fn micro_step_s(&self, shape: Shape, local_batch: f64) -> f64 {
         match self {

@@ -175,6 +175,7 @@ fn steps_that_are_not_finite_or_have_one_micro_batch_are_skipped() {
         GradientNorms { mean_sqr: -1.0, ..good },
         GradientNorms { micro_batches: 1, ..good },
         GradientNorms { micro_batches: 0, ..good },
+        GradientNorms { steps: 0, ..good },
         GradientNorms { batch_size: 0.0, ..good },
         GradientNorms { batch_size: f64::INFINITY, ..good },
     ] {
@@ -186,9 +187,22 @@ fn steps_that_are_not_finite_or_have_one_micro_batch_are_skipped() {
 
 #[test]
 fn the_first_step_is_not_pulled_towards_zero() {
-    let norms = GradientNorms { micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 };
+    let norms = GradientNorms { steps: 1, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 };
     let mut estimator = NoiseEstimator::new(BASELINE);
     estimator.update(&norms);
     let statistics = estimator.statistics().unwrap();
     assert!((statistics.sqr() - 3.0).abs() < 1e-12 && (statistics.var() - 2.0).abs() < 1e-12, "{statistics:?}");
+}
+
+#[test]
+fn norms_averaged_over_many_steps_weigh_as_many_steps() {
+    let norms = |steps, mean_sqr| GradientNorms { steps, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr };
+    let (mut one_by_one, mut at_once) = (NoiseEstimator::new(BASELINE), NoiseEstimator::new(BASELINE));
+    one_by_one.update(&norms(1, 3.0));
+    at_once.update(&norms(1, 3.0));
+    (0..100).for_each(|_| assert!(one_by_one.update(&norms(1, 4.0))));
+    at_once.update(&norms(100, 4.0));
+    let (slow, quick) = (one_by_one.statistics().unwrap(), at_once.statistics().unwrap());
+    assert!((slow.sqr() / quick.sqr() - 1.0).abs() < 1e-9, "{slow:?} and {quick:?}");
+    assert_eq!(one_by_one.steps(), at_once.steps());
 }

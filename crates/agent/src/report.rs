@@ -1,0 +1,59 @@
+use pollux_model::{BatchLimits, GpuType, NoiseStatistics, ThroughputModel};
+
+/// How to run the next steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Tuning {
+    /// Samples of one micro-batch on one replica.
+    pub local_batch: u32,
+    /// Micro-batches before the one that ends the step.
+    pub accumulation_steps: u32,
+}
+
+/// How far the training is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Progress {
+    /// Optimiser steps done.
+    pub steps: u64,
+    /// Samples seen.
+    pub samples: u64,
+    /// Epochs finished.
+    pub epochs: u32,
+    /// Statistical progress, in steps at the baseline batch.
+    pub baseline_steps: f64,
+}
+
+/// What a scheduler may know of a job.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct AgentReport {
+    /// What the user allows.
+    pub limits: BatchLimits,
+    /// What was learned on each kind of GPU, ordered by kind.
+    pub types: Vec<TypeReport>,
+    /// Signal and noise of the gradients, once they can be trusted.
+    pub noise: Option<NoiseStatistics>,
+    /// How far the training is.
+    pub progress: Progress,
+    /// What is running.
+    pub tuning: Option<Tuning>,
+    /// Factor on the user's learning rate.
+    pub learning_rate_factor: f64,
+}
+
+/// What was learned on one kind of GPU.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct TypeReport {
+    /// The kind.
+    pub gpu_type: GpuType,
+    /// The last good fit.
+    pub model: ThroughputModel,
+    /// The most replicas that were measured.
+    pub replicas_profiled: u32,
+}
