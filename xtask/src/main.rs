@@ -1,5 +1,6 @@
 //! `cargo xtask`: the checks and measurements of this workspace that are programs of their own.
 
+mod bench;
 mod reference;
 mod tidy;
 
@@ -30,12 +31,19 @@ enum Command {
         #[arg(default_value_os_t = root().join("../shared/reference"), hide_default_value = true)]
         folder: PathBuf,
     },
+    /// Measure fit and best batch beside the recorded results
+    Bench {
+        /// Folder with fits.json, goodput.json or both
+        #[arg(default_value_os_t = root().join("../shared/reference"), hide_default_value = true)]
+        folder: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Tidy { root } => tidy(&root),
         Command::Reference { folder } => reference(&folder),
+        Command::Bench { folder } => bench::bench(&folder),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

@@ -1,6 +1,7 @@
 //! Our model beside the published implementation's recorded results.
 
 use std::hint::black_box;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 const FIT_TOLERANCE: f64 = 1.001;
 /// The reference prints ten digits.
 const GOODPUT_TOLERANCE: f64 = 1.0 - 1e-8;
+/// Sizes of profiles that the quality table tells apart.
+const SIZES: [RangeInclusive<usize>; 5] = [1..=1, 2..=5, 6..=12, 13..=24, 25..=usize::MAX];
 
 /// What the folder's files say of us; a file that is missing is left out.
 #[derive(Debug, Serialize)]
@@ -47,6 +50,29 @@ pub(crate) struct FitSummary {
     pub(crate) warm_median_us: f64,
     /// The reference's median time.
     pub(crate) reference_median_us: f64,
+    /// The same by the size of the profile.
+    pub(crate) by_observations: Vec<FitQuality>,
+}
+
+/// How profiles of similar size compare.
+#[derive(Debug, Serialize)]
+pub(crate) struct FitQuality {
+    /// Fewest observations of a profile.
+    pub(crate) observations_min: usize,
+    /// Most observations that a profile has.
+    pub(crate) observations_max: usize,
+    /// Profiles fitted.
+    pub(crate) count: usize,
+    /// Median objective of ours.
+    pub(crate) objective_median: f64,
+    /// Median objective of the reference.
+    pub(crate) reference_objective_median: f64,
+    /// Smallest ratio of ours to the reference's.
+    pub(crate) ratio_min: f64,
+    /// Median ratio.
+    pub(crate) ratio_median: f64,
+    /// Largest ratio.
+    pub(crate) ratio_max: f64,
 }
 
 /// Our best choices against the recorded ones.
@@ -141,6 +167,7 @@ fn read<T: for<'de> Deserialize<'de>>(folder: &Path, name: &str) -> Result<Optio
 fn compare_fits(cases: &[FitCase]) -> Result<FitSummary> {
     ensure!(!cases.is_empty(), "fits.json: no fits");
     let mut ratios = Vec::new();
+    let mut objectives = Vec::new();
     let mut cold = Vec::new();
     let mut warm = Vec::new();
     let mut warm_ratios = Vec::new();
@@ -154,6 +181,7 @@ fn compare_fits(cases: &[FitCase]) -> Result<FitSummary> {
         );
         let ours = fit(Parallelism::DataParallel, &observations, None)?;
         ratios.push(ours.objective / case.objective);
+        objectives.push(ours.objective);
         cold.push(microseconds(|| fit(Parallelism::DataParallel, black_box(&observations), None)));
         if let Ok(earlier) = fit(Parallelism::DataParallel, &observations[..observations.len() - 1], None) {
             let again = || fit(Parallelism::DataParallel, black_box(&observations), Some(&earlier.model));
@@ -161,6 +189,7 @@ fn compare_fits(cases: &[FitCase]) -> Result<FitSummary> {
             warm.push(microseconds(again));
         }
     }
+    let by_observations = SIZES.iter().filter_map(|sizes| fit_quality(cases, &objectives, sizes)).collect();
     Ok(FitSummary {
         count: cases.len(),
         worse_than_reference: ratios.iter().filter(|&&ratio| ratio > FIT_TOLERANCE).count(),
@@ -171,6 +200,28 @@ fn compare_fits(cases: &[FitCase]) -> Result<FitSummary> {
         warm_ratio_max: warm_ratios.iter().copied().fold(0.0, f64::max),
         warm_median_us: median(&mut warm),
         reference_median_us: median(&mut cases.iter().map(|case| case.seconds * 1e6).collect::<Vec<_>>()),
+        by_observations,
+    })
+}
+
+fn fit_quality(cases: &[FitCase], objectives: &[f64], sizes: &RangeInclusive<usize>) -> Option<FitQuality> {
+    let (mut ours, mut theirs): (Vec<f64>, Vec<f64>) = cases
+        .iter()
+        .zip(objectives)
+        .filter(|(case, _)| sizes.contains(&case.num_nodes.len()))
+        .map(|(case, objective)| (objective, case.objective))
+        .unzip();
+    let mut ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(ours, theirs)| ours / theirs).collect();
+    let ratio_median = if ratios.is_empty() { return None } else { median(&mut ratios) };
+    Some(FitQuality {
+        observations_min: *sizes.start(),
+        observations_max: cases.iter().map(|case| case.num_nodes.len()).filter(|size| sizes.contains(size)).max()?,
+        count: ratios.len(),
+        objective_median: median(&mut ours),
+        reference_objective_median: median(&mut theirs),
+        ratio_min: ratios[0],
+        ratio_median,
+        ratio_max: ratios[ratios.len() - 1],
     })
 }
 
@@ -226,4 +277,42 @@ fn microseconds<T>(call: impl Fn() -> T) -> f64 {
 fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_results_are_reached_or_beaten() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/reference");
+        if !folder.is_dir() {
+            eprintln!("skipped: {} is not here", folder.display());
+            return;
+        }
+        let summary = compare(&folder).unwrap();
+        assert_eq!(summary.fits.map(|fits| fits.worse_than_reference), Some(0));
+        assert_eq!(summary.goodput.map(|goodput| goodput.worse_than_reference), Some(0));
+    }
+
+    #[test]
+    fn a_folder_with_some_of_the_files_is_enough_and_one_with_none_is_refused() {
+        let folder = std::env::temp_dir().join(format!("pollux-reference-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let refused = compare(&folder).unwrap_err().to_string();
+        let case = r#"{"cases":[{"perf_params":[0.02,0.0007,0.1,1e-4,0.01,1e-3,1.3],"grad_params":[1.0,9.0],
+            "init_batch_size":128,"max_batch_size":4096,"min_local_bsz":32,"max_local_bsz":1024,
+            "nodes":[1],"replicas":[2],"goodput":[1.0],"atomic_bsz":[64],"accum_steps":[0]}]}"#;
+        std::fs::write(folder.join("goodput.json"), case).unwrap();
+        let summary = compare(&folder);
+        std::fs::write(folder.join("goodput.json"), "[1").unwrap();
+        let broken = compare(&folder);
+        std::fs::remove_dir_all(&folder).unwrap();
+
+        assert!(refused.contains("holds neither"), "{refused}");
+        let summary = summary.unwrap();
+        assert!(summary.fits.is_none());
+        assert_eq!(summary.goodput.map(|goodput| (goodput.count, goodput.worse_than_reference)), Some((1, 0)));
+        assert!(format!("{:#}", broken.unwrap_err()).contains("goodput.json"));
+    }
 }
