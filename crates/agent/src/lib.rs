@@ -10,11 +10,11 @@
 //! no nodes by name, no clock, no connection. All it has learned is its [`AgentState`], which can be saved and given
 //! to another process on another number of GPUs.
 
-mod agent;
-mod error;
 mod observation;
 mod profile;
+mod agent;
 mod report;
+mod error;
 
 pub use agent::{Agent, AgentSettings, AgentState};
 pub use error::AgentError;

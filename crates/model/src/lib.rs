@@ -30,15 +30,15 @@
 //! # Ok::<(), pollux_model::ModelError>(())
 //! ```
 
-mod efficiency;
-mod error;
-mod fit;
-mod goodput;
-mod learning_rate;
-mod limits;
-mod noise;
 mod shape;
 mod throughput;
+mod fit;
+mod noise;
+mod efficiency;
+mod limits;
+mod goodput;
+mod learning_rate;
+mod error;
 
 pub use efficiency::NoiseStatistics;
 pub use error::ModelError;

@@ -1,0 +1,88 @@
+use pollux_model::GpuType;
+
+use crate::{Allocation, ClusterView, NodeId};
+
+/// GPUs that are still to be given away.
+#[derive(Clone, Debug)]
+pub(crate) struct FreeGpus {
+    nodes: Vec<FreeNode>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FreeNode {
+    id: NodeId,
+    gpus: u32,
+    gpu_type: GpuType,
+}
+
+impl FreeGpus {
+    /// All GPUs that may be used.
+    pub(crate) fn of(view: &ClusterView<'_>) -> Self {
+        let schedulable = view.nodes.iter().filter(|node| node.schedulable);
+        Self {
+            nodes: schedulable.map(|node| FreeNode { id: node.id, gpus: node.gpus, gpu_type: node.gpu_type }).collect(),
+        }
+    }
+
+    /// Takes what a job holds; false, and nothing taken, if a node is gone, draining or already full.
+    pub(crate) fn keep(&mut self, allocation: &Allocation) -> bool {
+        let has = |(node, replicas)| self.position(node).is_some_and(|idx| self.nodes[idx].gpus >= replicas);
+        if !allocation.iter().all(has) {
+            return false;
+        }
+        for (node, replicas) in allocation.iter() {
+            if let Some(idx) = self.position(node) {
+                self.nodes[idx].gpus -= replicas;
+            }
+        }
+        true
+    }
+
+    /// Takes what a job holds wherever that still exists: for jobs that cannot be moved.
+    pub(crate) fn pin(&mut self, allocation: &Allocation) {
+        for (node, replicas) in allocation.iter() {
+            if let Some(idx) = self.position(node) {
+                self.nodes[idx].gpus = self.nodes[idx].gpus.saturating_sub(replicas);
+            }
+        }
+    }
+
+    /// Takes `replicas` of one kind on as few nodes as possible: the fullest node that has room for all, else the
+    /// emptiest nodes first.
+    pub(crate) fn take_consolidated(&mut self, replicas: u32) -> Option<Allocation> {
+        let fitting = self.nodes.iter().enumerate().filter(|(_, node)| node.gpus >= replicas);
+        if let Some((idx, _)) = fitting.min_by_key(|&(idx, node)| (node.gpus, idx)) {
+            self.nodes[idx].gpus -= replicas;
+            return Some(Allocation::on(self.nodes[idx].id, replicas));
+        }
+        self.take_emptiest_first(replicas)
+    }
+
+    /// Takes `replicas` of one kind from the nodes with the most free GPUs first; ties go to the lowest node.
+    pub(crate) fn take_emptiest_first(&mut self, replicas: u32) -> Option<Allocation> {
+        let gpu_type = self.type_with_room(replicas)?;
+        let mut order: Vec<usize> = (0..self.nodes.len()).filter(|&idx| self.nodes[idx].gpu_type == gpu_type).collect();
+        order.sort_by_key(|&idx| (std::cmp::Reverse(self.nodes[idx].gpus), idx));
+        let mut missing = replicas;
+        let taken = order.into_iter().map(|idx| {
+            let node = &mut self.nodes[idx];
+            let share = node.gpus.min(missing);
+            node.gpus -= share;
+            missing -= share;
+            (node.id, share)
+        });
+        Some(taken.collect())
+    }
+
+    fn type_with_room(&self, replicas: u32) -> Option<GpuType> {
+        let types: std::collections::BTreeSet<GpuType> = self.nodes.iter().map(|node| node.gpu_type).collect();
+        types.into_iter().find(|&gpu_type| {
+            let of_type = self.nodes.iter().filter(|node| node.gpu_type == gpu_type);
+            of_type.map(|node| node.gpus).sum::<u32>() >= replicas
+        })
+    }
+
+    fn position(&self, node: NodeId) -> Option<usize> {
+        self.nodes.binary_search_by_key(&node, |node| node.id).ok()
+    }
+}

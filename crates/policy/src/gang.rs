@@ -1,0 +1,81 @@
+//! Policies that give every job what it asked for, or nothing, in some order.
+
+use crate::free_gpus::FreeGpus;
+use crate::{Allocation, Assignment, Binding, ClusterView, JobView, Plan, Reason};
+
+/// How newly started gangs are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GangPlacement {
+    /// On as few nodes as possible.
+    Consolidated,
+    /// On the nodes with the most free GPUs.
+    EmptiestFirst,
+}
+
+/// Whether a gang may start before one that came first and does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overtaking {
+    Allowed,
+    Forbidden,
+}
+
+/// Replicas a job gets from a policy that does not choose sizes.
+pub(crate) fn gang_size(job: &JobView<'_>) -> u32 {
+    job.replicas_requested.clamp(job.replicas_min.max(1), job.replicas_max.max(job.replicas_min.max(1)))
+}
+
+/// Walks the jobs in `order` (indices into the view) and gives each its gang while GPUs last. Jobs that run and still
+/// fit keep their GPUs; the newly started are placed after all of those.
+pub(crate) fn plan_gangs(
+    view: &ClusterView<'_>,
+    order: &[usize],
+    placement: GangPlacement,
+    overtaking: Overtaking,
+) -> Plan {
+    let mut free = FreeGpus::of(view);
+    let mut capacity = view.gpus();
+    let mut granted: Vec<Option<Allocation>> = vec![None; view.jobs.len()];
+    for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.is_pinned()) {
+        free.pin(job.allocation);
+        capacity = capacity.saturating_sub(job.allocation.replicas());
+        granted[idx] = Some(job.allocation.clone());
+    }
+    let mut starting = Vec::new();
+    for &idx in order {
+        let job = &view.jobs[idx];
+        let size = gang_size(job);
+        if granted[idx].is_some() {
+            continue;
+        }
+        if size > capacity {
+            match overtaking {
+                Overtaking::Allowed => continue,
+                Overtaking::Forbidden => break,
+            }
+        }
+        capacity -= size;
+        if job.allocation.replicas() == size && free.keep(job.allocation) {
+            granted[idx] = Some(job.allocation.clone());
+        } else {
+            starting.push(idx);
+        }
+    }
+    for idx in starting {
+        let size = gang_size(&view.jobs[idx]);
+        granted[idx] = match placement {
+            GangPlacement::Consolidated => free.take_consolidated(size),
+            GangPlacement::EmptiestFirst => free.take_emptiest_first(size),
+        };
+    }
+    let total = view.gpus();
+    let assignments = view.jobs.iter().zip(granted).map(|(job, granted)| {
+        let binding = match &granted {
+            Some(_) => Binding::Request,
+            None if gang_size(job) > total => Binding::Impossible,
+            None => Binding::Contention,
+        };
+        let reason = Reason { binding, ..Reason::default() };
+        Assignment { job: job.id, allocation: granted.unwrap_or_default(), guest_of: None, reason }
+    });
+    Plan { assignments: assignments.collect(), quality: None }
+}

@@ -1,0 +1,28 @@
+//! Who gets which GPUs: a read-only view of the cluster in, a plan out.
+//!
+//! ```text
+//!  ClusterView ──> Policy::plan ──> Plan ──> Plan::check ──> (the engine carries it out)
+//!  nodes, jobs,                     allocation and
+//!  what agents reported             reason per job
+//! ```
+//!
+//! A policy decides and nothing else: it starts no process, fetches no time, and keeps no books that the view could
+//! give it. Choose one through [`PolicySettings`], the only place that knows them all.
+
+mod ids;
+mod allocation;
+mod view;
+mod plan;
+mod policy;
+mod settings;
+mod free_gpus;
+mod gang;
+mod fifo;
+mod srtf;
+
+pub use allocation::Allocation;
+pub use ids::{JobId, NodeId, Timestamp};
+pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Reason};
+pub use policy::Policy;
+pub use settings::PolicySettings;
+pub use view::{ClusterView, Flexibility, JobView, NodeView, TypeProfile};
