@@ -1,6 +1,7 @@
 //! `cargo xtask`: the checks and measurements of this workspace that are programs of their own.
 
 mod bench;
+mod instances;
 mod reference;
 mod tidy;
 
@@ -27,13 +28,13 @@ enum Command {
     },
     /// Compare our model with the published implementation's recorded results, as one JSON object
     Reference {
-        /// Folder with fits.json, goodput.json or both
+        /// Folder with any of fits.json, goodput.json and instances.json
         #[arg(default_value_os_t = root().join("../shared/reference"), hide_default_value = true)]
         folder: PathBuf,
     },
     /// Measure fit and best batch beside the recorded results
     Bench {
-        /// Folder with fits.json, goodput.json or both
+        /// Folder with any of fits.json, goodput.json and instances.json
         #[arg(default_value_os_t = root().join("../shared/reference"), hide_default_value = true)]
         folder: PathBuf,
     },

@@ -11,6 +11,8 @@ use pollux_model::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::instances::{self, InstanceFile, InstanceSummary};
+
 /// How much above the reference an objective may lie and still count as equal.
 const FIT_TOLERANCE: f64 = 1.001;
 /// The reference prints ten digits.
@@ -27,6 +29,9 @@ pub(crate) struct Summary {
     /// Best batch and accumulation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goodput: Option<GoodputSummary>,
+    /// Scheduling rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) instances: Option<InstanceSummary>,
 }
 
 /// Our fits against the recorded ones.
@@ -92,14 +97,19 @@ pub(crate) struct GoodputSummary {
 
 /// Reads the files that `folder` has and compares.
 pub(crate) fn compare(folder: &Path) -> Result<Summary> {
-    ensure!(folder.is_dir(), "{}: no such folder; accepted is one with fits.json or goodput.json", folder.display());
+    ensure!(
+        folder.is_dir(),
+        "{}: no such folder; accepted is one with fits.json, goodput.json or instances.json",
+        folder.display()
+    );
     let summary = Summary {
         fits: read::<FitFile>(folder, "fits.json")?.map(|file| compare_fits(&file.fits)).transpose()?,
         goodput: read::<GoodputFile>(folder, "goodput.json")?.map(|file| compare_goodput(&file.cases)).transpose()?,
+        instances: read::<InstanceFile>(folder, "instances.json")?.map(|file| instances::compare(&file)).transpose()?,
     };
     ensure!(
-        summary.fits.is_some() || summary.goodput.is_some(),
-        "{}: holds neither fits.json nor goodput.json",
+        summary.fits.is_some() || summary.goodput.is_some() || summary.instances.is_some(),
+        "{}: holds none of fits.json, goodput.json and instances.json",
         folder.display()
     );
     Ok(summary)
@@ -309,7 +319,7 @@ mod tests {
         let broken = compare(&folder);
         std::fs::remove_dir_all(&folder).unwrap();
 
-        assert!(refused.contains("holds neither"), "{refused}");
+        assert!(refused.contains("holds none"), "{refused}");
         let summary = summary.unwrap();
         assert!(summary.fits.is_none());
         assert_eq!(summary.goodput.map(|goodput| (goodput.count, goodput.worse_than_reference)), Some((1, 0)));

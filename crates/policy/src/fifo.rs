@@ -5,7 +5,7 @@ use crate::{ClusterView, PlacementRules, Plan, Policy, Timestamp};
 
 /// First come, first served, with higher priorities first: jobs run as asked for until they end.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fifo;
+pub(crate) struct Fifo;
 
 impl Policy for Fifo {
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {

@@ -19,10 +19,16 @@ mod free_gpus;
 mod gang;
 mod fifo;
 mod srtf;
+mod tiresias;
+mod optimiser;
+mod elastic;
+mod pollux;
 
 pub use allocation::Allocation;
 pub use ids::{JobId, NodeId, Timestamp};
 pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Reason};
 pub use policy::Policy;
+pub use pollux::PolluxSettings;
 pub use settings::PolicySettings;
+pub use tiresias::TiresiasSettings;
 pub use view::{ClusterView, Flexibility, JobView, NodeView, TypeProfile};

@@ -1,3 +1,5 @@
+use pollux_model::Shape;
+
 use crate::gang::{GangPlacement, Overtaking, gang_size, plan_gangs};
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Timestamp};
 
@@ -6,7 +8,7 @@ use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Timestamp};
 /// The remaining time is the declared work over the fitted goodput at the requested size. Jobs that declared nothing
 /// are taken to have as much left as they have had; jobs not measured yet go first, because a minute measures them.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Srtf;
+pub(crate) struct Srtf;
 
 impl Policy for Srtf {
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
@@ -25,8 +27,8 @@ fn remaining_s(job: &JobView<'_>) -> f64 {
     let Some(samples) = job.remaining_samples else { return job.executed_s };
     let gpus = gang_size(job);
     let speed = job.profiles.iter().filter_map(|profile| {
-        let nodes = job.allocation.shape().map_or(1, |shape| shape.nodes()).min(gpus);
-        let shape = pollux_model::Shape::new(nodes, gpus).ok()?;
+        let nodes = job.allocation.shape().map_or(1, Shape::nodes).min(gpus);
+        let shape = Shape::new(nodes, gpus).ok()?;
         Some(profile.goodput.best(shape).ok()?.goodput)
     });
     speed.reduce(f64::max).map_or(0.0, |goodput| samples / goodput)

@@ -3,14 +3,11 @@
 mod objective;
 mod solver;
 
+use std::ops::RangeInclusive;
+
 use crate::throughput::PARAM_MIN_S;
 use crate::{ModelError, Parallelism, Shape, StepParams, ThroughputModel};
 use objective::{Objective, Structure};
-
-/// Times outside of this range are a broken clock or a wrong unit, not a training step.
-const STEP_TIME_RANGE_S: std::ops::RangeInclusive<f64> = 1e-7..=1e7;
-/// The same configuration measured this many times apart is two things under one name.
-const CONTRADICTION: f64 = 100.0;
 
 /// Measured times of one configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -28,6 +25,11 @@ pub struct Observation {
 }
 
 impl Observation {
+    /// Times outside of this range are a broken clock or a wrong unit, not a training step.
+    pub const STEP_TIME_RANGE_S: RangeInclusive<f64> = 1e-7..=1e7;
+    /// The same configuration measured this many times apart is two things under one name.
+    pub const CONTRADICTION: f64 = 100.0;
+
     /// Refuses times that no training step can have.
     pub fn check(&self) -> Result<(), ModelError> {
         let replicas = self.shape.replicas();
@@ -36,7 +38,7 @@ impl Observation {
             return Err(ModelError::EmptyBatch { replicas });
         }
         for (name, value) in [("compute time", self.compute_s), ("step time", self.step_s)] {
-            if !STEP_TIME_RANGE_S.contains(&value) {
+            if !Self::STEP_TIME_RANGE_S.contains(&value) {
                 let accepted = "1e-7 to 1e7 seconds";
                 return Err(ModelError::StepTime { name, value, local_batch, replicas, accepted });
             }
@@ -106,7 +108,7 @@ fn checked(observations: &[Observation]) -> Result<Vec<Observation>, ModelError>
     });
     for same in sorted.chunk_by(|a, b| (a.shape, a.local_batch) == (b.shape, b.local_batch)) {
         let (first, last) = (same[0], same[same.len() - 1]);
-        if last.step_s > first.step_s * CONTRADICTION {
+        if last.step_s > first.step_s * Observation::CONTRADICTION {
             return Err(ModelError::Contradiction {
                 low_s: first.step_s,
                 high_s: last.step_s,

@@ -1,0 +1,143 @@
+//! What both panels share: colours, text, caption and legend.
+
+use plotters::coord::Shift;
+use plotters::coord::cartesian::Cartesian2d;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::axis::Axis;
+
+pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
+pub(super) const FAINT: RGBColor = RGBColor(130, 130, 130);
+const GRID: RGBColor = RGBColor(230, 230, 230);
+// Okabe and Ito's palette, which the colour-blind can tell apart.
+pub(super) const ORANGE: RGBColor = RGBColor(230, 159, 0);
+pub(super) const GREEN: RGBColor = RGBColor(0, 158, 115);
+pub(super) const BLUE: RGBColor = RGBColor(0, 114, 178);
+pub(super) const VERMILION: RGBColor = RGBColor(213, 94, 0);
+
+/// Margin of titles and captions.
+pub(super) const LEFT: i32 = 56;
+pub(super) const LABEL_SIZE: u32 = 26;
+pub(super) const DOT_RADIUS: i32 = 8;
+pub(super) const LINE_WIDTH: u32 = 4;
+pub(super) const DASH: (i32, i32) = (14, 10);
+
+const CAPTION_SIZE: u32 = 30;
+const CAPTION_HEIGHT: u32 = 164;
+const LEGEND_ROW_HEIGHT: i32 = 44;
+const SWATCH_WIDTH: i32 = 60;
+/// Wide enough for any sans-serif font: the viewer's is unknown.
+const CHAR_WIDTH: i32 = 15;
+
+pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+pub(super) type DrawResult<T> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
+
+/// How a series looks.
+#[derive(Clone, Copy)]
+pub(super) enum Mark {
+    /// Solid line.
+    Line,
+    /// Dashed line.
+    Dashed,
+    /// Filled dots on a solid line.
+    DotLine,
+    /// Rings on a dashed line.
+    RingDashed,
+    /// One large dot.
+    Dot,
+    /// Only the text.
+    Nothing,
+}
+
+/// One series in a legend.
+pub(super) struct LegendEntry {
+    pub(super) mark: Mark,
+    pub(super) colour: RGBColor,
+    pub(super) label: String,
+}
+
+/// Writes title and legend on top of a panel and returns the rest of it.
+pub(super) fn caption<'a>(panel: &Canvas<'a>, title: &str, legend: &[Vec<LegendEntry>]) -> DrawResult<Canvas<'a>> {
+    let (top, rest) = panel.split_vertically(CAPTION_HEIGHT);
+    top.draw(&Text::new(title.to_owned(), (LEFT, 16), bold_text(CAPTION_SIZE, INK)))?;
+    for (row, entries) in legend.iter().enumerate() {
+        let y = 78 + row as i32 * LEGEND_ROW_HEIGHT;
+        let mut x = LEFT;
+        for entry in entries {
+            let (width, colour) = match entry.mark {
+                Mark::Nothing => (0, FAINT),
+                Mark::Line | Mark::Dashed | Mark::DotLine | Mark::RingDashed | Mark::Dot => (SWATCH_WIDTH + 16, INK),
+            };
+            swatch(&top, entry, (x, y))?;
+            let style = text(LABEL_SIZE, colour).pos(Pos::new(HPos::Left, VPos::Center));
+            top.draw(&Text::new(entry.label.clone(), (x + width, y), style))?;
+            x += width + 30 + CHAR_WIDTH * entry.label.chars().count() as i32;
+        }
+    }
+    Ok(rest)
+}
+
+/// Draws the axes of a chart by number of GPUs.
+pub(super) fn frame<'a>(area: &Canvas<'a>, gpus: Axis, values: Axis, values_name: &str) -> DrawResult<Chart<'a>> {
+    let mut chart = ChartBuilder::on(area)
+        .margin_left(16)
+        .margin_right(48)
+        .margin_bottom(20)
+        .x_label_area_size(92)
+        .y_label_area_size(150)
+        .build_cartesian_2d(gpus, values)?;
+    chart
+        .configure_mesh()
+        .bold_line_style(GRID.stroke_width(2))
+        .light_line_style(TRANSPARENT)
+        .axis_style(FAINT.stroke_width(2))
+        .set_all_tick_mark_size(10)
+        .label_style(text(LABEL_SIZE, INK))
+        .axis_desc_style(text(LABEL_SIZE, INK))
+        .x_desc("GPUs")
+        .y_desc(values_name)
+        .draw()?;
+    Ok(chart)
+}
+
+fn swatch(area: &Canvas<'_>, entry: &LegendEntry, (x, y): (i32, i32)) -> DrawResult<()> {
+    let line = vec![(x, y), (x + SWATCH_WIDTH, y)];
+    let middle = (x + SWATCH_WIDTH / 2, y);
+    match entry.mark {
+        Mark::Line | Mark::DotLine => area.draw(&PathElement::new(line, entry.colour.stroke_width(LINE_WIDTH)))?,
+        Mark::Dashed | Mark::RingDashed => {
+            for start in [x, x + 22, x + 44] {
+                let dash = vec![(start, y), (start + 16, y)];
+                area.draw(&PathElement::new(dash, entry.colour.stroke_width(LINE_WIDTH)))?;
+            }
+        }
+        Mark::Dot | Mark::Nothing => {}
+    }
+    match entry.mark {
+        Mark::Line | Mark::Dashed | Mark::Nothing => {}
+        Mark::DotLine => area.draw(&Circle::new(middle, DOT_RADIUS, entry.colour.filled()))?,
+        Mark::Dot => area.draw(&Circle::new(middle, DOT_RADIUS + 4, entry.colour.filled()))?,
+        Mark::RingDashed => {
+            area.draw(&Circle::new(middle, DOT_RADIUS, WHITE.filled()))?;
+            area.draw(&Circle::new(middle, DOT_RADIUS, entry.colour.stroke_width(LINE_WIDTH)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Text of a size in units.
+pub(super) fn text(size: u32, colour: RGBColor) -> TextStyle<'static> {
+    font(size).color(&colour)
+}
+
+/// Bold text of a size in units.
+pub(super) fn bold_text(size: u32, colour: RGBColor) -> TextStyle<'static> {
+    font(size).style(FontStyle::Bold).color(&colour)
+}
+
+fn font(size: u32) -> FontDesc<'static> {
+    // plotters divides the size by 1.24 when it writes SVG.
+    ("sans-serif", f64::from(size) * 1.24).into_font()
+}

@@ -1,0 +1,119 @@
+use std::io;
+
+use thiserror::Error;
+
+use super::records::RecordError;
+
+/// How much of a value or a header a message repeats.
+const QUOTED_CHARS_MAX: usize = 80;
+
+/// Why files of measurements were refused.
+#[derive(Debug, Error)]
+pub(crate) enum MeasurementError {
+    /// The file cannot be opened or read.
+    #[error("{file}: {reason}; accepted are readable CSV files, or - for stdin")]
+    Unreadable { file: String, reason: io::Error },
+    /// A folder was given.
+    #[error("{file}: is a directory; accepted are CSV files, or - for stdin")]
+    Directory { file: String },
+    /// There is nothing in the file.
+    #[error("{file}: is empty; accepted is a header followed by rows")]
+    Empty { file: String },
+    /// There is a header but nothing below it.
+    #[error("{file}: has no rows below its header; accepted is one row or more")]
+    NoRows { file: String },
+    /// The header does not name the columns.
+    #[error("{file}:{line}: {problem}")]
+    Header { file: String, line: u64, problem: HeaderProblem },
+    /// A row is not a measured step.
+    #[error("{file}:{line}: {problem}")]
+    Row { file: String, line: u64, problem: RowProblem },
+}
+
+/// What is wrong with a header.
+#[derive(Debug, Error)]
+pub(crate) enum HeaderProblem {
+    /// The line itself cannot be split.
+    #[error(transparent)]
+    Record(RecordError),
+    /// It names neither form.
+    #[error(
+        "header {header} is unknown; accepted are the columns placement (or num_nodes and num_replicas), local_bsz, \
+         step_time, sync_time"
+    )]
+    Unknown { header: String },
+    /// It lacks a column of its form.
+    #[error(
+        "header {header} has no column {name}; accepted are the columns placement (or num_nodes and num_replicas), \
+         local_bsz, step_time, sync_time"
+    )]
+    Missing { name: &'static str, header: String },
+    /// It names a column twice.
+    #[error("header has the column {name} more than once; accepted is once")]
+    Repeated { name: &'static str },
+}
+
+impl HeaderProblem {
+    pub(super) fn unknown(header: &[u8]) -> Self {
+        Self::Unknown { header: quoted(header) }
+    }
+
+    pub(super) fn missing(name: &'static str, header: &[u8]) -> Self {
+        Self::Missing { name, header: quoted(header) }
+    }
+}
+
+/// What is wrong with a row.
+#[derive(Debug, Error)]
+pub(crate) enum RowProblem {
+    /// The line itself cannot be split.
+    #[error(transparent)]
+    Record(RecordError),
+    /// More or fewer fields than the header names.
+    #[error("the row has {found} fields; accepted are {expected}, as many as the header has")]
+    FieldCount { found: usize, expected: usize },
+    /// A field that cannot be what its column holds.
+    #[error("column {column} is {value}; accepted are {accepted}")]
+    Value { column: &'static str, value: String, accepted: &'static str },
+    /// A field that is not a whole number within its bounds.
+    #[error("column {column} is {value}; accepted are whole numbers from 1 to {max}")]
+    Whole { column: &'static str, value: String, max: u32 },
+    /// A synchronisation that leaves no time to compute.
+    #[error("column sync_time is {value} where step_time is {step_s}; accepted are seconds from 0 to below step_time")]
+    SyncTime { value: String, step_s: f64 },
+    /// A node without a replica.
+    #[error("column num_nodes is \"{nodes}\" where num_replicas is {replicas}; accepted are 1 to {replicas} nodes")]
+    NodesAboveReplicas { nodes: u32, replicas: u32 },
+    /// The same configuration with times that cannot belong to one job.
+    #[error(
+        "column step_time is \"{step_s}\" where the same configuration also took {other_s} s; accepted are times within \
+         a factor of 100"
+    )]
+    Contradiction { step_s: f64, other_s: f64 },
+    /// More different configurations than are kept.
+    #[error("the row is a new configuration after {max} others; accepted are at most {max} different ones")]
+    TooManyCells { max: usize },
+}
+
+impl RowProblem {
+    pub(super) fn value(column: &'static str, field: &[u8], accepted: &'static str) -> Self {
+        Self::Value { column, value: quoted(field), accepted }
+    }
+
+    pub(super) fn whole(column: &'static str, field: &[u8], max: u32) -> Self {
+        Self::Whole { column, value: quoted(field), max }
+    }
+
+    pub(super) fn sync_time(field: &[u8], step_s: f64) -> Self {
+        Self::SyncTime { value: quoted(field), step_s }
+    }
+}
+
+/// In quotes, on one line and short, whatever the bytes are.
+fn quoted(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    match text.char_indices().nth(QUOTED_CHARS_MAX) {
+        None => format!("{text:?}"),
+        Some((end, _)) => format!("{:?}...", &text[..end]),
+    }
+}

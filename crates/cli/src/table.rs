@@ -1,0 +1,117 @@
+//! Aligned, coloured columns of text.
+
+use std::io::{self, Write};
+
+use clap::builder::styling::Style;
+
+/// Between two columns.
+const GAP: &str = "  ";
+
+/// Which side of its column a cell keeps to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Align {
+    /// Words.
+    Left,
+    /// Numbers.
+    Right,
+}
+
+/// The text of one cell and how it looks.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    text: String,
+    style: Style,
+}
+
+impl Cell {
+    /// A cell with a look of its own.
+    pub(crate) fn styled(text: impl Into<String>, style: Style) -> Self {
+        Self { text: text.into(), style }
+    }
+
+    /// A cell that looks like the text around it.
+    pub(crate) fn plain(text: impl Into<String>) -> Self {
+        Self::styled(text, Style::new())
+    }
+}
+
+/// Columns that are as wide as their widest cell.
+#[derive(Debug)]
+pub(crate) struct Table {
+    aligns: Vec<Align>,
+    lines: Vec<Vec<Cell>>,
+}
+
+impl Table {
+    /// Columns with headings.
+    pub(crate) fn with_headings(columns: &[(&str, Align)]) -> Self {
+        let mut table = Self::without_headings(&columns.iter().map(|&(_, align)| align).collect::<Vec<_>>());
+        table.push(columns.iter().map(|&(heading, _)| Cell::styled(heading, Style::new().bold())).collect());
+        table
+    }
+
+    /// Columns that explain themselves.
+    pub(crate) fn without_headings(aligns: &[Align]) -> Self {
+        Self { aligns: aligns.to_vec(), lines: Vec::new() }
+    }
+
+    /// Adds a line, one cell for each column.
+    pub(crate) fn push(&mut self, cells: Vec<Cell>) {
+        assert_eq!(cells.len(), self.aligns.len(), "a line has a cell for each column");
+        self.lines.push(cells);
+    }
+
+    /// Writes every line behind an indent.
+    pub(crate) fn write(&self, indent: &str, out: &mut dyn Write) -> io::Result<()> {
+        let widths: Vec<usize> = (0..self.aligns.len())
+            .map(|column| self.lines.iter().map(|line| width(&line[column])).max().unwrap_or(0))
+            .collect();
+        for line in &self.lines {
+            write!(out, "{indent}")?;
+            for (column, cell) in line.iter().enumerate() {
+                let (gap, last) = (if column == 0 { "" } else { GAP }, column + 1 == line.len());
+                let padding = " ".repeat(widths[column] - width(cell));
+                let Cell { text, style } = cell;
+                match self.aligns[column] {
+                    Align::Right => write!(out, "{gap}{padding}{style}{text}{style:#}")?,
+                    Align::Left if last => write!(out, "{gap}{style}{text}{style:#}")?,
+                    Align::Left => write!(out, "{gap}{style}{text}{style:#}{padding}")?,
+                }
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+}
+
+fn width(cell: &Cell) -> usize {
+    cell.text.chars().count()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::builder::styling::AnsiColor;
+
+    use super::*;
+
+    fn written(table: &Table) -> String {
+        let mut out = Vec::new();
+        table.write("  ", &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn numbers_align_right_and_words_left_without_trailing_spaces() {
+        let mut table = Table::without_headings(&[Align::Left, Align::Right, Align::Left]);
+        table.push(vec![Cell::plain("a"), Cell::plain("1.5 µs"), Cell::plain("x")]);
+        table.push(vec![Cell::plain("long"), Cell::plain("2"), Cell::plain("longer")]);
+        assert_eq!(written(&table), "  a     1.5 µs  x\n  long       2  longer\n");
+    }
+
+    #[test]
+    fn colours_do_not_count_as_width() {
+        let mut table = Table::with_headings(&[("n", Align::Right)]);
+        table.push(vec![Cell::styled("10", AnsiColor::Green.on_default())]);
+        assert_eq!(written(&table), "   \u{1b}[1mn\u{1b}[0m\n  \u{1b}[32m10\u{1b}[0m\n");
+    }
+}

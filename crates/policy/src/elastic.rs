@@ -1,0 +1,364 @@
+//! From a view to an optimiser's problem and back, for policies that choose sizes by goodput.
+
+use std::collections::BTreeMap;
+
+use pollux_model::{Goodput, GpuType, Shape};
+
+use crate::optimiser::{JobOptions, Keep, Problem, ProblemNode, Solution};
+use crate::{
+    Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, JobView, NodeId, PlacementRules, Plan, Quality,
+    Reason, Timestamp,
+};
+
+/// What a policy built on goodput decides about one job's options.
+pub(crate) struct Preferences<'a> {
+    pub(crate) rules: PlacementRules,
+    /// What a changed allocation leaves of a job's speedup.
+    pub(crate) restart_factor: &'a dyn Fn(&JobView<'_>) -> f64,
+    /// Worth of a speedup for the job at an index of the view.
+    pub(crate) utility: &'a dyn Fn(usize, f64) -> f64,
+}
+
+/// Goodput of every job at every size, kept from round to round.
+#[derive(Debug, Default)]
+pub(crate) struct GoodputTables {
+    tables: BTreeMap<JobId, Vec<Table>>,
+}
+
+#[derive(Debug)]
+struct Table {
+    gpu_type: GpuType,
+    goodput: Goodput,
+    /// At index `r - 1`: `r` replicas on one node.
+    single: Vec<f64>,
+    /// At index `r - 1`: `r` replicas over several nodes.
+    multi: Vec<f64>,
+}
+
+/// Speedups of one job by kind of GPU and size.
+pub(crate) struct Speedups {
+    pub(crate) single: Vec<Vec<f64>>,
+    pub(crate) multi: Vec<Vec<f64>>,
+    /// Replicas that the profile allows, before the job's own maximum.
+    profile_max: u32,
+}
+
+/// A view in the words of the optimiser.
+pub(crate) struct Elastic<'a> {
+    view: &'a ClusterView<'a>,
+    /// Nodes that may be used, as indices into the view.
+    usable: Vec<usize>,
+    kinds: Vec<GpuType>,
+    pub(crate) speedups: Vec<Speedups>,
+}
+
+impl GoodputTables {
+    /// Forgets jobs that are gone.
+    fn retain(&mut self, view: &ClusterView<'_>) {
+        if self.tables.len() > view.jobs.len() {
+            let mut present: Vec<JobId> = view.jobs.iter().map(|job| job.id).collect();
+            present.sort_unstable();
+            self.tables.retain(|job, _| present.binary_search(job).is_ok());
+        }
+    }
+
+    /// The table of a job on a kind of GPU, at least up to `single_max` and `multi_max` replicas.
+    fn get(&mut self, job: &JobView<'_>, gpu_type: GpuType, single_max: u32, multi_max: u32) -> Option<&Table> {
+        let profile = job.profiles.iter().find(|profile| profile.gpu_type == gpu_type)?;
+        let tables = self.tables.entry(job.id).or_default();
+        let idx = match tables.iter().position(|table| table.gpu_type == gpu_type) {
+            Some(idx) => idx,
+            None => {
+                tables.push(Table { gpu_type, goodput: profile.goodput, single: Vec::new(), multi: Vec::new() });
+                tables.len() - 1
+            }
+        };
+        let table = &mut tables[idx];
+        if table.goodput != profile.goodput {
+            *table = Table { gpu_type, goodput: profile.goodput, single: Vec::new(), multi: Vec::new() };
+        }
+        table.extend(single_max, multi_max);
+        Some(table)
+    }
+}
+
+impl Table {
+    fn extend(&mut self, single_max: u32, multi_max: u32) {
+        let goodput = self.goodput;
+        let at = |nodes: u32, replicas: u32| {
+            let shape = Shape::new(nodes, replicas).ok()?;
+            Some(goodput.best(shape).ok()?.goodput)
+        };
+        for replicas in self.single.len() as u32 + 1..=single_max {
+            self.single.push(at(1, replicas).unwrap_or(0.0));
+        }
+        for replicas in self.multi.len() as u32 + 1..=multi_max {
+            self.multi.push(at(2, replicas).unwrap_or(0.0));
+        }
+    }
+}
+
+impl<'a> Elastic<'a> {
+    pub(crate) fn new(view: &'a ClusterView<'a>, tables: &mut GoodputTables, profile_limit: f64) -> Self {
+        tables.retain(view);
+        let usable: Vec<usize> = (0..view.nodes.len()).filter(|&idx| view.nodes[idx].schedulable).collect();
+        let mut kinds: Vec<GpuType> = usable.iter().map(|&idx| view.nodes[idx].gpu_type).collect();
+        kinds.sort_unstable();
+        kinds.dedup();
+        let gpus = view.gpus();
+        let fair_replicas = gpus.div_ceil((view.jobs.len() as u32).max(1)).max(1);
+        let node_gpus_max = usable.iter().map(|&idx| view.nodes[idx].gpus).max().unwrap_or(0);
+        let sizes = Sizes { gpus, fair_replicas, node_gpus_max, profile_limit };
+        let speedups = view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes)).collect();
+        Self { view, usable, kinds, speedups }
+    }
+
+    pub(crate) fn problem(&self, preferences: &Preferences<'_>) -> Problem {
+        let nodes = self.usable.iter().map(|&idx| {
+            let node = &self.view.nodes[idx];
+            ProblemNode { gpus: node.gpus, kind: self.kinds.binary_search(&node.gpu_type).unwrap_or(0) }
+        });
+        let jobs = (0..self.view.jobs.len()).map(|idx| self.options(idx, preferences)).collect();
+        Problem {
+            nodes: nodes.collect(),
+            jobs,
+            one_multi_node_job_per_node: preferences.rules.one_multi_node_job_per_node,
+        }
+    }
+
+    fn options(&self, idx: usize, preferences: &Preferences<'_>) -> JobOptions {
+        let job = &self.view.jobs[idx];
+        let speedups = &self.speedups[idx];
+        let keep =
+            self.keep(job).map(|places| Keep { value: (preferences.utility)(idx, self.current_speedup(idx)), places });
+        if job.is_pinned() {
+            return JobOptions { none: f64::NEG_INFINITY, keep, ..JobOptions::default() };
+        }
+        let factor = (preferences.restart_factor)(job);
+        let sizes = match job.flexibility {
+            Flexibility::Rigid => job.replicas_requested..=job.replicas_requested,
+            Flexibility::Elastic | Flexibility::NonPreemptible => job.replicas_min.max(1)..=job.replicas_max,
+        };
+        let worth = |values: &[Vec<f64>]| -> Vec<Vec<f64>> {
+            let of_kind = |of_kind: &Vec<f64>| {
+                let values = of_kind.iter().zip(1..).map(|(&speedup, replicas)| {
+                    let possible = speedup > 0.0 && sizes.contains(&replicas);
+                    if possible { (preferences.utility)(idx, speedup * factor) } else { f64::NEG_INFINITY }
+                });
+                values.collect()
+            };
+            values.iter().map(of_kind).collect()
+        };
+        JobOptions {
+            none: (preferences.utility)(idx, 0.0),
+            keep,
+            single: worth(&speedups.single),
+            multi: worth(&speedups.multi),
+        }
+    }
+
+    /// What a job holds as places of the problem, if all of it can be kept.
+    fn keep(&self, job: &JobView<'_>) -> Option<Vec<(usize, u32)>> {
+        if job.allocation.is_empty() {
+            return None;
+        }
+        let place = |(node, replicas): (NodeId, u32)| {
+            let place = self.usable.binary_search_by_key(&node, |&idx| self.view.nodes[idx].id).ok()?;
+            (self.view.nodes[self.usable[place]].gpus >= replicas).then_some((place, replicas))
+        };
+        job.allocation.iter().map(place).collect()
+    }
+
+    fn current_speedup(&self, idx: usize) -> f64 {
+        let job = &self.view.jobs[idx];
+        let node = job.allocation.iter().next().and_then(|(node, _)| {
+            let idx = self.view.nodes.binary_search_by_key(&node, |node| node.id).ok()?;
+            Some(&self.view.nodes[idx])
+        });
+        let kind = node.and_then(|node| self.kinds.binary_search(&node.gpu_type).ok());
+        kind.map_or(0.0, |kind| self.speedups[idx].at(kind, job.allocation.replicas(), job.allocation.is_multi_node()))
+    }
+
+    /// The optimiser's answer as a plan with reasons.
+    pub(crate) fn plan(&self, problem: &Problem, solution: &Solution, quality: Quality) -> Plan {
+        let givers = Givers::of(problem, solution);
+        let assignments = self.view.jobs.iter().enumerate().map(|(idx, job)| {
+            let places = &solution.places[idx];
+            let allocation: Allocation =
+                places.iter().map(|&(place, replicas)| (self.view.nodes[self.usable[place]].id, replicas)).collect();
+            let reason = self.reason(idx, places, problem, &givers);
+            Assignment { job: job.id, allocation, guest_of: None, reason }
+        });
+        Plan { assignments: assignments.collect(), quality: Some(quality) }
+    }
+
+    fn reason(&self, idx: usize, places: &[(usize, u32)], problem: &Problem, givers: &Givers<'_>) -> Reason {
+        let job = &self.view.jobs[idx];
+        let speedups = &self.speedups[idx];
+        let replicas: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
+        let kind = places.first().map_or(0, |&(place, _)| problem.nodes[place].kind);
+        let now = speedups.at(kind, replicas, places.len() > 1);
+        let with = |replicas: u32| {
+            let value = speedups.best(kind, replicas);
+            (value > 0.0 && now > 0.0).then(|| value / now - 1.0)
+        };
+        let one_more = with(replicas + 1);
+        let binding = if job.is_pinned() || job.flexibility == Flexibility::Rigid {
+            if replicas == 0 && speedups.best(kind, job.replicas_requested) <= 0.0 {
+                Binding::Impossible
+            } else if replicas == 0 {
+                Binding::Contention
+            } else {
+                Binding::Request
+            }
+        } else if replicas >= job.replicas_max.min(self.view.gpus()) {
+            Binding::Maximum
+        } else if replicas >= speedups.profile_max {
+            Binding::Profile
+        } else if replicas > 0 && one_more.is_none_or(|gain| gain <= 0.0) {
+            Binding::NoGain
+        } else if self.waits_for_restart_cost(idx, places, problem) {
+            Binding::RestartCost
+        } else {
+            Binding::Contention
+        };
+        let payer = givers.cheapest_but(idx).map(|giver| {
+            let places = &givers.places[giver];
+            let held: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
+            let kind = places.first().map_or(0, |&(place, _)| problem.nodes[place].kind);
+            let speedups = &self.speedups[giver];
+            let now = speedups.at(kind, held, places.len() > 1);
+            let left = if held > 1 { speedups.best(kind, held - 1) } else { 0.0 };
+            (self.view.jobs[giver].id, if now > 0.0 { left / now - 1.0 } else { 0.0 })
+        });
+        let one_fewer = if replicas > 1 { with(replicas - 1) } else { (replicas == 1).then_some(-1.0) };
+        Reason { binding, one_more, one_fewer, payer }
+    }
+
+    /// Whether it stays although an untouched job of its kind would rather be larger.
+    fn waits_for_restart_cost(&self, idx: usize, places: &[(usize, u32)], problem: &Problem) -> bool {
+        let options = &problem.jobs[idx];
+        options.keep.as_ref().is_some_and(|keep| {
+            keep.places == places
+                && places.first().is_some_and(|&(place, _)| {
+                    let kind = problem.nodes[place].kind;
+                    let more = keep.replicas() as usize;
+                    let of = |values: &[Vec<f64>]| values[kind].get(more).copied().unwrap_or(f64::NEG_INFINITY);
+                    of(&options.single).max(of(&options.multi)) <= keep.value
+                })
+        })
+    }
+}
+
+/// Bounds on the sizes that are worth tabulating.
+struct Sizes {
+    gpus: u32,
+    fair_replicas: u32,
+    node_gpus_max: u32,
+    profile_limit: f64,
+}
+
+impl Speedups {
+    fn of(job: &JobView<'_>, tables: &mut GoodputTables, kinds: &[GpuType], sizes: &Sizes) -> Self {
+        let profiled = job.profiles.iter().map(|profile| profile.replicas_profiled).max().unwrap_or(0);
+        let limit = (f64::from(profiled) * sizes.profile_limit).max(1.0);
+        let profile_max = if limit >= f64::from(u32::MAX) { u32::MAX } else { limit as u32 };
+        // A gang that must be larger than its profile would otherwise never start and never be profiled.
+        let profile_max = profile_max
+            .max(job.replicas_min)
+            .max(job.allocation.replicas())
+            .max(if job.flexibility == Flexibility::Rigid { job.replicas_requested } else { 0 });
+        let size_max = job.replicas_max.min(profile_max).min(sizes.gpus).max(job.allocation.replicas());
+        let single_max = size_max.min(sizes.node_gpus_max);
+        let mut single = Vec::with_capacity(kinds.len());
+        let mut multi = Vec::with_capacity(kinds.len());
+        for &gpu_type in kinds {
+            let unmeasured = |count: u32, fewest: u32| -> Vec<f64> {
+                let speedup = |replicas: u32| f64::from(replicas) / f64::from(sizes.fair_replicas);
+                (1..=count).map(|replicas| if replicas < fewest { 0.0 } else { speedup(replicas) }).collect()
+            };
+            match tables.get(job, gpu_type, single_max.max(sizes.fair_replicas), size_max) {
+                Some(table) => {
+                    let fair = table.fair(sizes.fair_replicas);
+                    let scaled = |values: &[f64], count: u32, fewest: usize| -> Vec<f64> {
+                        let values = values.iter().take(count as usize).enumerate();
+                        values.map(|(idx, value)| if idx + 1 < fewest { 0.0 } else { value / fair }).collect()
+                    };
+                    single.push(scaled(&table.single, single_max, 1));
+                    multi.push(scaled(&table.multi, size_max, 2));
+                }
+                None => {
+                    single.push(unmeasured(single_max, 1));
+                    multi.push(unmeasured(size_max, 2));
+                }
+            }
+        }
+        Self { single, multi, profile_max }
+    }
+
+    fn at(&self, kind: usize, replicas: u32, multi: bool) -> f64 {
+        let values = if multi { &self.multi } else { &self.single };
+        let of_kind = values.get(kind).map_or(&[] as &[f64], Vec::as_slice);
+        (replicas as usize).checked_sub(1).and_then(|idx| of_kind.get(idx)).copied().unwrap_or(0.0)
+    }
+
+    fn best(&self, kind: usize, replicas: u32) -> f64 {
+        self.at(kind, replicas, false).max(self.at(kind, replicas, true))
+    }
+}
+
+impl Table {
+    /// Goodput on the fair share, or on the most replicas below it that have a feasible batch.
+    fn fair(&self, fair_replicas: u32) -> f64 {
+        let feasible = self.single.iter().take(fair_replicas as usize).rev().find(|goodput| **goodput > 0.0);
+        feasible.or_else(|| self.multi.iter().find(|goodput| **goodput > 0.0)).copied().unwrap_or(1.0)
+    }
+}
+
+/// The two jobs that would lose least by giving up a GPU.
+struct Givers<'a> {
+    places: &'a [Vec<(usize, u32)>],
+    cheapest: [Option<usize>; 2],
+}
+
+impl<'a> Givers<'a> {
+    fn of(problem: &Problem, solution: &'a Solution) -> Self {
+        let mut losses: [(f64, Option<usize>); 2] = [(f64::INFINITY, None); 2];
+        for (job, options) in problem.jobs.iter().enumerate() {
+            let places = &solution.places[job];
+            let Some(&(place, _)) = places.first() else { continue };
+            if options.is_pinned() {
+                continue;
+            }
+            let held: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
+            let kind = problem.nodes[place].kind;
+            let value = |replicas: u32| match replicas {
+                0 => options.none,
+                _ => {
+                    let idx = replicas as usize - 1;
+                    let at = |values: &[Vec<f64>]| values[kind].get(idx).copied().unwrap_or(f64::NEG_INFINITY);
+                    at(&options.single).max(at(&options.multi))
+                }
+            };
+            let loss = value(held) - value(held - 1);
+            if loss < losses[0].0 {
+                losses = [(loss, Some(job)), losses[0]];
+            } else if loss < losses[1].0 {
+                losses[1] = (loss, Some(job));
+            }
+        }
+        Self { places: &solution.places, cheapest: [losses[0].1, losses[1].1] }
+    }
+
+    fn cheapest_but(&self, job: usize) -> Option<usize> {
+        self.cheapest.iter().flatten().copied().find(|&giver| giver != job)
+    }
+}
+
+/// What a changed allocation leaves of a job's speedup: it has its age to win back what its restarts cost
+/// (section 4.2.1 of the paper).
+pub(crate) fn restart_factor(job: &JobView<'_>, now: Timestamp) -> f64 {
+    let age_s = job.age_s(now);
+    let lost_s = f64::from(job.restarts) * job.restart_cost_s;
+    (age_s - lost_s).max(0.0) / (age_s + job.restart_cost_s).max(f64::MIN_POSITIVE)
+}

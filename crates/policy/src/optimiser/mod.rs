@@ -1,0 +1,21 @@
+//! A deterministic optimiser for any objective that is a sum over jobs.
+//!
+//! ```text
+//!  Problem (per job: the value of every option) ──> relaxation ──> price of a GPU, upper bound
+//!                                                      │
+//!                        packing <── construct <───────┘
+//!                           │
+//!                        improve (free a few nodes, refill, keep what is better)
+//! ```
+//!
+//! A throughput model tells apart only replicas on one node from replicas over several, so a job has few options and
+//! the problem is a multiple-choice knapsack with a packing on top. Nothing is random; ties go to the lower index.
+
+mod problem;
+mod relaxation;
+mod packing;
+mod improve;
+mod solve;
+
+pub(crate) use problem::{JobOptions, Keep, Problem, ProblemNode};
+pub(crate) use solve::{Solution, solve};

@@ -1,0 +1,271 @@
+use super::problem::{Problem, ProblemNode};
+
+const NOBODY: u32 = u32::MAX;
+const WORD: usize = 64;
+
+/// Where every job's replicas are, and what is free.
+#[derive(Clone, Debug)]
+pub(super) struct Packing<'a> {
+    problem: &'a Problem,
+    pub(super) places: Vec<Vec<(usize, u32)>>,
+    pub(super) values: Vec<f64>,
+    free: Vec<u32>,
+    free_total: u32,
+    /// The multi-node job on each node; with the rule off nobody is ever noted.
+    multi_host: Vec<u32>,
+    /// Jobs with replicas on each node.
+    pub(super) tenants: Vec<Vec<u32>>,
+    buckets: Buckets,
+    /// Free GPUs of each kind on nodes that may take a multi-node job.
+    multi_free: Vec<u32>,
+}
+
+/// One way to run a job.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Offer {
+    pub(super) value: f64,
+    pub(super) replicas: u32,
+    placement: OfferPlacement,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum OfferPlacement {
+    Nothing,
+    Keep,
+    Single { kind: usize },
+    Multi { kind: usize },
+}
+
+impl<'a> Packing<'a> {
+    pub(super) fn new(problem: &'a Problem) -> Self {
+        let kinds = problem.nodes.iter().map(|node| node.kind + 1).max().unwrap_or(0);
+        let mut multi_free = vec![0; kinds];
+        for node in &problem.nodes {
+            multi_free[node.kind] += node.gpus;
+        }
+        Self {
+            problem,
+            places: vec![Vec::new(); problem.jobs.len()],
+            values: problem.jobs.iter().map(|options| options.none).collect(),
+            free: problem.nodes.iter().map(|node| node.gpus).collect(),
+            free_total: problem.nodes.iter().map(|node| node.gpus).sum(),
+            multi_host: vec![NOBODY; problem.nodes.len()],
+            tenants: vec![Vec::new(); problem.nodes.len()],
+            buckets: Buckets::new(&problem.nodes, kinds),
+            multi_free,
+        }
+    }
+
+    pub(super) fn replicas(&self, job: usize) -> u32 {
+        self.places[job].iter().map(|&(_, replicas)| replicas).sum()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.free_total == 0
+    }
+
+    pub(super) fn into_places(self) -> Vec<Vec<(usize, u32)>> {
+        self.places
+    }
+
+    pub(super) fn total(&self) -> f64 {
+        self.values.iter().sum()
+    }
+
+    /// The option that is worth most after paying `price` per GPU, among those that fit now.
+    pub(super) fn best_offer(&self, job: usize, price: f64) -> Offer {
+        let options = &self.problem.jobs[job];
+        let mut best = Offer { value: options.none, replicas: 0, placement: OfferPlacement::Nothing };
+        let mut best_net = options.none;
+        let mut consider = |value: f64, replicas: u32, placement: OfferPlacement| {
+            let net = value - price * f64::from(replicas);
+            if net > best_net {
+                best_net = net;
+                best = Offer { value, replicas, placement };
+            }
+        };
+        if let Some(keep) = &options.keep
+            && self.fits(&keep.places)
+        {
+            consider(keep.value, keep.replicas(), OfferPlacement::Keep);
+        }
+        for (kind, single) in options.single.iter().enumerate() {
+            let room = self.buckets.largest_free(kind);
+            for (idx, &value) in single.iter().enumerate().take(room as usize) {
+                consider(value, idx as u32 + 1, OfferPlacement::Single { kind });
+            }
+        }
+        for (kind, multi) in options.multi.iter().enumerate() {
+            let spreads = self.multi_free[kind] > self.buckets.largest_free_without_multi(kind);
+            let room = if spreads { self.multi_free[kind] } else { 0 };
+            for (idx, &value) in multi.iter().enumerate().take(room as usize) {
+                consider(value, idx as u32 + 1, OfferPlacement::Multi { kind });
+            }
+        }
+        best
+    }
+
+    /// Gives a job what was offered.
+    pub(super) fn accept(&mut self, job: usize, offer: &Offer) {
+        let places = match offer.placement {
+            OfferPlacement::Nothing => Vec::new(),
+            OfferPlacement::Keep => {
+                self.problem.jobs[job].keep.as_ref().map_or_else(Vec::new, |keep| keep.places.clone())
+            }
+            OfferPlacement::Single { kind } => vec![(self.buckets.best_fit(kind, offer.replicas), offer.replicas)],
+            OfferPlacement::Multi { kind } => self.spread(kind, offer.replicas),
+        };
+        self.place(job, places, offer.value);
+    }
+
+    /// Puts a job back where it was.
+    pub(super) fn place(&mut self, job: usize, places: Vec<(usize, u32)>, value: f64) {
+        let multi = places.len() > 1 && self.problem.one_multi_node_job_per_node;
+        for &(node, replicas) in &places {
+            self.update(node, |packing| {
+                packing.free[node] -= replicas;
+                packing.free_total -= replicas;
+                packing.tenants[node].push(job as u32);
+                if multi {
+                    packing.multi_host[node] = job as u32;
+                }
+            });
+        }
+        self.places[job] = places;
+        self.values[job] = value;
+    }
+
+    /// Takes everything from a job.
+    pub(super) fn remove(&mut self, job: usize) -> (Vec<(usize, u32)>, f64) {
+        let places = std::mem::take(&mut self.places[job]);
+        for &(node, replicas) in &places {
+            self.update(node, |packing| {
+                packing.free[node] += replicas;
+                packing.free_total += replicas;
+                packing.tenants[node].retain(|&tenant| tenant != job as u32);
+                if packing.multi_host[node] == job as u32 {
+                    packing.multi_host[node] = NOBODY;
+                }
+            });
+        }
+        (places, std::mem::replace(&mut self.values[job], self.problem.jobs[job].none))
+    }
+
+    pub(super) fn fits(&self, places: &[(usize, u32)]) -> bool {
+        let multi = places.len() > 1;
+        places
+            .iter()
+            .all(|&(node, replicas)| self.free[node] >= replicas && !(multi && self.multi_host[node] != NOBODY))
+    }
+
+    fn update(&mut self, node: usize, change: impl FnOnce(&mut Self)) {
+        let kind = self.problem.nodes[node].kind;
+        let before = (self.free[node], self.multi_host[node] != NOBODY);
+        change(self);
+        let after = (self.free[node], self.multi_host[node] != NOBODY);
+        if !before.1 {
+            self.multi_free[kind] -= before.0;
+        }
+        if !after.1 {
+            self.multi_free[kind] += after.0;
+        }
+        self.buckets.remove(node, kind, before);
+        self.buckets.insert(node, kind, after);
+    }
+
+    /// Two nodes or more: the emptiest first, and what is left over where it fits best.
+    fn spread(&self, kind: usize, replicas: u32) -> Vec<(usize, u32)> {
+        let mut places = Vec::new();
+        let mut missing = replicas;
+        for free in (1..=self.buckets.gpus_max).rev() {
+            for node in self.buckets.iter(kind, free, false) {
+                if missing == 0 {
+                    return places;
+                }
+                if missing < free
+                    && !places.is_empty()
+                    && let Some(node) = self.buckets.tightest(kind, missing, free, &places)
+                {
+                    places.push((node, missing));
+                    return places;
+                }
+                let taken = if places.is_empty() { free.min(missing - 1) } else { free.min(missing) };
+                places.push((node, taken));
+                missing -= taken;
+            }
+        }
+        places
+    }
+}
+
+/// Sets of nodes by kind, free GPUs and whether a multi-node job is there.
+#[derive(Clone, Debug)]
+struct Buckets {
+    gpus_max: u32,
+    words: usize,
+    bits: Vec<u64>,
+}
+
+impl Buckets {
+    fn new(nodes: &[ProblemNode], kinds: usize) -> Self {
+        let gpus_max = nodes.iter().map(|node| node.gpus).max().unwrap_or(0);
+        let words = nodes.len().div_ceil(WORD);
+        let mut buckets = Self { gpus_max, words, bits: vec![0; kinds * 2 * (gpus_max as usize + 1) * words] };
+        for (idx, node) in nodes.iter().enumerate() {
+            buckets.insert(idx, node.kind, (node.gpus, false));
+        }
+        buckets
+    }
+
+    fn start(&self, kind: usize, (free, multi): (u32, bool)) -> usize {
+        ((kind * 2 + usize::from(multi)) * (self.gpus_max as usize + 1) + free as usize) * self.words
+    }
+
+    fn insert(&mut self, node: usize, kind: usize, state: (u32, bool)) {
+        let start = self.start(kind, state);
+        self.bits[start + node / WORD] |= 1 << (node % WORD);
+    }
+
+    fn remove(&mut self, node: usize, kind: usize, state: (u32, bool)) {
+        let start = self.start(kind, state);
+        self.bits[start + node / WORD] &= !(1 << (node % WORD));
+    }
+
+    fn first(&self, kind: usize, free: u32, multi: bool) -> Option<usize> {
+        self.iter(kind, free, multi).next()
+    }
+
+    fn iter(&self, kind: usize, free: u32, multi: bool) -> impl Iterator<Item = usize> + '_ {
+        let start = self.start(kind, (free, multi));
+        self.bits[start..start + self.words].iter().enumerate().flat_map(|(word, &bits)| {
+            let mut rest = bits;
+            std::iter::from_fn(move || {
+                let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
+                rest &= rest - 1;
+                Some(word * WORD + bit)
+            })
+        })
+    }
+
+    fn largest_free(&self, kind: usize) -> u32 {
+        let occupied = |free: &u32| [true, false].iter().any(|&multi| self.first(kind, *free, multi).is_some());
+        (1..=self.gpus_max).rev().find(occupied).unwrap_or(0)
+    }
+
+    fn largest_free_without_multi(&self, kind: usize) -> u32 {
+        (1..=self.gpus_max).rev().find(|&free| self.first(kind, free, false).is_some()).unwrap_or(0)
+    }
+
+    /// The node with the least room that suffices, one that hosts a multi-node job before one that could still take it.
+    fn best_fit(&self, kind: usize, replicas: u32) -> usize {
+        (replicas..=self.gpus_max)
+            .find_map(|free| self.first(kind, free, true).or_else(|| self.first(kind, free, false)))
+            .expect("an offer is only made where a node has room")
+    }
+
+    /// A node without a multi-node job that has room for `replicas` but less than `below`, and is not taken yet.
+    fn tightest(&self, kind: usize, replicas: u32, below: u32, taken: &[(usize, u32)]) -> Option<usize> {
+        (replicas..below)
+            .find_map(|free| self.iter(kind, free, false).find(|node| taken.iter().all(|(other, _)| other != node)))
+    }
+}

@@ -1,0 +1,59 @@
+/// Who may get what, and what that is worth.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    /// GPUs per node.
+    pub(crate) nodes: Vec<ProblemNode>,
+    pub(crate) jobs: Vec<JobOptions>,
+    /// At most one multi-node job per node.
+    pub(crate) one_multi_node_job_per_node: bool,
+}
+
+/// A node that may be used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProblemNode {
+    pub(crate) gpus: u32,
+    /// Dense index of its kind of GPU.
+    pub(crate) kind: usize,
+}
+
+/// What each option of a job is worth; a value of minus infinity is no option.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct JobOptions {
+    /// Worth of getting nothing; minus infinity for a job that cannot be stopped.
+    pub(crate) none: f64,
+    /// Staying exactly where it is.
+    pub(crate) keep: Option<Keep>,
+    /// Per kind of GPU: worth of `r` replicas on one node, at index `r - 1`.
+    pub(crate) single: Vec<Vec<f64>>,
+    /// Per kind of GPU: worth of `r` replicas over several nodes, at index `r - 1`.
+    pub(crate) multi: Vec<Vec<f64>>,
+}
+
+/// What a job holds and what keeping it is worth.
+#[derive(Clone, Debug)]
+pub(crate) struct Keep {
+    pub(crate) value: f64,
+    /// Node index and replicas.
+    pub(crate) places: Vec<(usize, u32)>,
+}
+
+impl Keep {
+    pub(crate) fn replicas(&self) -> u32 {
+        self.places.iter().map(|&(_, replicas)| replicas).sum()
+    }
+}
+
+impl JobOptions {
+    /// Whether staying put is all it may do.
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.none == f64::NEG_INFINITY && self.single.is_empty() && self.multi.is_empty()
+    }
+
+    /// The best any option could be worth at a price per GPU, if it fitted.
+    pub(crate) fn best_net(&self, price: f64) -> f64 {
+        let sized = self.single.iter().chain(&self.multi).flat_map(|values| values.iter().enumerate());
+        let sized = sized.map(|(idx, value)| value - price * (idx as f64 + 1.0));
+        let keep = self.keep.iter().map(|keep| keep.value - price * f64::from(keep.replicas()));
+        sized.chain(keep).fold(self.none, f64::max)
+    }
+}

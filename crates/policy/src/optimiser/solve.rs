@@ -1,0 +1,44 @@
+use super::improve::{improve, top_up};
+use super::packing::Packing;
+use super::problem::Problem;
+use super::relaxation::relax;
+
+/// A packing and how good it is.
+#[derive(Debug)]
+pub(crate) struct Solution {
+    /// Node index and replicas, per job.
+    pub(crate) places: Vec<Vec<(usize, u32)>>,
+    /// Sum of the jobs' values.
+    pub(crate) total: f64,
+    /// No packing has a larger sum.
+    pub(crate) upper_bound: f64,
+}
+
+/// Relaxes, constructs, improves.
+pub(crate) fn solve(problem: &Problem) -> Solution {
+    let relaxation = relax(problem);
+    let mut packing = Packing::new(problem);
+    let mut waiting = Vec::new();
+    for (job, options) in problem.jobs.iter().enumerate() {
+        match &options.keep {
+            Some(keep)
+                if options.is_pinned()
+                    || (keep.replicas() == relaxation.replicas[job] && packing.fits(&keep.places)) =>
+            {
+                packing.place(job, keep.places.clone(), keep.value);
+            }
+            _ => waiting.push(job),
+        }
+    }
+    waiting.sort_by_key(|&job| (std::cmp::Reverse(relaxation.replicas[job]), job));
+    for &job in &waiting {
+        let offer = packing.best_offer(job, relaxation.price);
+        packing.accept(job, &offer);
+    }
+    let all: Vec<usize> = (0..problem.jobs.len()).filter(|&job| !problem.jobs[job].is_pinned()).collect();
+    top_up(&mut packing, &all);
+    improve(problem, &relaxation, &mut packing);
+    let total = packing.total();
+    let upper_bound = relaxation.upper_bound;
+    Solution { places: packing.into_places(), total, upper_bound }
+}

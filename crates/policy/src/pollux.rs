@@ -1,0 +1,102 @@
+use crate::elastic::{Elastic, GoodputTables, Preferences, restart_factor};
+use crate::optimiser::solve;
+use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Quality, Timestamp};
+
+/// A speedup of nothing still counts this much, so that a job without GPUs does not outweigh all others.
+const SPEEDUP_FLOOR: f64 = 4e-3;
+/// Stands in for minus infinity: at this power the smallest speedup outweighs all others by orders of magnitude.
+const MAX_MIN_POWER: f64 = -64.0;
+
+/// Settings of [`PolicySettings::Pollux`](crate::PolicySettings::Pollux).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct PolluxSettings {
+    /// The power `p` of the mean over jobs' speedups: 1 for throughput, lower for fairness, minus infinity for the
+    /// worst-off job alone.
+    pub fairness: f64,
+    /// Most replicas as a multiple of the most a job was measured on; lower is more careful.
+    pub profile_limit: f64,
+    /// Keep two multi-node jobs off the same node, because they would fight over its network.
+    pub avoid_interference: bool,
+    /// Count a first start as a restart, as the published implementation does; it makes new jobs wait longer.
+    pub first_start_costs: bool,
+}
+
+impl Default for PolluxSettings {
+    fn default() -> Self {
+        Self { fairness: -1.0, profile_limit: 2.0, avoid_interference: true, first_start_costs: false }
+    }
+}
+
+/// The paper's policy: the allocation with the highest power mean of speedups over fair share.
+#[derive(Debug)]
+pub(crate) struct Pollux {
+    settings: PolluxSettings,
+    tables: GoodputTables,
+}
+
+impl Pollux {
+    pub(crate) fn new(settings: PolluxSettings) -> Self {
+        Self { settings, tables: GoodputTables::default() }
+    }
+}
+
+impl Policy for Pollux {
+    fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
+        if view.jobs.is_empty() {
+            return Plan::default();
+        }
+        let settings = self.settings;
+        let elastic = Elastic::new(view, &mut self.tables, settings.profile_limit);
+        let mean = PowerMean::new(settings.fairness);
+        let factor = |job: &JobView<'_>| {
+            if job.allocation.is_empty() && job.restarts == 0 && job.executed_s == 0.0 && !settings.first_start_costs {
+                1.0
+            } else {
+                restart_factor(job, now)
+            }
+        };
+        let preferences =
+            Preferences { rules: self.rules(), restart_factor: &factor, utility: &|_, speedup| mean.term(speedup) };
+        let problem = elastic.problem(&preferences);
+        let solution = solve(&problem);
+        let jobs = view.jobs.len() as f64;
+        let quality =
+            Quality { objective: mean.of(solution.total, jobs), upper_bound: mean.of(solution.upper_bound, jobs) };
+        elastic.plan(&problem, &solution, quality)
+    }
+
+    fn rules(&self) -> PlacementRules {
+        PlacementRules { one_multi_node_job_per_node: self.settings.avoid_interference }
+    }
+}
+
+/// A power mean as a sum of terms that is to be made large.
+#[derive(Clone, Copy)]
+struct PowerMean {
+    power: f64,
+}
+
+impl PowerMean {
+    fn new(fairness: f64) -> Self {
+        Self { power: fairness.max(MAX_MIN_POWER) }
+    }
+
+    fn term(self, speedup: f64) -> f64 {
+        let floored = speedup + SPEEDUP_FLOOR;
+        if self.power == 0.0 {
+            floored.ln()
+        } else if self.power == -1.0 {
+            -1.0 / floored
+        } else {
+            self.power.signum() * floored.powf(self.power)
+        }
+    }
+
+    fn of(self, sum: f64, jobs: f64) -> f64 {
+        let mean = sum / jobs;
+        let floored = if self.power == 0.0 { mean.exp() } else { mean.abs().powf(1.0 / self.power) };
+        floored - SPEEDUP_FLOOR
+    }
+}
