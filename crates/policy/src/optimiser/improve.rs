@@ -1,9 +1,13 @@
+use std::cmp::Reverse;
+
 use super::packing::Packing;
 use super::problem::Problem;
 use super::relaxation::Relaxation;
 
 /// Gains below this share of the total are rounding.
 const GAIN_MIN: f64 = 1e-12;
+/// Closer to the upper bound than this is close enough.
+const GAP_MIN: f64 = 1e-9;
 /// Clusters up to this many nodes try every pair of them.
 const ALL_PAIRS_NODES_MAX: usize = 16;
 /// Jobs that would gain most from the current prices, offered a place at every attempt.
@@ -13,7 +17,11 @@ const PASSES_MAX: usize = 6;
 /// Frees one or two nodes, adds a job that is worse off than its price justifies, refills, and keeps what is better.
 pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut Packing<'_>) {
     let mut search = Search { problem, relaxation, removed: Vec::new(), before: Vec::new() };
+    let enough = relaxation.upper_bound - GAP_MIN * relaxation.upper_bound.abs();
     for _ in 0..PASSES_MAX {
+        if packing.total() >= enough {
+            break;
+        }
         let starved = search.starved(packing);
         let mut improved = false;
         for job in 0..starved.len() {
@@ -32,11 +40,17 @@ pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut 
                 improved |= search.attempt(packing, &[first, second], guest.as_slice());
             }
         }
+        if nodes <= ALL_PAIRS_NODES_MAX {
+            improved |= search.relocate(packing);
+        }
         if !improved {
             break;
         }
     }
 }
+
+/// A way to fill what was freed: puts the removed jobs somewhere at a price and returns what they are worth there.
+type Fill<'a> = dyn Fn(&mut Packing<'_>, f64) -> f64 + 'a;
 
 struct Search<'a> {
     problem: &'a Problem,
@@ -62,8 +76,53 @@ impl Search<'_> {
         regrets.into_iter().map(|(_, job)| job).collect()
     }
 
-    /// Frees the nodes, takes the guests out too, and refills at two prices; true if something better came out.
+    /// Tries every other node for each newly placed job that sits on one: the job whose place it took may be the wrong
+    /// one to pay.
+    fn relocate(&mut self, packing: &mut Packing<'_>) -> bool {
+        let mut improved = false;
+        for job in 0..self.problem.jobs.len() {
+            for target in 0..self.problem.nodes.len() {
+                let &[(home, replicas)] = packing.places[job].as_slice() else { break };
+                let options = &self.problem.jobs[job];
+                if options.is_pinned() || options.keep.as_ref().is_some_and(|keep| keep.places == packing.places[job]) {
+                    break;
+                }
+                let (here, there) = (&self.problem.nodes[home], &self.problem.nodes[target]);
+                if target != home && here.kind == there.kind && there.gpus >= replicas {
+                    self.take_out(packing, &[home, target], &[job]);
+                    let others: Vec<usize> = self.removed.iter().copied().filter(|&other| other != job).collect();
+                    let value = options.single[here.kind][replicas as usize - 1];
+                    improved |= self.keep_if_better(
+                        packing,
+                        &[&|packing, price| {
+                            packing.place(job, vec![(target, replicas)], value);
+                            refill(packing, &others, price) + value
+                        }],
+                    );
+                }
+            }
+        }
+        improved
+    }
+
+    /// Frees the nodes, takes the guests out too, and refills; true if something better came out.
     fn attempt(&mut self, packing: &mut Packing<'_>, nodes: &[usize], guests: &[usize]) -> bool {
+        self.take_out(packing, nodes, guests);
+        let targets = &self.relaxation.replicas;
+        // Larger jobs first, because they are the hardest to fit; but what was starved was starved by them.
+        let mut orders = [self.removed.clone(), self.removed.clone()];
+        orders[0].sort_by_key(|&job| (!guests.contains(&job), Reverse(targets[job]), job));
+        orders[1].sort_by_key(|&job| (Reverse(targets[job]), job));
+        self.keep_if_better(
+            packing,
+            &[&|packing, price| refill(packing, &orders[0], price), &|packing, price| {
+                refill(packing, &orders[1], price)
+            }],
+        )
+    }
+
+    /// Takes every job off the nodes, and the guests from wherever they are.
+    fn take_out(&mut self, packing: &mut Packing<'_>, nodes: &[usize], guests: &[usize]) {
         self.removed.clear();
         for &node in nodes {
             self.removed.extend(packing.tenants[node].iter().map(|&job| job as usize));
@@ -72,19 +131,19 @@ impl Search<'_> {
         self.removed.sort_unstable();
         self.removed.dedup();
         self.removed.retain(|&job| !self.problem.jobs[job].is_pinned());
-        if self.removed.is_empty() {
-            return false;
-        }
         self.before.clear();
         for &job in &self.removed {
             self.before.push(packing.remove(job));
         }
+    }
+
+    /// Fills the freed places in each of the given ways at two prices; puts everything back and returns false unless
+    /// one is worth more.
+    fn keep_if_better(&self, packing: &mut Packing<'_>, fills: &[&Fill<'_>]) -> bool {
         let old: f64 = self.before.iter().map(|(_, value)| value).sum();
-        // Larger jobs first: they are the hardest to fit.
-        let targets = &self.relaxation.replicas;
-        self.removed.sort_by_key(|&job| (std::cmp::Reverse(targets[job]), job));
-        for price in [self.relaxation.price, 0.5 * self.relaxation.price] {
-            let new = refill(packing, &self.removed, price);
+        let prices = [self.relaxation.price, 0.5 * self.relaxation.price];
+        for (fill, price) in fills.iter().flat_map(|fill| prices.iter().map(move |&price| (fill, price))) {
+            let new = fill(packing, price);
             if new > old + GAIN_MIN * old.abs() {
                 return true;
             }
@@ -92,8 +151,7 @@ impl Search<'_> {
                 packing.remove(job);
             }
         }
-        self.removed.sort_unstable();
-        for (&job, (places, value)) in self.removed.iter().zip(self.before.drain(..)) {
+        for (&job, (places, value)) in self.removed.iter().zip(self.before.iter().cloned()) {
             packing.place(job, places, value);
         }
         false
