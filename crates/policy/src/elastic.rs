@@ -114,26 +114,38 @@ impl<'a> Elastic<'a> {
     }
 
     pub(crate) fn problem(&self, preferences: &Preferences<'_>) -> Problem {
-        let nodes = self.usable.iter().map(|&idx| {
+        let rule = preferences.rules.one_multi_node_job_per_node;
+        let node = |&idx: &usize| {
             let node = &self.view.nodes[idx];
-            ProblemNode { gpus: node.gpus, kind: self.kinds.binary_search(&node.gpu_type).unwrap_or(0) }
-        });
-        let jobs = (0..self.view.jobs.len()).map(|idx| self.options(idx, preferences)).collect();
-        Problem {
-            nodes: nodes.collect(),
-            jobs,
-            one_multi_node_job_per_node: preferences.rules.one_multi_node_job_per_node,
+            let kind = self.kinds.binary_search(&node.gpu_type).unwrap_or(0);
+            ProblemNode { gpus: node.gpus, hosts_multi: false, kind }
+        };
+        let mut nodes: Vec<ProblemNode> = self.usable.iter().map(node).collect();
+        for job in self.view.jobs.iter().filter(|job| job.is_pinned()) {
+            for (id, replicas) in job.allocation.iter() {
+                if let Some(place) = self.place(id) {
+                    nodes[place].gpus = nodes[place].gpus.saturating_sub(replicas);
+                    nodes[place].hosts_multi |= rule && job.allocation.is_multi_node();
+                }
+            }
         }
+        let jobs = (0..self.view.jobs.len()).map(|idx| self.options(idx, preferences)).collect();
+        Problem { nodes, jobs, one_multi_node_job_per_node: rule }
+    }
+
+    /// A node as an index of the problem.
+    fn place(&self, node: NodeId) -> Option<usize> {
+        self.usable.binary_search_by_key(&node, |&idx| self.view.nodes[idx].id).ok()
     }
 
     fn options(&self, idx: usize, preferences: &Preferences<'_>) -> JobOptions {
         let job = &self.view.jobs[idx];
         let speedups = &self.speedups[idx];
-        let keep =
-            self.keep(job).map(|places| Keep { value: (preferences.utility)(idx, self.current_speedup(idx)), places });
+        let as_it_is = (preferences.utility)(idx, self.current_speedup(idx));
         if job.is_pinned() {
-            return JobOptions { none: f64::NEG_INFINITY, keep, ..JobOptions::default() };
+            return JobOptions { none: as_it_is, ..JobOptions::default() };
         }
+        let keep = self.keep(job).map(|places| Keep { value: as_it_is, places });
         let factor = (preferences.restart_factor)(job);
         let sizes = match job.flexibility {
             Flexibility::Rigid => job.replicas_requested..=job.replicas_requested,
@@ -163,7 +175,7 @@ impl<'a> Elastic<'a> {
             return None;
         }
         let place = |(node, replicas): (NodeId, u32)| {
-            let place = self.usable.binary_search_by_key(&node, |&idx| self.view.nodes[idx].id).ok()?;
+            let place = self.place(node)?;
             (self.view.nodes[self.usable[place]].gpus >= replicas).then_some((place, replicas))
         };
         job.allocation.iter().map(place).collect()
@@ -184,8 +196,9 @@ impl<'a> Elastic<'a> {
         let givers = Givers::of(problem, solution);
         let assignments = self.view.jobs.iter().enumerate().map(|(idx, job)| {
             let places = &solution.places[idx];
-            let allocation: Allocation =
-                places.iter().map(|&(place, replicas)| (self.view.nodes[self.usable[place]].id, replicas)).collect();
+            let id = |place: usize| self.view.nodes[self.usable[place]].id;
+            let planned = || places.iter().map(|&(place, replicas)| (id(place), replicas)).collect();
+            let allocation: Allocation = if job.is_pinned() { job.allocation.clone() } else { planned() };
             let reason = self.reason(idx, places, problem, &givers);
             Assignment { job: job.id, allocation, guest_of: None, reason }
         });
@@ -195,6 +208,9 @@ impl<'a> Elastic<'a> {
     fn reason(&self, idx: usize, places: &[(usize, u32)], problem: &Problem, givers: &Givers<'_>) -> Reason {
         let job = &self.view.jobs[idx];
         let speedups = &self.speedups[idx];
+        if job.is_pinned() {
+            return Reason { binding: Binding::Request, ..Reason::default() };
+        }
         let replicas: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
         let kind = places.first().map_or(0, |&(place, _)| problem.nodes[place].kind);
         let now = speedups.at(kind, replicas, places.len() > 1);
@@ -203,7 +219,7 @@ impl<'a> Elastic<'a> {
             (value > 0.0 && now > 0.0).then(|| value / now - 1.0)
         };
         let one_more = with(replicas + 1);
-        let binding = if job.is_pinned() || job.flexibility == Flexibility::Rigid {
+        let binding = if job.flexibility == Flexibility::Rigid {
             if replicas == 0 && speedups.best(kind, job.replicas_requested) <= 0.0 {
                 Binding::Impossible
             } else if replicas == 0 {
@@ -327,9 +343,6 @@ impl<'a> Givers<'a> {
         for (job, options) in problem.jobs.iter().enumerate() {
             let places = &solution.places[job];
             let Some(&(place, _)) = places.first() else { continue };
-            if options.is_pinned() {
-                continue;
-            }
             let held: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
             let kind = problem.nodes[place].kind;
             let value = |replicas: u32| match replicas {

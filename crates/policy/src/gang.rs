@@ -1,7 +1,7 @@
 //! Policies that give every job what it asked for, or nothing, in some order.
 
 use crate::free_gpus::FreeGpus;
-use crate::{Allocation, Assignment, Binding, ClusterView, JobView, Plan, Reason};
+use crate::{Allocation, Assignment, Binding, ClusterView, Flexibility, JobView, Plan, Reason};
 
 /// How newly started gangs are placed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub(crate) enum Overtaking {
 
 /// Replicas a job gets from a policy that does not choose sizes.
 pub(crate) fn gang_size(job: &JobView<'_>) -> u32 {
+    if job.flexibility == Flexibility::Rigid {
+        return job.replicas_requested;
+    }
     job.replicas_requested.clamp(job.replicas_min.max(1), job.replicas_max.max(job.replicas_min.max(1)))
 }
 

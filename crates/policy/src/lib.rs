@@ -23,12 +23,14 @@ mod tiresias;
 mod optimiser;
 mod elastic;
 mod pollux;
+mod castor;
 
 pub use allocation::Allocation;
+pub use castor::CastorSettings;
 pub use ids::{JobId, NodeId, Timestamp};
 pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Reason};
 pub use policy::Policy;
 pub use pollux::PolluxSettings;
-pub use settings::PolicySettings;
+pub use settings::{PolicySettings, UnknownPolicy};
 pub use tiresias::TiresiasSettings;
 pub use view::{ClusterView, Flexibility, JobView, NodeView, TypeProfile};

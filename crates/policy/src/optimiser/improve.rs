@@ -12,6 +12,8 @@ const GAP_MIN: f64 = 1e-9;
 const ALL_PAIRS_NODES_MAX: usize = 16;
 /// Jobs that would gain most from the current prices, offered a place at every attempt.
 const STARVED: usize = 8;
+/// Shares of the relaxation's price to refill at: lower ones make jobs larger, higher ones make room for gangs.
+const PRICES: [f64; 3] = [1.0, 0.5, 2.0];
 const PASSES_MAX: usize = 6;
 
 /// Frees one or two nodes, adds a job that is worse off than its price justifies, refills, and keeps what is better.
@@ -60,11 +62,10 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Jobs by what they would gain if every GPU could be had at the current price.
+    /// Jobs by what they would gain if GPUs could be had for less than the price, at which some are indifferent.
     fn starved(&self, packing: &Packing<'_>) -> Vec<usize> {
-        let price = self.relaxation.price;
+        let price = 0.5 * self.relaxation.price;
         let mut regrets: Vec<(f64, usize)> = (0..self.problem.jobs.len())
-            .filter(|&job| !self.problem.jobs[job].is_pinned())
             .map(|job| {
                 let now = packing.values[job] - price * f64::from(packing.replicas(job));
                 (self.problem.jobs[job].best_net(price) - now, job)
@@ -84,7 +85,7 @@ impl Search<'_> {
             for target in 0..self.problem.nodes.len() {
                 let &[(home, replicas)] = packing.places[job].as_slice() else { break };
                 let options = &self.problem.jobs[job];
-                if options.is_pinned() || options.keep.as_ref().is_some_and(|keep| keep.places == packing.places[job]) {
+                if options.keep.as_ref().is_some_and(|keep| keep.places == packing.places[job]) {
                     break;
                 }
                 let (here, there) = (&self.problem.nodes[home], &self.problem.nodes[target]);
@@ -130,7 +131,6 @@ impl Search<'_> {
         self.removed.extend(guests);
         self.removed.sort_unstable();
         self.removed.dedup();
-        self.removed.retain(|&job| !self.problem.jobs[job].is_pinned());
         self.before.clear();
         for &job in &self.removed {
             self.before.push(packing.remove(job));
@@ -141,7 +141,7 @@ impl Search<'_> {
     /// one is worth more.
     fn keep_if_better(&self, packing: &mut Packing<'_>, fills: &[&Fill<'_>]) -> bool {
         let old: f64 = self.before.iter().map(|(_, value)| value).sum();
-        let prices = [self.relaxation.price, 0.5 * self.relaxation.price];
+        let prices = PRICES.map(|share| share * self.relaxation.price);
         for (fill, price) in fills.iter().flat_map(|fill| prices.iter().map(move |&price| (fill, price))) {
             let new = fill(packing, price);
             if new > old + GAIN_MIN * old.abs() {

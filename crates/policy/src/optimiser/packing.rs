@@ -1,6 +1,8 @@
 use super::problem::{Problem, ProblemNode};
 
 const NOBODY: u32 = u32::MAX;
+/// A job that is not part of the problem.
+const STRANGER: u32 = u32::MAX - 1;
 const WORD: usize = 64;
 
 /// Where every job's replicas are, and what is free.
@@ -40,16 +42,17 @@ impl<'a> Packing<'a> {
     pub(super) fn new(problem: &'a Problem) -> Self {
         let kinds = problem.nodes.iter().map(|node| node.kind + 1).max().unwrap_or(0);
         let mut multi_free = vec![0; kinds];
-        for node in &problem.nodes {
+        for node in problem.nodes.iter().filter(|node| !node.hosts_multi) {
             multi_free[node.kind] += node.gpus;
         }
+        let host = |node: &ProblemNode| if node.hosts_multi { STRANGER } else { NOBODY };
         Self {
             problem,
             places: vec![Vec::new(); problem.jobs.len()],
             values: problem.jobs.iter().map(|options| options.none).collect(),
             free: problem.nodes.iter().map(|node| node.gpus).collect(),
             free_total: problem.nodes.iter().map(|node| node.gpus).sum(),
-            multi_host: vec![NOBODY; problem.nodes.len()],
+            multi_host: problem.nodes.iter().map(host).collect(),
             tenants: vec![Vec::new(); problem.nodes.len()],
             buckets: Buckets::new(&problem.nodes, kinds),
             multi_free,
@@ -212,7 +215,7 @@ impl Buckets {
         let words = nodes.len().div_ceil(WORD);
         let mut buckets = Self { gpus_max, words, bits: vec![0; kinds * 2 * (gpus_max as usize + 1) * words] };
         for (idx, node) in nodes.iter().enumerate() {
-            buckets.insert(idx, node.kind, (node.gpus, false));
+            buckets.insert(idx, node.kind, (node.gpus, node.hosts_multi));
         }
         buckets
     }

@@ -1,7 +1,7 @@
 /// Who may get what, and what that is worth.
 #[derive(Debug)]
 pub(crate) struct Problem {
-    /// GPUs per node.
+    /// GPUs that are to be given away.
     pub(crate) nodes: Vec<ProblemNode>,
     pub(crate) jobs: Vec<JobOptions>,
     /// At most one multi-node job per node.
@@ -12,6 +12,8 @@ pub(crate) struct Problem {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProblemNode {
     pub(crate) gpus: u32,
+    /// Whether a multi-node job that is none of ours is there already.
+    pub(crate) hosts_multi: bool,
     /// Dense index of its kind of GPU.
     pub(crate) kind: usize,
 }
@@ -19,7 +21,7 @@ pub(crate) struct ProblemNode {
 /// What each option of a job is worth; a value of minus infinity is no option.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct JobOptions {
-    /// Worth of getting nothing; minus infinity for a job that cannot be stopped.
+    /// Worth of getting nothing.
     pub(crate) none: f64,
     /// Staying exactly where it is.
     pub(crate) keep: Option<Keep>,
@@ -44,11 +46,6 @@ impl Keep {
 }
 
 impl JobOptions {
-    /// Whether staying put is all it may do.
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.none == f64::NEG_INFINITY && self.single.is_empty() && self.multi.is_empty()
-    }
-
     /// The best any option could be worth at a price per GPU, if it fitted.
     pub(crate) fn best_net(&self, price: f64) -> f64 {
         let sized = self.single.iter().chain(&self.multi).flat_map(|values| values.iter().enumerate());

@@ -16,6 +16,8 @@ struct Segment {
     slope: f64,
     job: u32,
     replicas: u32,
+    /// The job's value at its end.
+    value: f64,
 }
 
 /// Replaces each job's values by their concave hull, on which taking the steepest stretches first is optimal: the
@@ -26,20 +28,18 @@ pub(super) fn relax(problem: &Problem) -> Relaxation {
     let mut segments = Vec::with_capacity(4 * problem.jobs.len());
     let mut points = Vec::new();
     let mut hull = Vec::new();
-    let mut upper_bound = 0.0;
     let mut left = i64::from(capacity);
     let mut replicas = vec![0; problem.jobs.len()];
+    // Kept per job and summed at the end: values may differ by so much that gains would vanish in a running sum.
+    let mut values: Vec<f64> = problem.jobs.iter().map(|options| options.none).collect();
     for (job, options) in problem.jobs.iter().enumerate() {
         option_points(options, capacity, node_gpus_max, &mut points);
         concave_hull(&points, &mut hull);
-        // A pinned job's hull starts at what it holds.
-        upper_bound += hull[0].1;
-        replicas[job] = hull[0].0;
-        left -= i64::from(hull[0].0);
         segments.extend(hull.windows(2).map(|pair| Segment {
             slope: (pair[1].1 - pair[0].1) / f64::from(pair[1].0 - pair[0].0),
             job: job as u32,
             replicas: pair[1].0 - pair[0].0,
+            value: pair[1].1,
         }));
     }
     segments
@@ -50,24 +50,23 @@ pub(super) fn relax(problem: &Problem) -> Relaxation {
             price = segment.slope;
             break;
         }
-        let taken = i64::from(segment.replicas).min(left);
-        upper_bound += segment.slope * taken as f64;
-        left -= i64::from(segment.replicas);
-        if left < 0 {
+        let job = segment.job as usize;
+        if i64::from(segment.replicas) > left {
+            values[job] += segment.slope * left as f64;
             price = segment.slope;
             break;
         }
-        replicas[segment.job as usize] += segment.replicas;
+        left -= i64::from(segment.replicas);
+        replicas[job] += segment.replicas;
+        values[job] = segment.value;
     }
-    Relaxation { upper_bound, price, replicas }
+    Relaxation { upper_bound: values.iter().sum(), price, replicas }
 }
 
 /// The best value of each number of replicas, however placed, in ascending order of replicas.
 fn option_points(options: &JobOptions, capacity: u32, node_gpus_max: u32, points: &mut Vec<(u32, f64)>) {
     points.clear();
-    if options.none > f64::NEG_INFINITY {
-        points.push((0, options.none));
-    }
+    points.push((0, options.none));
     let longest = options.single.iter().chain(&options.multi).map(Vec::len).max().unwrap_or(0);
     for replicas in 1..=longest.min(capacity as usize) {
         let mut best = f64::NEG_INFINITY;
@@ -107,5 +106,4 @@ fn concave_hull(points: &[(u32, f64)], hull: &mut Vec<(u32, f64)>) {
         }
         hull.push((replicas, value));
     }
-    assert!(!hull.is_empty(), "a job has at least one option: nothing, or what it holds");
 }

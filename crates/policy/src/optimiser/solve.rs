@@ -21,10 +21,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     let mut waiting = Vec::new();
     for (job, options) in problem.jobs.iter().enumerate() {
         match &options.keep {
-            Some(keep)
-                if options.is_pinned()
-                    || (keep.replicas() == relaxation.replicas[job] && packing.fits(&keep.places)) =>
-            {
+            Some(keep) if keep.replicas() == relaxation.replicas[job] && packing.fits(&keep.places) => {
                 packing.place(job, keep.places.clone(), keep.value);
             }
             _ => waiting.push(job),
@@ -35,7 +32,7 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
         let offer = packing.best_offer(job, relaxation.price);
         packing.accept(job, &offer);
     }
-    let all: Vec<usize> = (0..problem.jobs.len()).filter(|&job| !problem.jobs[job].is_pinned()).collect();
+    let all: Vec<usize> = (0..problem.jobs.len()).collect();
     top_up(&mut packing, &all);
     improve(problem, &relaxation, &mut packing);
     let total = packing.total();

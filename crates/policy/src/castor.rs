@@ -1,0 +1,100 @@
+use pollux_model::Shape;
+
+use crate::elastic::{Elastic, GoodputTables, Preferences, restart_factor};
+use crate::optimiser::solve;
+use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Quality, Timestamp};
+
+/// A speedup of nothing still counts this much, so that a job without GPUs does not outweigh all others.
+const SPEEDUP_FLOOR: f64 = 4e-3;
+
+/// Settings of [`PolicySettings::Castor`](crate::PolicySettings::Castor).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct CastorSettings {
+    /// How strongly the jobs soonest done are preferred: 1 treats all alike, 2 to 3 finishes short ones early.
+    pub size_preference: f64,
+    /// Share of the weight that all jobs get alike, against long waits of long jobs.
+    pub uniform_share: f64,
+    /// Most replicas as a multiple of the most a job was measured on; higher explores more boldly.
+    pub profile_limit: f64,
+    /// Gain below which an allocation is left alone.
+    pub hysteresis: f64,
+    /// Keep two multi-node jobs off the same node, because they would fight over its network.
+    pub avoid_interference: bool,
+}
+
+impl Default for CastorSettings {
+    fn default() -> Self {
+        Self { size_preference: 2.5, uniform_share: 0.0, profile_limit: 4.0, hysteresis: 0.1, avoid_interference: true }
+    }
+}
+
+/// The lowest average completion time that does not starve anybody: weighs the logarithm of each job's speedup by its
+/// rank in work remaining, which is how parallel jobs of known sizes are best shared out.
+#[derive(Debug)]
+pub(crate) struct Castor {
+    settings: CastorSettings,
+    tables: GoodputTables,
+}
+
+impl Castor {
+    pub(crate) fn new(settings: CastorSettings) -> Self {
+        Self { settings, tables: GoodputTables::default() }
+    }
+
+    /// The i-th largest of n jobs weighs `(i/n)^a - ((i-1)/n)^a`, scaled to a mean of 1.
+    fn weights(&self, now: Timestamp, view: &ClusterView<'_>) -> Vec<f64> {
+        let sizes: Vec<f64> = view.jobs.iter().map(|job| remaining_gpu_s(job, now)).collect();
+        let mut order: Vec<usize> = (0..view.jobs.len()).collect();
+        order.sort_by(|&a, &b| sizes[b].total_cmp(&sizes[a]).then(a.cmp(&b)));
+        let count = order.len() as f64;
+        let power = |rank: usize| (rank as f64 / count).powf(self.settings.size_preference);
+        let mut weights = vec![0.0; order.len()];
+        for (rank, &job) in order.iter().enumerate() {
+            let by_rank = (power(rank + 1) - power(rank)) * count;
+            weights[job] = self.settings.uniform_share + (1.0 - self.settings.uniform_share) * by_rank;
+        }
+        weights
+    }
+}
+
+impl Policy for Castor {
+    fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
+        if view.jobs.is_empty() {
+            return Plan::default();
+        }
+        let settings = self.settings;
+        let weights = self.weights(now, view);
+        let elastic = Elastic::new(view, &mut self.tables, settings.profile_limit);
+        let factor = |job: &JobView<'_>| {
+            if job.allocation.is_empty() { 1.0 } else { restart_factor(job, now) / (1.0 + settings.hysteresis) }
+        };
+        let preferences = Preferences {
+            rules: self.rules(),
+            restart_factor: &factor,
+            utility: &|job, speedup| weights[job] * (speedup + SPEEDUP_FLOOR).ln(),
+        };
+        let problem = elastic.problem(&preferences);
+        let solution = solve(&problem);
+        let total_weight: f64 = weights.iter().sum();
+        let mean = |total: f64| (total / total_weight).exp() - SPEEDUP_FLOOR;
+        let quality = Quality { objective: mean(solution.total), upper_bound: mean(solution.upper_bound) };
+        elastic.plan(&problem, &solution, quality)
+    }
+
+    fn rules(&self) -> PlacementRules {
+        PlacementRules { one_multi_node_job_per_node: self.settings.avoid_interference }
+    }
+}
+
+/// Seconds of work left on one GPU. A job that declared nothing, or was not measured yet, is taken to have as much
+/// left as it is old: of jobs of unknown length the older ones last longer, and their order never changes.
+fn remaining_gpu_s(job: &JobView<'_>, now: Timestamp) -> f64 {
+    let declared = job.remaining_samples.and_then(|samples| {
+        let on_one = |profile: &crate::TypeProfile| Some(profile.goodput.best(Shape::single()).ok()?.goodput);
+        let goodput = job.profiles.iter().filter_map(on_one).reduce(f64::max)?;
+        Some(samples / goodput)
+    });
+    declared.unwrap_or_else(|| job.age_s(now))
+}

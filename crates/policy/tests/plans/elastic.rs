@@ -1,0 +1,152 @@
+use pollux_model::GpuType;
+use pollux_policy::{Binding, CastorSettings, Flexibility, NodeId, PolicySettings, PolluxSettings};
+
+use crate::world::{Job, World, profile};
+
+fn pollux(settings: PolluxSettings) -> Box<dyn pollux_policy::Policy + Send> {
+    PolicySettings::Pollux(settings).build()
+}
+
+fn castor() -> Box<dyn pollux_policy::Policy + Send> {
+    PolicySettings::Castor(CastorSettings::default()).build()
+}
+
+#[test]
+fn jobs_that_scale_better_get_more() {
+    let world = World::new(4, 4, vec![Job::measured(64, 0.001), Job::measured(64, 1.0)]);
+    let replicas = world.replicas(&mut *pollux(PolluxSettings { fairness: 1.0, ..PolluxSettings::default() }));
+    assert!(replicas[0] > replicas[1], "{replicas:?}");
+}
+
+#[test]
+fn a_lower_power_is_fairer() {
+    let world = World::new(4, 4, vec![Job::measured(64, 0.001), Job::measured(64, 0.1), Job::measured(64, 0.5)]);
+    let smallest_speedup = |fairness: f64| {
+        let settings = PolluxSettings { fairness, ..PolluxSettings::default() };
+        let plan = world.plan(&mut *pollux(settings));
+        world.with_view(|_, view| {
+            let speedup = |(job, assignment): (&pollux_policy::JobView<'_>, &pollux_policy::Assignment)| {
+                let goodput = &job.profiles[0].goodput;
+                let fair = goodput.best(pollux_model::Shape::new(1, 6).unwrap()).unwrap().goodput;
+                assignment.allocation.shape().map_or(0.0, |shape| goodput.best(shape).unwrap().goodput / fair)
+            };
+            view.jobs.iter().zip(&plan.assignments).map(speedup).fold(f64::INFINITY, f64::min)
+        })
+    };
+    let by_power: Vec<f64> = [1.0, 0.0, -1.0, -10.0, f64::NEG_INFINITY].map(smallest_speedup).to_vec();
+    assert!(by_power.is_sorted_by(|a, b| *a <= b * 1.001), "{by_power:?}");
+    assert!(by_power[4] > by_power[0], "{by_power:?}");
+}
+
+#[test]
+fn a_job_may_not_exceed_twice_what_it_was_measured_at() {
+    let world = World::new(4, 4, vec![Job::measured(3, 0.001)]);
+    let plan = world.plan(&mut *pollux(PolluxSettings::default()));
+    assert_eq!(plan.assignments[0].allocation.replicas(), 6);
+    assert_eq!(plan.assignments[0].reason.binding, Binding::Profile);
+    assert_eq!(world.replicas(&mut *castor()), [12], "castor explores more boldly");
+}
+
+#[test]
+fn an_unmeasured_job_starts_on_one_gpu() {
+    let world = World::new(4, 4, vec![Job::default()]);
+    assert_eq!(world.replicas(&mut *pollux(PolluxSettings::default())), [1]);
+}
+
+#[test]
+fn two_multi_node_jobs_share_no_node_unless_allowed() {
+    let jobs: Vec<Job> = (0..3).map(|_| Job { min: 6, ..Job::measured(64, 0.001) }).collect();
+    let world = World::new(4, 4, jobs);
+    let running = |avoid_interference| {
+        let settings = PolluxSettings { avoid_interference, fairness: -1.0, ..PolluxSettings::default() };
+        world.replicas(&mut *pollux(settings)).iter().filter(|replicas| **replicas > 0).count()
+    };
+    assert_eq!(running(true), 2, "six replicas take two nodes each");
+    assert_eq!(running(false), 2, "16 GPUs hold two gangs of six");
+    let world = World::new(3, 4, (0..2).map(|_| Job { min: 6, ..Job::measured(64, 0.001) }).collect());
+    let settings = PolluxSettings { avoid_interference: false, ..PolluxSettings::default() };
+    assert_eq!(world.replicas(&mut *pollux(settings)), [6, 6]);
+    assert_eq!(world.replicas(&mut *pollux(PolluxSettings::default())).iter().filter(|held| **held > 0).count(), 1);
+}
+
+#[test]
+fn a_small_gain_does_not_pay_for_a_restart() {
+    // Young and often restarted: a change would cost it more than half of its speedup.
+    let mut job = Job::measured(8, 0.02).running(&[(0, 4)]);
+    (job.age_s, job.restarts) = (300, 5);
+    let world = World::new(2, 4, vec![job]);
+    let plan = world.plan(&mut *pollux(PolluxSettings::default()));
+    assert_eq!(plan.assignments[0].allocation, world.jobs[0].allocation);
+    assert_eq!(plan.assignments[0].reason.binding, Binding::RestartCost);
+}
+
+#[test]
+fn a_first_start_is_not_a_restart() {
+    let newcomer = Job { age_s: 0, ..Job::default() };
+    let world = World::new(1, 4, vec![Job::measured(4, 0.01).running(&[(0, 4)]), newcomer]);
+    assert_eq!(world.replicas(&mut *pollux(PolluxSettings::default()))[1], 1);
+}
+
+#[test]
+fn rigid_and_non_preemptible_jobs_keep_what_they_have() {
+    let rigid = Job { requested: 3, flexibility: Flexibility::Rigid, ..Job::default() }.running(&[(0, 3)]);
+    let pinned = Job { flexibility: Flexibility::NonPreemptible, ..Job::measured(4, 0.5) }.running(&[(1, 4)]);
+    let waiting = Job { requested: 2, flexibility: Flexibility::Rigid, ..Job::default() };
+    let world = World::new(2, 4, vec![rigid, pinned, waiting, Job::measured(8, 0.001)]);
+    for policy in [&mut *pollux(PolluxSettings::default()), &mut *castor()] {
+        let plan = world.plan(policy);
+        assert_eq!(plan.assignments[0].allocation, world.jobs[0].allocation);
+        assert_eq!(plan.assignments[1].allocation, world.jobs[1].allocation);
+        assert_eq!(plan.assignments[2].allocation.replicas(), 0, "a gang of two does not fit one GPU");
+        assert_eq!(plan.assignments[3].allocation.replicas(), 1);
+    }
+}
+
+#[test]
+fn a_draining_node_is_emptied() {
+    let mut world = World::new(2, 4, vec![Job::measured(4, 0.01).running(&[(1, 4)])]);
+    world.nodes[1].schedulable = false;
+    let plan = world.plan(&mut *pollux(PolluxSettings::default()));
+    assert_eq!(plan.assignments[0].allocation.replicas_on(NodeId(0)), 4);
+}
+
+#[test]
+fn a_job_runs_on_one_kind_of_gpu() {
+    let mut world = World::new(4, 4, vec![Job::measured(64, 0.001)]);
+    for node in &mut world.nodes[2..] {
+        node.gpu_type = GpuType(1);
+    }
+    let mut fast = profile(GpuType(1), 64, 0.0001);
+    fast.goodput.limits = world.jobs[0].profiles[0].goodput.limits;
+    world.jobs[0].profiles.push(fast);
+    let plan = world.plan(&mut *pollux(PolluxSettings::default()));
+    let nodes: Vec<u32> = plan.assignments[0].allocation.iter().map(|(node, _)| node.0).collect();
+    assert_eq!(nodes, [2, 3], "the kind that is faster");
+}
+
+#[test]
+fn castor_prefers_the_job_soonest_done_and_starves_nobody() {
+    let sized = |samples| Job { remaining_samples: Some(samples), ..Job::measured(16, 0.01) };
+    let world = World::new(4, 4, vec![sized(1e8), sized(1e5)]);
+    let replicas = world.replicas(&mut *castor());
+    assert!(replicas[1] > replicas[0] && replicas[0] > 0, "{replicas:?}");
+}
+
+#[test]
+fn castor_without_declared_work_prefers_the_younger() {
+    let aged = |age_s| Job { age_s, ..Job::measured(16, 0.01) };
+    let world = World::new(4, 4, vec![aged(50_000), aged(100)]);
+    let replicas = world.replicas(&mut *castor());
+    assert!(replicas[1] > replicas[0] && replicas[0] > 0, "{replicas:?}");
+}
+
+#[test]
+fn reasons_name_what_a_gpu_more_or_fewer_is_worth_and_who_would_pay() {
+    let jobs = vec![Job::measured(64, 0.05).running(&[(0, 4)]), Job::measured(64, 0.05).running(&[(1, 4)])];
+    let world = World::new(2, 4, jobs);
+    let plan = world.plan(&mut *pollux(PolluxSettings::default()));
+    let reason = plan.assignments[0].reason;
+    assert!(reason.one_fewer.is_some_and(|loss| (-1.0..0.0).contains(&loss)), "{reason:?}");
+    assert!(reason.one_more.is_some(), "{reason:?}");
+    assert!(reason.payer.is_some_and(|(payer, loss)| payer.0 == 1 && loss < 0.0), "{reason:?}");
+}

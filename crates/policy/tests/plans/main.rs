@@ -1,0 +1,7 @@
+//! What policies decide on small worlds, and that no plan ever breaks a rule.
+
+mod baselines;
+mod check;
+mod elastic;
+mod random;
+mod world;

@@ -1,0 +1,90 @@
+use pollux_model::GpuType;
+use pollux_policy::{CastorSettings, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, TiresiasSettings};
+use proptest::prelude::*;
+
+use crate::world::{Job, World, profile};
+
+fn policies() -> Vec<PolicySettings> {
+    let pollux = |fairness, avoid_interference| {
+        PolicySettings::Pollux(PolluxSettings { fairness, avoid_interference, ..PolluxSettings::default() })
+    };
+    vec![
+        pollux(-1.0, true),
+        pollux(0.0, false),
+        pollux(1.0, true),
+        pollux(f64::NEG_INFINITY, true),
+        PolicySettings::Castor(CastorSettings::default()),
+        PolicySettings::Fifo,
+        PolicySettings::Srtf,
+        PolicySettings::Tiresias(TiresiasSettings::default()),
+    ]
+}
+
+prop_compose! {
+    fn jobs()(
+        age_s in 0u64..50_000,
+        restarts in 0u32..40,
+        requested in 1u32..20,
+        bounds in (0u32..6, 1u32..70),
+        flexibility in prop_oneof![
+            6 => Just(Flexibility::Elastic), 1 => Just(Flexibility::NonPreemptible), 1 => Just(Flexibility::Rigid)
+        ],
+        profiled in prop::option::of((1u32..40, 1e-4f64..2.0)),
+        two_kinds: bool,
+        remaining_samples in prop::option::of(1.0f64..1e9),
+        wants in (0usize..8, 1u32..9),
+    ) -> (Job, (usize, u32)) {
+        let mut profiles: Vec<_> =
+            profiled.iter().map(|&(replicas, sync_s)| profile(GpuType(0), replicas, sync_s)).collect();
+        if let (true, Some((replicas, sync_s))) = (two_kinds, profiled) {
+            profiles.push(profile(GpuType(1), replicas, sync_s / 3.0));
+        }
+        let job = Job {
+            age_s, restarts, requested, min: bounds.0, max: bounds.0.max(bounds.1), flexibility, profiles,
+            remaining_samples, executed_s: age_s as f64 / 2.0, ..Job::default()
+        };
+        (job, wants)
+    }
+}
+
+prop_compose! {
+    /// A world whose running jobs fit its nodes.
+    fn worlds()(
+        nodes in prop::collection::vec((1u32..9, 0u16..2, 0u8..10), 1..8),
+        jobs in prop::collection::vec(jobs(), 0..25),
+    ) -> World {
+        let nodes: Vec<NodeView> = (0..).zip(nodes).map(|(id, (gpus, kind, drain))| NodeView {
+            id: NodeId(id * 3), gpus, gpu_type: GpuType(kind), schedulable: drain > 0,
+        }).collect();
+        let mut free: Vec<u32> = nodes.iter().map(|node| node.gpus).collect();
+        let jobs = jobs.into_iter().map(|(job, (node, replicas))| {
+            let size = if job.flexibility == Flexibility::Rigid { job.requested } else { replicas };
+            let fits = node < nodes.len() && free[node] >= size && (job.min.max(1)..=job.max).contains(&size);
+            if !fits {
+                return job;
+            }
+            free[node] -= size;
+            job.running(&[(nodes[node].id.0, size)])
+        }).collect();
+        World { nodes, ..World::new(0, 0, jobs) }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_policy_ever_breaks_a_rule_and_none_is_random(world in worlds()) {
+        for settings in policies() {
+            let plan = world.plan(&mut *settings.build());
+            prop_assert_eq!(plan.assignments.len(), world.jobs.len());
+            prop_assert_eq!(&plan, &world.plan(&mut *settings.build()));
+            if let Some(quality) = plan.quality {
+                prop_assert!(
+                    quality.objective <= quality.upper_bound * (1.0 + 1e-9) + 1e-9,
+                    "{:?} of {:?}", quality, settings
+                );
+            }
+        }
+    }
+}

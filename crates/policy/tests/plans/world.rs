@@ -1,0 +1,123 @@
+//! A small cluster to plan for.
+
+use pollux_model::{BatchLimits, Goodput, GpuType, NoiseStatistics, Parallelism, StepParams};
+use pollux_policy::{
+    Allocation, ClusterView, Flexibility, JobId, JobView, NodeId, NodeView, Plan, Policy, Timestamp, TypeProfile,
+};
+
+/// Nodes and jobs that own what a view borrows.
+#[derive(Clone, Debug)]
+pub(crate) struct World {
+    pub(crate) now_s: u64,
+    pub(crate) nodes: Vec<NodeView>,
+    pub(crate) jobs: Vec<Job>,
+}
+
+/// A job of a world; the fields are those of a view.
+#[derive(Clone, Debug)]
+pub(crate) struct Job {
+    pub(crate) age_s: u64,
+    pub(crate) executed_s: f64,
+    pub(crate) restarts: u32,
+    pub(crate) allocation: Allocation,
+    pub(crate) requested: u32,
+    pub(crate) min: u32,
+    pub(crate) max: u32,
+    pub(crate) flexibility: Flexibility,
+    pub(crate) profiles: Vec<TypeProfile>,
+    pub(crate) remaining_samples: Option<f64>,
+}
+
+impl Default for Job {
+    fn default() -> Self {
+        Self {
+            age_s: 1_000,
+            executed_s: 0.0,
+            restarts: 0,
+            allocation: Allocation::NONE,
+            requested: 1,
+            min: 1,
+            max: 64,
+            flexibility: Flexibility::Elastic,
+            profiles: Vec::new(),
+            remaining_samples: None,
+        }
+    }
+}
+
+impl Job {
+    /// Measured on up to `profiled` replicas; larger `sync_s` scales worse.
+    pub(crate) fn measured(profiled: u32, sync_s: f64) -> Self {
+        Self { profiles: vec![profile(GpuType::default(), profiled, sync_s)], ..Self::default() }
+    }
+
+    /// Running on the given replicas per node.
+    pub(crate) fn running(self, places: &[(u32, u32)]) -> Self {
+        let allocation = places.iter().map(|&(node, replicas)| (NodeId(node), replicas)).collect();
+        Self { allocation, executed_s: 500.0, ..self }
+    }
+}
+
+pub(crate) fn profile(gpu_type: GpuType, replicas_profiled: u32, sync_s: f64) -> TypeProfile {
+    let params = StepParams {
+        alpha_compute: 0.02,
+        beta_compute: 0.001,
+        alpha_internode: 2.0 * sync_s,
+        beta_internode: 0.05 * sync_s,
+        alpha_intranode: sync_s,
+        beta_intranode: 0.02 * sync_s,
+        gamma: 1.5,
+    };
+    let goodput = Goodput {
+        throughput: Parallelism::DataParallel.model(params).expect("within bounds"),
+        noise: NoiseStatistics::new(1.0, 20.0).expect("positive"),
+        limits: BatchLimits::new(128, 8192, 16, 256).expect("ordered"),
+    };
+    TypeProfile { gpu_type, goodput, replicas_profiled }
+}
+
+impl World {
+    /// `nodes` nodes of `gpus` GPUs.
+    pub(crate) fn new(nodes: u32, gpus: u32, jobs: Vec<Job>) -> Self {
+        let node = |id| NodeView { id: NodeId(id), gpus, gpu_type: GpuType::default(), schedulable: true };
+        Self { now_s: 100_000, nodes: (0..nodes).map(node).collect(), jobs }
+    }
+
+    pub(crate) fn with_view<T>(&self, run: impl FnOnce(Timestamp, &ClusterView<'_>) -> T) -> T {
+        let now = Timestamp(self.now_s * 1000);
+        let jobs: Vec<JobView<'_>> = (0..)
+            .zip(&self.jobs)
+            .map(|(id, job)| JobView {
+                id: JobId(id),
+                submitted: Timestamp((self.now_s - job.age_s) * 1000),
+                attained_gpu_s: job.executed_s * f64::from(job.allocation.replicas()),
+                executed_s: job.executed_s,
+                restarts: job.restarts,
+                restart_cost_s: 30.0,
+                allocation: &job.allocation,
+                replicas_requested: job.requested,
+                replicas_min: job.min,
+                replicas_max: job.max,
+                flexibility: job.flexibility,
+                priority: 0,
+                profiles: &job.profiles,
+                remaining_samples: job.remaining_samples,
+            })
+            .collect();
+        run(now, &ClusterView { nodes: &self.nodes, jobs: &jobs })
+    }
+
+    /// A checked plan.
+    pub(crate) fn plan(&self, policy: &mut dyn Policy) -> Plan {
+        self.with_view(|now, view| {
+            let plan = policy.plan(now, view);
+            plan.check(view, policy.rules()).expect("a policy keeps its rules");
+            plan
+        })
+    }
+
+    /// Replicas of each job in a checked plan.
+    pub(crate) fn replicas(&self, policy: &mut dyn Policy) -> Vec<u32> {
+        self.plan(policy).assignments.iter().map(|assignment| assignment.allocation.replicas()).collect()
+    }
+}
