@@ -3,7 +3,10 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use pollux_policy::PolicySettings;
+
 use crate::reference::{self, FitSummary, GoodputSummary};
+use crate::rounds;
 
 /// Prints the tables. Without the recorded figures there is nothing to set ours beside, which is said and not an error.
 pub(crate) fn bench(folder: &Path) -> anyhow::Result<ExitCode> {
@@ -11,6 +14,7 @@ pub(crate) fn bench(folder: &Path) -> anyhow::Result<ExitCode> {
         println!("skipped: {} is not here; give a folder with fits.json or goodput.json", folder.display());
         return Ok(ExitCode::SUCCESS);
     }
+    print_rounds()?;
     let summary = reference::compare(folder)?;
     if let Some(fits) = &summary.fits {
         print_fits(fits);
@@ -65,6 +69,28 @@ fn print_goodput(goodput: &GoodputSummary) {
         goodput.higher_than_reference,
         (goodput.ratio_max - 1.0) * 100.0
     );
+}
+
+fn print_rounds() -> anyhow::Result<()> {
+    println!("planning round with warm tables, one core, 2% of jobs replaced between rounds");
+    println!("  {:<8} {:>7} {:>7} {:>11} {:>11} {:>13}", "policy", "GPUs", "jobs", "mean", "budget", "gap to bound");
+    for name in ["pollux", "castor"] {
+        for (gpus, jobs, rounds, budget_ms) in
+            [(64, 160, 50, 1.0), (1_024, 2_560, 10, 10.0), (4_096, 10_240, 5, 40.0), (16_384, 40_960, 3, 250.0)]
+        {
+            let cost = rounds::measure(&PolicySettings::named(name)?, gpus, jobs, rounds)?;
+            println!(
+                "  {name:<8} {:>7} {:>7} {:>8.2} ms {:>8} ms {:>12.3}%",
+                cost.gpus,
+                cost.jobs,
+                cost.mean_ms,
+                budget_ms,
+                cost.gap_mean * 100.0
+            );
+        }
+    }
+    println!();
+    Ok(())
 }
 
 fn us(value: f64) -> String {

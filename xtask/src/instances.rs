@@ -165,13 +165,12 @@ fn plan(instance: &Instance) -> Result<Outcome> {
     let plan_ms = start.elapsed().as_secs_f64() * 1e3 / f64::from(TIMED_RUNS);
     let planned: Vec<&Allocation> = plan.assignments.iter().map(|assignment| &assignment.allocation).collect();
     let quality = plan.quality.context("no quality in the plan")?;
-    let scale = |mean_speedup: f64| SPEEDUP_SHARE * mean_speedup + FITNESS_FLOOR;
     let recorded = instance.jobs.iter().map(|job| instance.ga_allocation.get(&job.name).map_or(&[][..], Vec::as_slice));
     let recorded: Vec<Allocation> = recorded.map(on_nodes).collect();
     Ok(Outcome {
         fitness: fitness(&view, &planned, now)?,
         ga_fitness: fitness(&view, &recorded.iter().collect::<Vec<_>>(), now)?,
-        fitness_bound: scale(quality.upper_bound),
+        fitness_bound: SPEEDUP_SHARE * quality.upper_bound,
         plan_ms,
     })
 }

@@ -3,6 +3,7 @@
 mod bench;
 mod instances;
 mod reference;
+mod rounds;
 mod tidy;
 
 use std::env;

@@ -78,7 +78,7 @@ impl Policy for Castor {
         let problem = elastic.problem(&preferences);
         let solution = solve(&problem);
         let total_weight: f64 = weights.iter().sum();
-        let mean = |total: f64| (total / total_weight).exp() - SPEEDUP_FLOOR;
+        let mean = |total: f64| (total / total_weight).exp();
         let quality = Quality { objective: mean(solution.total), upper_bound: mean(solution.upper_bound) };
         elastic.plan(&problem, &solution, quality)
     }

@@ -96,7 +96,6 @@ impl PowerMean {
 
     fn of(self, sum: f64, jobs: f64) -> f64 {
         let mean = sum / jobs;
-        let floored = if self.power == 0.0 { mean.exp() } else { mean.abs().powf(1.0 / self.power) };
-        floored - SPEEDUP_FLOOR
+        if self.power == 0.0 { mean.exp() } else { mean.abs().powf(1.0 / self.power) }
     }
 }

@@ -1,5 +1,8 @@
 use super::problem::{JobOptions, Problem};
 
+/// By how much the price is lowered so that jobs which are indifferent at it take what they can get.
+const INDIFFERENCE: f64 = 1e-9;
+
 /// The optimum when GPUs are one big pool that can be cut at will.
 #[derive(Debug)]
 pub(super) struct Relaxation {
@@ -60,7 +63,7 @@ pub(super) fn relax(problem: &Problem) -> Relaxation {
         replicas[job] += segment.replicas;
         values[job] = segment.value;
     }
-    Relaxation { upper_bound: values.iter().sum(), price, replicas }
+    Relaxation { upper_bound: values.iter().sum(), price: price * (1.0 - INDIFFERENCE), replicas }
 }
 
 /// The best value of each number of replicas, however placed, in ascending order of replicas.

@@ -1,0 +1,115 @@
+//! Planning rounds of growing clusters: what a round costs, and how close it comes to the bound.
+
+use std::time::Instant;
+
+use anyhow::Result;
+use pollux_model::{BatchLimits, Goodput, GpuType, NoiseStatistics, Parallelism, StepParams};
+use pollux_policy::{
+    Allocation, ClusterView, Flexibility, JobId, JobView, NodeId, NodeView, PolicySettings, Timestamp, TypeProfile,
+};
+
+const GPUS_PER_NODE: u32 = 4;
+const ROUND_S: u64 = 60;
+/// Share of jobs that leave, and as many that come, between two rounds.
+const TURNOVER: f64 = 0.02;
+
+/// Three kinds of jobs, by their fitted parameters: one that scales well, one that does not, one in between.
+const KINDS: [([f64; 7], [u32; 4], f64); 3] = [
+    ([0.44, 0.037, 1.2, 1e-8, 0.047, 0.005, 1.0], [12, 384, 4, 12], 16_000.0),
+    ([0.024, 0.00062, 0.11, 0.00012, 0.0092, 0.0014, 1.27], [128, 4096, 32, 1024], 2_000.0),
+    ([0.22, 0.0138, 1.08, 1e-8, 0.135, 0.118, 2.0], [8, 512, 4, 8], 400.0),
+];
+
+/// What rounds of one size cost.
+#[derive(Debug)]
+pub(crate) struct RoundCost {
+    pub(crate) gpus: u32,
+    pub(crate) jobs: u32,
+    pub(crate) mean_ms: f64,
+    pub(crate) gap_mean: f64,
+}
+
+struct Job {
+    id: u64,
+    submitted_s: u64,
+    restarts: u32,
+    allocation: Allocation,
+    profiles: Vec<TypeProfile>,
+}
+
+/// Plays `rounds` rounds with jobs coming and going, carrying every plan out, and times all but the first.
+pub(crate) fn measure(policy: &PolicySettings, gpus: u32, jobs: u32, rounds: u32) -> Result<RoundCost> {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut next = move || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let nodes: Vec<NodeView> = (0..gpus / GPUS_PER_NODE)
+        .map(|id| NodeView { id: NodeId(id), gpus: GPUS_PER_NODE, gpu_type: GpuType::default(), schedulable: true })
+        .collect();
+    let mut population: Vec<Job> = (0..u64::from(jobs)).map(|id| job(id, 0, &mut next)).collect::<Result<_>>()?;
+    let mut policy = policy.build();
+    let mut ids = u64::from(jobs);
+    let (mut seconds, mut gaps) = (0.0, 0.0);
+    for round in 0..=rounds {
+        let now_s = 20_000 + u64::from(round) * ROUND_S;
+        let now = Timestamp(now_s * 1000);
+        let views: Vec<JobView<'_>> = population.iter().map(view).collect();
+        let cluster = ClusterView { nodes: &nodes, jobs: &views };
+        let start = Instant::now();
+        let plan = policy.plan(now, &cluster);
+        if round > 0 {
+            seconds += start.elapsed().as_secs_f64();
+            gaps += plan.quality.map_or(0.0, |quality| 1.0 - quality.objective / quality.upper_bound);
+        }
+        plan.check(&cluster, policy.rules())?;
+        let planned: Vec<Allocation> = plan.assignments.into_iter().map(|assignment| assignment.allocation).collect();
+        for (job, allocation) in population.iter_mut().zip(planned) {
+            job.restarts += u32::from(job.allocation != allocation && !job.allocation.is_empty());
+            job.allocation = allocation;
+        }
+        let leaving = (f64::from(jobs) * TURNOVER).ceil() as usize;
+        for _ in 0..leaving {
+            population.remove((next() * population.len() as f64) as usize);
+            population.push(job(ids, now_s, &mut next)?);
+            ids += 1;
+        }
+    }
+    let rounds = f64::from(rounds);
+    Ok(RoundCost { gpus, jobs, mean_ms: seconds * 1e3 / rounds, gap_mean: gaps / rounds })
+}
+
+fn job(id: u64, submitted_s: u64, next: &mut impl FnMut() -> f64) -> Result<Job> {
+    let (mut params, [baseline, batch_max, local_min, local_max], noise_scale) = KINDS[(next() * 3.0) as usize];
+    params[0] *= 0.8 + 0.4 * next();
+    params[1] *= 0.8 + 0.4 * next();
+    let goodput = Goodput {
+        throughput: Parallelism::DataParallel.model(StepParams::from_array(params))?,
+        noise: NoiseStatistics::from_noise_scale(noise_scale * (0.3 + 3.0 * next()), baseline)?,
+        limits: BatchLimits::new(baseline, batch_max, local_min, local_max)?,
+    };
+    let replicas_profiled = 1 << (next() * 5.0) as u32;
+    let profiles = vec![TypeProfile { gpu_type: GpuType::default(), goodput, replicas_profiled }];
+    Ok(Job { id, submitted_s, restarts: 0, allocation: Allocation::NONE, profiles })
+}
+
+fn view(job: &Job) -> JobView<'_> {
+    JobView {
+        id: JobId(job.id),
+        submitted: Timestamp(job.submitted_s * 1000),
+        attained_gpu_s: 0.0,
+        executed_s: if job.restarts > 0 { 1.0 } else { 0.0 },
+        restarts: job.restarts,
+        restart_cost_s: 30.0,
+        allocation: &job.allocation,
+        replicas_requested: 1,
+        replicas_min: 1,
+        replicas_max: u32::MAX,
+        flexibility: Flexibility::Elastic,
+        priority: 0,
+        profiles: &job.profiles,
+        remaining_samples: Some(1e6),
+    }
+}
