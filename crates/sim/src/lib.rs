@@ -1,9 +1,13 @@
-//! Simulation without a cluster: what training jobs really do.
+//! Simulation without a cluster: what training jobs really do, and the workloads they arrive in.
 //!
 //! ```text
 //!  traces folder ──> Recorded ───┐
 //!                                ├─> Application ──> step times, noise, progress targets ──> run
 //!  profiles/*.toml ─> Parametric ┘
+//!
+//!  osdi21 CSV ──┐
+//!  Philly log ──┼─> Workload: who arrives when, with what request
+//!  Generator ───┘
 //! ```
 //!
 //! The physics here is hidden from policies: they learn of it only what an agent would observe. The crate has no
@@ -22,11 +26,14 @@
 //! assert!(state.progress > 0.0);
 //! ```
 
+mod cluster;
 mod physics;
 mod progress;
 mod rng;
 mod table;
+mod workload;
 
+pub use cluster::{ClusterError, ClusterSpec, NodeGroup};
 pub use physics::profile;
 pub use physics::{
     Application, ApplicationName, ApplicationSet, Parametric, PhysicsError, Profile, Recorded, StepTime,
@@ -35,3 +42,7 @@ pub use physics::{
 pub use progress::{Batch, Outcome, Running, TrainingState, fixed_batch};
 pub use rng::SimRng;
 pub use table::TableError;
+pub use workload::{
+    GeneratorSettings, JobSpec, PhillySettings, TunedRequest, Workload, WorkloadError, generate, read_osdi21,
+    read_philly, tuned_requests,
+};

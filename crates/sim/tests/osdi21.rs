@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 use std::{env, io};
 
 use pollux_sim::{
-    Application, ApplicationName, ApplicationSet, Outcome, Recorded, Running, TrainingState, fixed_batch, profile,
+    Application, ApplicationName, ApplicationSet, GeneratorSettings, Outcome, PhillySettings, Recorded, Running,
+    TrainingState, fixed_batch, generate, profile, read_osdi21, read_philly, tuned_requests,
 };
 
 fn data(test: &str) -> Option<PathBuf> {
@@ -169,6 +170,36 @@ fn progress_targets_are_the_smallest_over_the_batches() {
 }
 
 #[test]
+fn tuned_requests_are_those_of_the_published_workloads() {
+    let Some(folder) = data("tuned requests") else { return };
+    let applications = applications(&folder);
+    for number in 1..=4 {
+        let workload = read_osdi21(&folder.join(format!("workloads/workload-{number}.csv"))).unwrap();
+        assert_eq!(workload.jobs().len(), 160);
+        for job in workload.jobs() {
+            let tuned = tuned_requests(applications.get(job.application));
+            let found = tuned
+                .iter()
+                .any(|request| (request.replicas, request.batch_size) == (job.requested_replicas, job.requested_batch));
+            assert!(found, "{job:?} {tuned:?}");
+        }
+    }
+}
+
+#[test]
+fn the_log_gives_the_papers_mix() {
+    let Some(folder) = data("philly") else { return };
+    let settings = PhillySettings { jobs: 2000, ..PhillySettings::default() };
+    let log = folder.join("traces/philly.csv");
+    let workload = read_philly(&log, &settings, applications(&folder)).unwrap();
+    assert_eq!(workload, read_philly(&log, &settings, applications(&folder)).unwrap());
+    let share = |name| workload.jobs().iter().filter(|job| job.application == name).count() as f64 / 2000.0;
+    assert!((share(ApplicationName::Cifar10) - 0.39).abs() < 0.04 && (share(ApplicationName::Ncf) - 0.39).abs() < 0.04);
+    assert!((share(ApplicationName::Bert) - 0.08).abs() < 0.02 && (share(ApplicationName::Yolov3) - 0.05).abs() < 0.02);
+    assert!(workload.jobs().iter().all(|job| job.submitted_s < 8 * 3600));
+}
+
+#[test]
 fn the_profiles_that_ship_are_fitted_from_the_traces() {
     let Some(folder) = data("profiles") else { return };
     for shipped in ApplicationSet::parametric().iter() {
@@ -211,4 +242,11 @@ fn parametric_jobs_take_about_as_long_as_recorded_ones() {
     }
     let mean = logs.iter().sum::<f64>() / logs.len() as f64;
     assert!(mean < 0.07, "{mean}");
+}
+
+#[test]
+fn a_generated_workload_asks_for_what_the_physics_rewards() {
+    let Some(folder) = data("generated requests") else { return };
+    let workload = generate(&GeneratorSettings::default(), applications(&folder)).unwrap();
+    assert!(workload.jobs().iter().all(|job| job.application != ApplicationName::Ncf || job.requested_replicas == 1));
 }
