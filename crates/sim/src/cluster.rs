@@ -1,0 +1,217 @@
+use std::fs;
+use std::path::Path;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::table::shown;
+
+const NODES_MAX: u32 = 100_000;
+const NODE_GPUS_MAX: u32 = 1024;
+
+/// The nodes of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterSpec {
+    groups: Vec<NodeGroup>,
+}
+
+/// Nodes that are alike.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeGroup {
+    /// How many.
+    pub count: u32,
+    /// GPUs in each.
+    pub gpus: u32,
+    /// What they are called, where it matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_type: Option<String>,
+}
+
+/// Why a cluster cannot be built.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// Neither a shape nor the name of a file.
+    #[error("cluster {given}; accepted: NODESxGPUS such as 16x4, or a .toml file of node groups")]
+    Shape {
+        /// What was given, quoted.
+        given: String,
+    },
+    /// The file could not be read.
+    #[error("{file}: {source}")]
+    Read {
+        /// Path as given.
+        file: String,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The file is no list of node groups.
+    #[error("{file}:{line}: {reason}; accepted: [[group]] with count, gpus and perhaps gpu_type")]
+    Toml {
+        /// Path as given.
+        file: String,
+        /// Counted from one.
+        line: usize,
+        /// What the reader stumbled over.
+        reason: String,
+    },
+    /// A cluster without nodes.
+    #[error("no node groups; accepted: one or more")]
+    Empty,
+    /// Too few or too many nodes.
+    #[error("{nodes} nodes; accepted: 1 to {NODES_MAX} in all, and 1 or more per group")]
+    Nodes {
+        /// How many, in the group or in all.
+        nodes: u64,
+    },
+    /// Nodes without GPUs, or with more than there are.
+    #[error("{gpus} GPUs per node; accepted: 1 to {NODE_GPUS_MAX}")]
+    NodeGpus {
+        /// How many.
+        gpus: u32,
+    },
+    /// A GPU type that cannot be printed in a table.
+    #[error("gpu_type {gpu_type}; accepted: 1 to 64 letters, digits, dots and dashes")]
+    GpuType {
+        /// What it said, quoted.
+        gpu_type: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClusterFile {
+    group: Vec<NodeGroup>,
+}
+
+impl ClusterSpec {
+    /// Refuses groups without nodes or GPUs, and clusters beyond all reason.
+    pub fn new(groups: Vec<NodeGroup>) -> Result<Self, ClusterError> {
+        if groups.is_empty() {
+            return Err(ClusterError::Empty);
+        }
+        let nodes: u64 = groups.iter().map(|group| u64::from(group.count)).sum();
+        if nodes > u64::from(NODES_MAX) || groups.iter().any(|group| group.count == 0) {
+            return Err(ClusterError::Nodes { nodes: if nodes > u64::from(NODES_MAX) { nodes } else { 0 } });
+        }
+        for group in &groups {
+            if !(1..=NODE_GPUS_MAX).contains(&group.gpus) {
+                return Err(ClusterError::NodeGpus { gpus: group.gpus });
+            }
+            let plain = |name: &String| {
+                let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+                (1..=64).contains(&name.len()) && name.chars().all(allowed)
+            };
+            if let Some(gpu_type) = group.gpu_type.as_ref().filter(|name| !plain(name)) {
+                return Err(ClusterError::GpuType { gpu_type: shown(gpu_type) });
+            }
+        }
+        Ok(Self { groups })
+    }
+
+    /// From an argument: a file if it ends in `.toml`, a shape such as `16x4` otherwise.
+    pub fn read(argument: &str) -> Result<Self, ClusterError> {
+        if Path::new(argument).extension().is_none_or(|extension| extension != "toml") {
+            return argument.parse();
+        }
+        match fs::read_to_string(argument) {
+            Ok(text) => Self::from_toml(argument, &text),
+            Err(source) => Err(ClusterError::Read { file: argument.to_owned(), source }),
+        }
+    }
+
+    /// From the text of a file of node groups; `file` is only for messages.
+    pub fn from_toml(file: &str, text: &str) -> Result<Self, ClusterError> {
+        let parsed: ClusterFile = toml::from_str(text).map_err(|error| ClusterError::Toml {
+            file: file.to_owned(),
+            line: 1 + error.span().map_or(0, |span| text[..span.start].matches('\n').count()),
+            reason: error.message().replace('\n', " "),
+        })?;
+        Self::new(parsed.group)
+    }
+
+    /// As given.
+    pub fn groups(&self) -> &[NodeGroup] {
+        &self.groups
+    }
+
+    /// GPUs of each node, group after group.
+    pub fn node_gpus(&self) -> Vec<u32> {
+        self.groups.iter().flat_map(|group| std::iter::repeat_n(group.gpus, group.count as usize)).collect()
+    }
+
+    /// GPUs in all.
+    pub fn gpus(&self) -> u64 {
+        self.groups.iter().map(|group| u64::from(group.count) * u64::from(group.gpus)).sum()
+    }
+}
+
+impl FromStr for ClusterSpec {
+    type Err = ClusterError;
+
+    fn from_str(shape: &str) -> Result<Self, ClusterError> {
+        let number = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten();
+        let parsed = shape.split_once('x').and_then(|(nodes, gpus)| Some((number(nodes)?, number(gpus)?)));
+        let (count, gpus) = parsed.ok_or_else(|| ClusterError::Shape { given: shown(shape) })?;
+        Self::new(vec![NodeGroup { count, gpus, gpu_type: None }])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn error(argument: &str) -> String {
+        ClusterSpec::read(argument).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_shape_is_nodes_by_gpus() {
+        let cluster: ClusterSpec = "16x4".parse().unwrap();
+        assert_eq!((cluster.node_gpus(), cluster.gpus()), (vec![4; 16], 64));
+    }
+
+    #[test]
+    fn shapes_that_make_no_cluster_are_refused() {
+        for given in ["", "16", "16x", "x4", "16x4x2", "-1x4", "+1x4", "16X4", "99999999999x4", "file.tom"] {
+            let accepted = "NODESxGPUS such as 16x4, or a .toml file of node groups";
+            assert_eq!(error(given), format!("cluster {given:?}; accepted: {accepted}"));
+        }
+        assert_eq!(error("0x4"), "0 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
+        assert_eq!(error("100001x4"), "100001 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
+        assert_eq!(error("4x0"), "0 GPUs per node; accepted: 1 to 1024");
+        assert!(error("missing.toml").starts_with("missing.toml: "));
+    }
+
+    #[test]
+    fn groups_follow_each_other() {
+        let text = "[[group]]\ncount = 2\ngpus = 8\ngpu_type = \"a100\"\n[[group]]\ncount = 1\ngpus = 4\n";
+        let cluster = ClusterSpec::from_toml("c.toml", text).unwrap();
+        assert_eq!(cluster.node_gpus(), [8, 8, 4]);
+        assert_eq!(cluster.groups()[0].gpu_type.as_deref(), Some("a100"));
+    }
+
+    #[test]
+    fn files_that_make_no_cluster_are_refused_with_their_line() {
+        let error = |text: &str| ClusterSpec::from_toml("c.toml", text).unwrap_err().to_string();
+        let accepted = "accepted: [[group]] with count, gpus and perhaps gpu_type";
+        assert_eq!(
+            error("[[group]]\ncount = 2\ngpu = 8\n"),
+            format!("c.toml:3: unknown field `gpu`, expected one of `count`, `gpus`, `gpu_type`; {accepted}")
+        );
+        assert_eq!(error("group = []"), "no node groups; accepted: one or more");
+        let typed = "[[group]]\ncount = 1\ngpus = 1\ngpu_type = \"\"\n";
+        assert_eq!(error(typed), "gpu_type \"\"; accepted: 1 to 64 letters, digits, dots and dashes");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_the_parsers_panic(text in "\\PC{0,40}|[0-9x]{0,12}|(\\[\\[group\\]\\]|count|gpus|=|[0-9\n ]){0,20}") {
+            let _shape = text.parse::<ClusterSpec>();
+            let _file = ClusterSpec::from_toml("c.toml", &text);
+        }
+    }
+}

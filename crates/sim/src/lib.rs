@@ -1,0 +1,48 @@
+//! Simulation without a cluster: what training jobs really do, and the workloads they arrive in.
+//!
+//! ```text
+//!  traces folder ──> Recorded ───┐
+//!                                ├─> Application ──> step times, noise, progress targets ──> run
+//!  profiles/*.toml ─> Parametric ┘
+//!
+//!  osdi21 CSV ──┐
+//!  Philly log ──┼─> Workload: who arrives when, with what request
+//!  Generator ───┘
+//! ```
+//!
+//! The physics here is hidden from policies: they learn of it only what an agent would observe. The crate has no
+//! network, no threads and no clock; a simulation is a function of its inputs. [`Application`] is the main type.
+//!
+//! ```
+//! use pollux_sim::{ApplicationName, ApplicationSet, Outcome, Running, TrainingState, fixed_batch};
+//!
+//! let applications = ApplicationSet::parametric();
+//! let cifar10 = applications.get(ApplicationName::Cifar10);
+//! let batch = fixed_batch(cifar10.limits(), 512, 4).expect("512 samples fit on 4 GPUs");
+//! let running = Running { placement: &[4], batch, slowdown: 0.0 };
+//!
+//! let mut state = TrainingState::default();
+//! assert!(matches!(cifar10.run(&mut state, &running, 1.0), Outcome::Ran));
+//! assert!(state.progress > 0.0);
+//! ```
+
+mod cluster;
+mod physics;
+mod progress;
+mod rng;
+mod table;
+mod workload;
+
+pub use cluster::{ClusterError, ClusterSpec, NodeGroup};
+pub use physics::profile;
+pub use physics::{
+    Application, ApplicationName, ApplicationSet, Parametric, PhysicsError, Profile, Recorded, StepTime,
+    UnknownApplication,
+};
+pub use progress::{Batch, Outcome, Running, TrainingState, fixed_batch};
+pub use rng::SimRng;
+pub use table::TableError;
+pub use workload::{
+    GeneratorSettings, JobSpec, PhillySettings, TunedRequest, Workload, WorkloadError, generate, read_osdi21,
+    read_philly, tuned_requests,
+};

@@ -1,0 +1,229 @@
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+
+use pollux_model::{BatchLimits, NoiseStatistics};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::{Parametric, PhysicsError, Recorded};
+use crate::table::shown;
+
+/// The applications of the paper's evaluation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ApplicationName {
+    /// Question answering on `SQuAD`.
+    Bert,
+    /// `ResNet18` on CIFAR-10.
+    Cifar10,
+    /// Speech recognition on CMU-ARCTIC.
+    Deepspeech2,
+    /// `ResNet-50` on `ImageNet`.
+    Imagenet,
+    /// `NeuMF` on `MovieLens`.
+    Ncf,
+    /// Object detection on PASCAL-VOC.
+    Yolov3,
+}
+
+/// A name that is none of [`ApplicationName::ALL`].
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("application {name}; accepted: {}", ApplicationName::accepted())]
+pub struct UnknownApplication {
+    /// The name read, quoted.
+    pub name: String,
+}
+
+impl ApplicationName {
+    /// All of them, in alphabetical order.
+    pub const ALL: [Self; 6] = [Self::Bert, Self::Cifar10, Self::Deepspeech2, Self::Imagenet, Self::Ncf, Self::Yolov3];
+
+    /// As it is written in workloads and folders.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Bert => "bert",
+            Self::Cifar10 => "cifar10",
+            Self::Deepspeech2 => "deepspeech2",
+            Self::Imagenet => "imagenet",
+            Self::Ncf => "ncf",
+            Self::Yolov3 => "yolov3",
+        }
+    }
+
+    pub(crate) fn accepted() -> String {
+        Self::ALL.map(Self::as_str).join(", ")
+    }
+}
+
+impl fmt::Display for ApplicationName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.as_str())
+    }
+}
+
+impl FromStr for ApplicationName {
+    type Err = UnknownApplication;
+
+    fn from_str(name: &str) -> Result<Self, UnknownApplication> {
+        let known = Self::ALL.into_iter().find(|known| known.as_str() == name);
+        known.ok_or_else(|| UnknownApplication { name: shown(name) })
+    }
+}
+
+/// Seconds of one micro-batch that ends a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepTime {
+    /// All of it, synchronisation included.
+    pub step_s: f64,
+    /// The part after the last local gradient; an accumulation step does without.
+    pub sync_s: f64,
+}
+
+impl StepTime {
+    /// Seconds of a whole optimiser step with this many accumulation steps before its end.
+    pub fn with_accumulation(&self, accumulation_steps: u32) -> f64 {
+        self.step_s + f64::from(accumulation_steps) * (self.step_s - self.sync_s)
+    }
+}
+
+/// One kind of job and what it really does. Epochs count from 0; progress counts steps at the baseline batch.
+#[derive(Clone, Debug)]
+pub enum Application {
+    /// Measured, as published with the paper.
+    Recorded(Recorded),
+    /// A fitted description that ships with the project.
+    Parametric(Parametric),
+}
+
+impl Application {
+    /// Which application this is.
+    pub fn name(&self) -> ApplicationName {
+        match self {
+            Self::Recorded(recorded) => recorded.name(),
+            Self::Parametric(parametric) => parametric.name(),
+        }
+    }
+
+    /// Batch sizes it can train with.
+    pub fn limits(&self) -> &BatchLimits {
+        match self {
+            Self::Recorded(recorded) => recorded.limits(),
+            Self::Parametric(parametric) => parametric.limits(),
+        }
+    }
+
+    /// Epochs until it is complete.
+    pub fn epochs(&self) -> u32 {
+        match self {
+            Self::Recorded(recorded) => recorded.epochs(),
+            Self::Parametric(parametric) => parametric.epochs(),
+        }
+    }
+
+    /// Seconds of a micro-batch on replicas placed like this: `placement` counts them node by node, in the order of
+    /// the job's ranks; zeros are skipped. At least one replica is needed.
+    pub fn step_time(&self, placement: &[u32], local_batch: u32) -> StepTime {
+        assert!(placement.iter().any(|&replicas| replicas > 0), "a step needs a replica");
+        match self {
+            Self::Recorded(recorded) => recorded.step_time(placement, local_batch),
+            Self::Parametric(parametric) => parametric.step_time(placement, local_batch),
+        }
+    }
+
+    /// Gradient statistics during an epoch at a total batch. Beyond the ends, the last epoch and the nearest batch.
+    pub fn noise(&self, epoch: u32, batch_size: u32) -> NoiseStatistics {
+        match self {
+            Self::Recorded(recorded) => recorded.noise(epoch, batch_size),
+            Self::Parametric(parametric) => parametric.noise(epoch),
+        }
+    }
+
+    /// Progress of one step during an epoch at a total batch.
+    pub fn gain(&self, epoch: u32, batch_size: u32) -> f64 {
+        let scale = f64::from(batch_size) / f64::from(self.limits().batch_size_baseline());
+        let noise = self.noise(epoch, batch_size);
+        // Written as the published simulator writes it: progress is compared with a target to the last bit.
+        (noise.var() + noise.sqr()) / (noise.var() / scale + noise.sqr())
+    }
+
+    /// Progress, counted from the start of training, at which an epoch ends.
+    pub fn progress_target(&self, epoch: u32) -> f64 {
+        match self {
+            Self::Recorded(recorded) => recorded.progress_target(epoch),
+            Self::Parametric(parametric) => parametric.progress_target(epoch),
+        }
+    }
+
+    /// Steps from the start of training to the end of an epoch, had all of it run at one total batch.
+    pub fn iterations(&self, epoch: u32, batch_size: u32) -> f64 {
+        match self {
+            Self::Recorded(recorded) => recorded.iterations(epoch, batch_size),
+            Self::Parametric(_) => {
+                let mut start = 0.0;
+                let mut steps = 0.0;
+                for epoch in 0..=epoch.min(self.epochs() - 1) {
+                    let end = self.progress_target(epoch);
+                    steps += (end - start) / self.gain(epoch, batch_size);
+                    start = end;
+                }
+                steps
+            }
+        }
+    }
+
+    /// Total batches to try when one is chosen by hand: the validated ones, or powers of two of the baseline.
+    pub fn batch_sizes(&self) -> Vec<u32> {
+        match self {
+            Self::Recorded(recorded) => recorded.batch_sizes().collect(),
+            Self::Parametric(parametric) => parametric.batch_sizes().collect(),
+        }
+    }
+}
+
+/// All applications under one kind of physics.
+#[derive(Clone, Debug)]
+pub struct ApplicationSet {
+    /// In the order of [`ApplicationName::ALL`].
+    applications: Vec<Application>,
+}
+
+impl ApplicationSet {
+    /// Measured applications, each from its folder of `traces`.
+    pub fn recorded(traces: &Path) -> Result<Self, PhysicsError> {
+        let load = |name: ApplicationName| Recorded::load(name, &traces.join(name.as_str())).map(Application::Recorded);
+        Ok(Self { applications: ApplicationName::ALL.into_iter().map(load).collect::<Result<_, _>>()? })
+    }
+
+    /// The applications that ship with the project.
+    pub fn parametric() -> Self {
+        Self {
+            applications: ApplicationName::ALL.map(|name| Application::Parametric(Parametric::shipped(name))).into(),
+        }
+    }
+
+    /// The application of this name.
+    pub fn get(&self, name: ApplicationName) -> &Application {
+        &self.applications[name as usize]
+    }
+
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Application> {
+        self.applications.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for (idx, name) in ApplicationName::ALL.into_iter().enumerate() {
+            assert_eq!((name.to_string().parse(), name as usize), (Ok(name), idx));
+        }
+        let error = "resnet\n".parse::<ApplicationName>().unwrap_err();
+        let accepted = "bert, cifar10, deepspeech2, imagenet, ncf, yolov3";
+        assert_eq!(error.to_string(), format!(r#"application "resnet\n"; accepted: {accepted}"#));
+    }
+}

@@ -1,0 +1,80 @@
+use pollux_model::{BatchLimits, NoiseStatistics, Shape};
+
+use super::{ApplicationName, PhysicsError, Profile, StepTime};
+
+/// An application that follows a [`Profile`]: the throughput model, and a noise scale that depends on progress alone.
+#[derive(Clone, Debug)]
+pub struct Parametric {
+    profile: Profile,
+    /// Per epoch.
+    noise: Vec<NoiseStatistics>,
+}
+
+impl Parametric {
+    /// Refuses a profile that no job can follow.
+    pub fn new(profile: Profile) -> Result<Self, PhysicsError> {
+        profile.check()?;
+        let application = profile.application;
+        let epochs = f64::from(profile.epochs);
+        let statistics = |epoch: u32| {
+            let noise_scale = profile.noise_scale_at((f64::from(epoch) + 0.5) / epochs);
+            NoiseStatistics::from_noise_scale(noise_scale, profile.limits.batch_size_baseline())
+        };
+        let noise = (0..profile.epochs).map(statistics).collect::<Result<_, _>>();
+        let noise = noise.map_err(|source| PhysicsError::Model { application, source })?;
+        Ok(Self { profile, noise })
+    }
+
+    /// The application as it ships with the project.
+    pub fn shipped(name: ApplicationName) -> Self {
+        let text = match name {
+            ApplicationName::Bert => include_str!("../../profiles/bert.toml"),
+            ApplicationName::Cifar10 => include_str!("../../profiles/cifar10.toml"),
+            ApplicationName::Deepspeech2 => include_str!("../../profiles/deepspeech2.toml"),
+            ApplicationName::Imagenet => include_str!("../../profiles/imagenet.toml"),
+            ApplicationName::Ncf => include_str!("../../profiles/ncf.toml"),
+            ApplicationName::Yolov3 => include_str!("../../profiles/yolov3.toml"),
+        };
+        let profile = Profile::from_toml(name, text).and_then(Self::new);
+        profile.expect("a test reads every profile that ships")
+    }
+
+    /// What it follows.
+    pub const fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    pub(super) const fn name(&self) -> ApplicationName {
+        self.profile.application
+    }
+
+    pub(super) const fn limits(&self) -> &BatchLimits {
+        &self.profile.limits
+    }
+
+    pub(super) const fn epochs(&self) -> u32 {
+        self.profile.epochs
+    }
+
+    pub(super) fn batch_sizes(&self) -> impl Iterator<Item = u32> {
+        let largest = self.profile.limits.batch_size_max();
+        let doubled = move |&batch_size: &u32| batch_size.checked_mul(2).filter(|&next| next <= largest);
+        std::iter::successors(Some(self.profile.limits.batch_size_baseline()), doubled)
+    }
+
+    pub(super) fn step_time(&self, placement: &[u32], local_batch: u32) -> StepTime {
+        let nodes = placement.iter().filter(|&&replicas| replicas > 0).count();
+        let shape = Shape::new(nodes as u32, placement.iter().sum()).expect("a replica on every node that is counted");
+        let local_batch = f64::from(local_batch);
+        let step_s = self.profile.throughput.final_step_s(shape, local_batch);
+        StepTime { step_s, sync_s: step_s - self.profile.throughput.micro_step_s(shape, local_batch) }
+    }
+
+    pub(super) fn noise(&self, epoch: u32) -> NoiseStatistics {
+        self.noise[(epoch as usize).min(self.noise.len() - 1)]
+    }
+
+    pub(super) fn progress_target(&self, epoch: u32) -> f64 {
+        f64::from(epoch.min(self.profile.epochs - 1) + 1) * self.profile.progress_per_epoch
+    }
+}

@@ -1,0 +1,174 @@
+use std::collections::BTreeSet;
+
+use thiserror::Error;
+
+use super::TunedRequest;
+use crate::table::shown;
+use crate::{ApplicationName, TableError};
+
+/// A simulation of more would be a mistake.
+const JOBS_MAX: usize = 1_000_000;
+
+/// A job as its user submits it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobSpec {
+    /// Unique within the workload.
+    pub name: String,
+    /// Seconds from the start of the workload.
+    pub submitted_s: u64,
+    /// What it trains.
+    pub application: ApplicationName,
+    /// GPUs asked for; schedulers that choose themselves ignore it.
+    pub requested_replicas: u32,
+    /// Total batch asked for; likewise.
+    pub requested_batch: u32,
+}
+
+/// Jobs in order of submission: at least one, each with a name of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    name: String,
+    seed: Option<u64>,
+    jobs: Vec<JobSpec>,
+}
+
+/// Why a workload cannot be simulated.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// A file is missing or malformed.
+    #[error(transparent)]
+    Table(#[from] TableError),
+    /// Nothing to do, or far too much.
+    #[error("workload {name}: {jobs} jobs; accepted: 1 to {JOBS_MAX}")]
+    JobCount {
+        /// Of the workload.
+        name: String,
+        /// How many there were.
+        jobs: usize,
+    },
+    /// A job that contradicts those before it, or itself.
+    #[error("workload {workload}: job {job}: {field}; accepted: {accepted}")]
+    Job {
+        /// Name of the workload.
+        workload: String,
+        /// Name of the job, quoted.
+        job: String,
+        /// Which field.
+        field: &'static str,
+        /// What would be accepted.
+        accepted: String,
+    },
+    /// A setting of the generator or of the sampling of a log.
+    #[error("{name} {value}; accepted: {accepted}")]
+    Setting {
+        /// Which setting.
+        name: &'static str,
+        /// What it said.
+        value: String,
+        /// What would be accepted.
+        accepted: String,
+    },
+}
+
+/// What is wrong with a job, so that a reader can say it with the line of a file.
+pub(super) enum JobFault {
+    Duplicate,
+    OutOfOrder { before_s: u64 },
+    NoReplicas,
+    NoBatch,
+}
+
+impl JobFault {
+    pub(super) const fn field(&self) -> &'static str {
+        match self {
+            Self::Duplicate => "name",
+            Self::OutOfOrder { .. } => "time",
+            Self::NoReplicas => "num_replicas",
+            Self::NoBatch => "batch_size",
+        }
+    }
+
+    pub(super) fn accepted(&self) -> String {
+        match self {
+            Self::Duplicate => "a name that no earlier job has".to_owned(),
+            Self::OutOfOrder { before_s } => format!("{before_s} or more, jobs come in order of time"),
+            Self::NoReplicas | Self::NoBatch => "1 or more".to_owned(),
+        }
+    }
+}
+
+impl Workload {
+    /// `seed` is what the workload was drawn with, if it was drawn.
+    pub fn new(name: &str, seed: Option<u64>, jobs: Vec<JobSpec>) -> Result<Self, WorkloadError> {
+        if !(1..=JOBS_MAX).contains(&jobs.len()) {
+            return Err(WorkloadError::JobCount { name: name.to_owned(), jobs: jobs.len() });
+        }
+        if let Some((idx, fault)) = first_fault(&jobs) {
+            return Err(WorkloadError::Job {
+                workload: name.to_owned(),
+                job: shown(&jobs[idx].name),
+                field: fault.field(),
+                accepted: fault.accepted(),
+            });
+        }
+        Ok(Self { name: name.to_owned(), seed, jobs })
+    }
+
+    /// What reports call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The seed it was drawn with, if it was drawn.
+    pub const fn seed(&self) -> Option<u64> {
+        self.seed
+    }
+
+    /// In order of submission.
+    pub fn jobs(&self) -> &[JobSpec] {
+        &self.jobs
+    }
+}
+
+/// The first job that may not stand where it stands.
+pub(super) fn first_fault(jobs: &[JobSpec]) -> Option<(usize, JobFault)> {
+    let mut names = BTreeSet::new();
+    let mut before_s = 0;
+    for (idx, job) in jobs.iter().enumerate() {
+        let fault = if !names.insert(job.name.as_str()) {
+            JobFault::Duplicate
+        } else if job.submitted_s < before_s {
+            JobFault::OutOfOrder { before_s }
+        } else if job.requested_replicas == 0 {
+            JobFault::NoReplicas
+        } else if job.requested_batch == 0 {
+            JobFault::NoBatch
+        } else {
+            before_s = job.submitted_s;
+            continue;
+        };
+        return Some((idx, fault));
+    }
+    None
+}
+
+/// A job that was drawn and not yet named.
+pub(super) struct Arrival {
+    pub(super) submitted_s: u64,
+    pub(super) application: ApplicationName,
+    pub(super) request: TunedRequest,
+}
+
+/// Names jobs after their application and their place in the order of submission.
+pub(super) fn named(mut arrivals: Vec<Arrival>) -> Vec<JobSpec> {
+    arrivals.sort_by_key(|arrival| arrival.submitted_s);
+    let job = |(idx, Arrival { submitted_s, application, request })| JobSpec {
+        name: format!("{application}-{idx}"),
+        submitted_s,
+        application,
+        requested_replicas: request.replicas,
+        requested_batch: request.batch_size,
+    };
+    arrivals.into_iter().enumerate().map(job).collect()
+}

@@ -1,0 +1,104 @@
+use std::path::Path;
+
+use super::jobs::first_fault;
+use super::{JobSpec, Workload, WorkloadError};
+use crate::ApplicationName;
+use crate::table::{Table, TableError};
+
+const COLUMNS: &[&str] = &["name", "time", "application", "num_replicas", "batch_size"];
+const NAME_MAX: usize = 200;
+
+/// Reads a workload in the form published with the paper: `name,time,application,num_replicas,batch_size`, in order of
+/// time, in whole seconds. The workload is named after the file.
+pub fn read_osdi21(path: &Path) -> Result<Workload, WorkloadError> {
+    let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    parse(&name, &Table::read(path, COLUMNS)?)
+}
+
+fn parse(name: &str, table: &Table) -> Result<Workload, WorkloadError> {
+    let rows: Vec<_> = table.rows().collect();
+    let mut jobs = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let job_name = row.text(0)?;
+        let printable = job_name.chars().all(|letter| !letter.is_control() && !letter.is_whitespace());
+        if job_name.is_empty() || job_name.len() > NAME_MAX || !printable {
+            return Err(row.refuse(0, "a name without spaces, of 1 to 200 bytes").into());
+        }
+        let application = row.text(2)?.parse::<ApplicationName>();
+        let unknown = |_| -> TableError { row.refuse(2, &ApplicationName::accepted()) };
+        jobs.push(JobSpec {
+            name: job_name.to_owned(),
+            submitted_s: row.get(1, "whole seconds, 0 or more", |&time| time <= u64::from(u32::MAX))?,
+            application: application.map_err(unknown)?,
+            requested_replicas: row.get(3, "1 or more", |&replicas| replicas > 0)?,
+            requested_batch: row.get(4, "1 or more", |&batch_size| batch_size > 0)?,
+        });
+    }
+    if let Some((idx, fault)) = first_fault(&jobs) {
+        let column = COLUMNS.iter().position(|&column| column == fault.field()).unwrap_or(0);
+        return Err(rows[idx].refuse(column, &fault.accepted()).into());
+    }
+    Workload::new(name, None, jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(text: &[u8]) -> Result<Workload, String> {
+        let table = Table::parse("w.csv", text, COLUMNS).map_err(|error| error.to_string())?;
+        parse("w", &table).map_err(|error| error.to_string())
+    }
+
+    fn check(rows: &str, expected: &str) {
+        let text = format!("name,time,application,num_replicas,batch_size\n{rows}");
+        assert_eq!(read(text.as_bytes()).unwrap_err(), expected);
+    }
+
+    #[test]
+    fn a_row_is_a_job() {
+        let text = b"name,time,application,num_replicas,batch_size\nncf-0,0,ncf,1,32768\nb,9,bert,2,24\n";
+        let workload = read(text).unwrap();
+        let expected = JobSpec {
+            name: "b".to_owned(),
+            submitted_s: 9,
+            application: ApplicationName::Bert,
+            requested_replicas: 2,
+            requested_batch: 24,
+        };
+        assert_eq!((workload.name(), workload.seed(), &workload.jobs()[1]), ("w", None, &expected));
+    }
+
+    #[test]
+    fn a_wrong_row_is_refused_with_its_line() {
+        check("a,-5,ncf,1,1\n", "w.csv:2: time \"-5\"; accepted: whole seconds, 0 or more");
+        check("a,1.5,ncf,1,1\n", "w.csv:2: time \"1.5\"; accepted: whole seconds, 0 or more");
+        check("a,5,ncf,0,1\n", "w.csv:2: num_replicas \"0\"; accepted: 1 or more");
+        check("a,5,ncf,1,many\n", "w.csv:2: batch_size \"many\"; accepted: 1 or more");
+        check(
+            "a,5,gpt,1,1\n",
+            "w.csv:2: application \"gpt\"; accepted: bert, cifar10, deepspeech2, imagenet, ncf, yolov3",
+        );
+        check("a b,5,ncf,1,1\n", "w.csv:2: name \"a b\"; accepted: a name without spaces, of 1 to 200 bytes");
+    }
+
+    #[test]
+    fn rows_that_contradict_each_other_are_refused() {
+        check("a,5,ncf,1,1\nb,4,ncf,1,1\n", "w.csv:3: time \"4\"; accepted: 5 or more, jobs come in order of time");
+        check("a,5,ncf,1,1\na,5,ncf,1,1\n", "w.csv:3: name \"a\"; accepted: a name that no earlier job has");
+        check("", "w.csv: no rows below the header; accepted: one row or more");
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _outcome = read(&bytes);
+        }
+
+        #[test]
+        fn no_row_makes_the_reader_panic(rows in "([a-z0-9,\"\\-.\n]|ncf|bert){0,80}") {
+            let _outcome = read(format!("name,time,application,num_replicas,batch_size\n{rows}").as_bytes());
+        }
+    }
+}
