@@ -41,7 +41,7 @@ impl Policy for Tiresias {
         self.demoted.retain(|job, _| present.contains(job));
         for job in view.jobs {
             let attained_gpu_s = job.executed_s * f64::from(gang_size(job));
-            if attained_gpu_s > threshold_gpu_s && !self.demoted.contains_key(&job.id) {
+            if attained_gpu_s >= threshold_gpu_s && !self.demoted.contains_key(&job.id) {
                 self.demotions += 1;
                 self.demoted.insert(job.id, self.demotions);
             }
