@@ -51,6 +51,17 @@ impl PolicySettings {
         found.map(|(_, settings)| settings).ok_or_else(|| UnknownPolicy { name: name.to_owned(), accepted: names })
     }
 
+    /// As users write it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pollux(_) => "pollux",
+            Self::Castor(_) => "castor",
+            Self::Fifo => "fifo",
+            Self::Srtf => "srtf",
+            Self::Tiresias(_) => "tiresias",
+        }
+    }
+
     /// Whether jobs choose their own batch under it, or run as their users asked.
     pub const fn adapts_batches(&self) -> bool {
         match self {

@@ -30,6 +30,7 @@ mod cluster;
 mod physics;
 mod progress;
 mod rng;
+mod simulation;
 mod table;
 mod workload;
 
@@ -41,6 +42,10 @@ pub use physics::{
 };
 pub use progress::{Batch, Outcome, Running, TrainingState, fixed_batch};
 pub use rng::SimRng;
+pub use simulation::{
+    ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, SettingError, SimulationError, SimulationSettings,
+    Summary, simulate,
+};
 pub use table::TableError;
 pub use workload::{
     GeneratorSettings, JobSpec, PhillySettings, TunedRequest, Workload, WorkloadError, generate, read_osdi21,

@@ -1,0 +1,105 @@
+//! Finish-time fairness: what a job's completion time is against the time it would have taken alone on its share.
+
+use std::collections::BTreeMap;
+
+use super::job::BatchMode;
+use crate::{Application, ApplicationName, Running, fixed_batch};
+
+/// Times of jobs alone on part of the cluster, each computed once.
+pub(super) struct Isolated {
+    gpus_per_node: u32,
+    times_s: BTreeMap<(ApplicationName, Option<u32>, u32), f64>,
+}
+
+impl Isolated {
+    pub(super) fn new(gpus_per_node: u32) -> Self {
+        Self { gpus_per_node, times_s: BTreeMap::new() }
+    }
+
+    /// Seconds alone on a possibly fractional number of GPUs: below one the GPU is shared in time, between two whole
+    /// numbers speeds are interpolated.
+    pub(super) fn time_s(&mut self, application: &Application, mode: BatchMode, gpus: f64) -> f64 {
+        if gpus <= 1.0 {
+            return self.whole_s(application, mode, 1) / gpus;
+        }
+        let (low, high) = (gpus.floor(), gpus.ceil());
+        let low_speed = 1.0 / self.whole_s(application, mode, low as u32);
+        let high_speed = 1.0 / self.whole_s(application, mode, high as u32);
+        1.0 / (low_speed + (high_speed - low_speed) * (gpus - low))
+    }
+
+    fn whole_s(&mut self, application: &Application, mode: BatchMode, gpus: u32) -> f64 {
+        let fixed = match mode {
+            BatchMode::Adaptive => None,
+            BatchMode::Fixed(batch_size) => Some(batch_size),
+        };
+        let gpus_per_node = self.gpus_per_node;
+        *self
+            .times_s
+            .entry((application.name(), fixed, gpus))
+            .or_insert_with(|| whole_s(application, fixed, gpus, gpus_per_node))
+    }
+}
+
+/// Every epoch at the best of the batches one would try by hand, or at the fixed one.
+fn whole_s(application: &Application, fixed: Option<u32>, gpus: u32, gpus_per_node: u32) -> f64 {
+    let full_nodes = (gpus / gpus_per_node) as usize;
+    let mut placement = vec![gpus_per_node; full_nodes];
+    placement.extend(Some(gpus % gpus_per_node).filter(|&rest| rest > 0));
+    let sizes = fixed.map_or_else(|| application.batch_sizes(), |batch_size| vec![batch_size]);
+    let batches: Vec<_> =
+        sizes.iter().filter_map(|&batch_size| fixed_batch(application.limits(), batch_size, gpus)).collect();
+    let mut start = 0.0;
+    let mut total_s = 0.0;
+    for epoch in 0..application.epochs() {
+        let rate = |&batch| application.progress_rate(epoch, &Running { placement: &placement, batch, slowdown: 0.0 });
+        let best = batches.iter().map(rate).fold(0.0, f64::max);
+        let target = application.progress_target(epoch);
+        total_s += (target - start) / best;
+        start = target;
+    }
+    total_s
+}
+
+/// The average number of jobs present between two moments, by the moments at which they came and went.
+pub(super) struct Presence {
+    /// Moments, the number present from then on, and the job-seconds until then.
+    steps: Vec<(f64, f64, f64)>,
+}
+
+impl Presence {
+    pub(super) fn new(lives: impl Iterator<Item = (f64, f64)>) -> Self {
+        let mut changes: Vec<(f64, f64)> = lives.flat_map(|(from, to)| [(from, 1.0), (to, -1.0)]).collect();
+        changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut steps: Vec<(f64, f64, f64)> = Vec::with_capacity(changes.len());
+        for (at, change) in changes {
+            let (before, present, area) = steps.last().copied().unwrap_or((at, 0.0, 0.0));
+            steps.push((at, present + change, area + present * (at - before)));
+        }
+        Self { steps }
+    }
+
+    pub(super) fn mean(&self, from: f64, to: f64) -> f64 {
+        let area = |until: f64| {
+            let idx = self.steps.partition_point(|step| step.0 <= until);
+            idx.checked_sub(1).map_or(0.0, |idx| {
+                let (at, present, area) = self.steps[idx];
+                area + present * (until - at)
+            })
+        };
+        if to > from { (area(to) - area(from)) / (to - from) } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presence_is_averaged_over_time() {
+        let presence = Presence::new([(0.0, 10.0), (5.0, 10.0), (10.0, 20.0)].into_iter());
+        assert_eq!(presence.mean(0.0, 10.0), 1.5);
+        assert_eq!(presence.mean(5.0, 10.0), 2.0);
+        assert_eq!(presence.mean(0.0, 20.0), 1.25);
+    }
+}

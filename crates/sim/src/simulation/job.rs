@@ -1,0 +1,266 @@
+use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
+use pollux_engine::Generation;
+use pollux_model::{BatchLimits, GradientNorms, Shape};
+use pollux_policy::{Allocation, Timestamp};
+
+use super::outcome::JobSample;
+use crate::{Application, Batch, JobSpec, Running, TrainingState, fixed_batch};
+
+/// What decides a job's batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BatchMode {
+    /// Its agent.
+    Adaptive,
+    /// Its user: this total batch, whatever it runs on.
+    Fixed(u32),
+}
+
+/// A job as the simulated world has it: the physics, and the agent that watches it.
+pub(super) struct SimJob<'a> {
+    pub(super) spec: &'a JobSpec,
+    pub(super) application: &'a Application,
+    mode: BatchMode,
+    agent: Agent,
+    pub(super) generation: Generation,
+    /// Replicas of the group that trains or is about to.
+    pub(super) allocation: Allocation,
+    /// Additions of a resize that are still to be launched.
+    pub(super) awaited: Allocation,
+    /// Counts changes, so that a prediction made before one is known to be void.
+    pub(super) changes: u64,
+    training: Option<Training>,
+    state: TrainingState,
+    /// What a failure falls back to.
+    checkpoint: TrainingState,
+    /// Seconds of interference-free speed lost to others.
+    pub(super) slowdown: f64,
+    pub(super) samples: f64,
+    pub(super) useful_samples: f64,
+    pub(super) first_started: Option<Timestamp>,
+    pub(super) finished: Option<Timestamp>,
+    pub(super) series: Vec<JobSample>,
+}
+
+/// A group at work.
+#[derive(Clone, Debug)]
+struct Training {
+    placement: Vec<u32>,
+    batch: Batch,
+    /// Progress per second.
+    rate: f64,
+    /// Optimiser steps per second.
+    steps_per_s: f64,
+    since: Timestamp,
+    /// Steps since the agent was last told, which are a fraction of one more often than not.
+    untold_steps: f64,
+}
+
+/// When an epoch will end if nothing changes.
+pub(super) struct EpochEnd {
+    pub(super) at: Timestamp,
+    /// Whether rounding to whole seconds moved it to before its true end.
+    pub(super) early: bool,
+}
+
+impl<'a> SimJob<'a> {
+    pub(super) fn new(spec: &'a JobSpec, application: &'a Application, mode: BatchMode) -> Self {
+        let limits = *application.limits();
+        let epoch_steps = application.progress_target(application.epochs() - 1) / f64::from(application.epochs());
+        let settings = AgentSettings {
+            epoch_samples: Some((epoch_steps * f64::from(limits.batch_size_baseline())).round() as u64),
+            settling_steps: 0,
+            ..AgentSettings::new(limits)
+        };
+        Self {
+            spec,
+            application,
+            mode,
+            agent: Agent::new(settings),
+            generation: Generation::default(),
+            allocation: Allocation::NONE,
+            awaited: Allocation::NONE,
+            changes: 0,
+            training: None,
+            state: TrainingState::default(),
+            checkpoint: TrainingState::default(),
+            slowdown: 0.0,
+            samples: 0.0,
+            useful_samples: 0.0,
+            first_started: None,
+            finished: None,
+            series: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_training(&self) -> bool {
+        self.training.is_some()
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.state.epoch >= self.application.epochs()
+    }
+
+    /// Total batch and its efficiency, while it trains.
+    pub(super) fn batch_and_efficiency(&self) -> (u32, f64) {
+        let Some(training) = &self.training else { return (0, 0.0) };
+        let batch_size = training.batch.size(self.allocation.replicas());
+        (batch_size, self.efficiency(batch_size))
+    }
+
+    /// Brings progress and agent up to `now`.
+    pub(super) fn advance(&mut self, now: Timestamp) {
+        let Some(training) = &mut self.training else { return };
+        let seconds = now.since_s(training.since);
+        if seconds <= 0.0 {
+            return;
+        }
+        training.since = now;
+        self.state.progress += training.rate * seconds;
+        let steps = training.steps_per_s * seconds;
+        training.untold_steps += steps;
+        let told = training.untold_steps.floor();
+        training.untold_steps -= told;
+        let batch_size = training.batch.size(self.allocation.replicas());
+        self.samples += steps * f64::from(batch_size);
+        self.useful_samples += steps * f64::from(batch_size) * self.efficiency(batch_size);
+        self.agent.advance(told as u64);
+        if told >= 1.0 {
+            self.observe_gradients(batch_size, told);
+        }
+    }
+
+    /// Stops training, keeping what was learned.
+    pub(super) fn halt(&mut self, now: Timestamp) {
+        self.advance(now);
+        self.training = None;
+        self.checkpoint = self.state;
+        self.changes += 1;
+    }
+
+    /// Stops training and loses what was not saved.
+    pub(super) fn crash(&mut self, now: Timestamp) {
+        self.advance(now);
+        self.training = None;
+        self.state = self.checkpoint;
+        self.changes += 1;
+    }
+
+    /// Starts training with the current allocation.
+    pub(super) fn begin(&mut self, now: Timestamp) {
+        let Some(shape) = self.allocation.shape() else { return };
+        self.first_started.get_or_insert(now);
+        let batch = self.choose(|agent| agent.resize(Placement::from(shape)).ok());
+        self.train(now, batch);
+    }
+
+    /// The epoch is over: counts it, and goes on with a batch chosen anew.
+    pub(super) fn end_epoch(&mut self, now: Timestamp) {
+        self.advance(now);
+        self.state.progress = self.application.progress_target(self.state.epoch);
+        self.state.epoch += 1;
+        self.checkpoint = self.state;
+        let batch = self.choose(|agent| agent.end_epoch().ok().flatten());
+        if !self.is_complete() {
+            self.train(now, batch);
+        }
+    }
+
+    /// In the middle of an epoch: takes a much better batch if the agent sees one.
+    pub(super) fn retune(&mut self, now: Timestamp) -> bool {
+        if self.mode != BatchMode::Adaptive || self.training.is_none() {
+            return false;
+        }
+        let Ok(Some(tuning)) = self.agent.retune() else { return false };
+        self.advance(now);
+        self.train(now, batch_of(tuning));
+        true
+    }
+
+    /// Others came to or left its nodes.
+    pub(super) fn slow_down(&mut self, now: Timestamp, slowdown: f64) {
+        if self.slowdown != slowdown {
+            self.slowdown = slowdown;
+            if let Some(batch) = self.training.as_ref().map(|training| training.batch) {
+                self.advance(now);
+                self.train(now, batch);
+            }
+        }
+    }
+
+    pub(super) fn report(&mut self) -> Option<AgentReport> {
+        self.agent.report().ok()
+    }
+
+    /// When the current epoch ends: rounded to whole seconds, as published.
+    pub(super) fn next_epoch_end(&self) -> Option<EpochEnd> {
+        let training = self.training.as_ref()?;
+        let left = self.application.progress_target(self.state.epoch) - self.state.progress;
+        let seconds = (left / training.rate).max(0.0);
+        let rounded = seconds.round_ties_even();
+        Some(EpochEnd { at: training.since.after_s(rounded), early: rounded < seconds })
+    }
+
+    fn choose(&mut self, ask: impl FnOnce(&mut Agent) -> Option<Tuning>) -> Batch {
+        let replicas = self.allocation.replicas();
+        let tuning = ask(&mut self.agent).map(batch_of);
+        let fixed = |batch_size| fixed_batch(self.application.limits(), batch_size, replicas);
+        let chosen = match self.mode {
+            BatchMode::Adaptive => tuning.or_else(|| fixed(self.application.limits().batch_size_max())),
+            BatchMode::Fixed(batch_size) => fixed(batch_size),
+        };
+        chosen.unwrap_or(Batch { local_batch: 1, accumulation_steps: 0 })
+    }
+
+    fn train(&mut self, now: Timestamp, batch: Batch) {
+        self.changes += 1;
+        let placement: Vec<u32> = self.allocation.iter().map(|(_, replicas)| replicas).collect();
+        let running = Running { placement: &placement, batch, slowdown: self.slowdown };
+        let rate = self.application.progress_rate(self.state.epoch, &running);
+        let step = self.application.step_time(&placement, batch.local_batch);
+        let step_s = step.with_accumulation(batch.accumulation_steps) / (1.0 - self.slowdown);
+        if let Some(shape) = self.allocation.shape() {
+            self.observe_step(shape, batch, step.step_s - step.sync_s, step.sync_s);
+        }
+        let untold_steps = self.training.as_ref().map_or(0.0, |training| training.untold_steps);
+        self.training = Some(Training { placement, batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });
+    }
+
+    fn observe_step(&mut self, shape: Shape, batch: Batch, compute_s: f64, sync_s: f64) {
+        let observation = StepObservation {
+            placement: shape.into(),
+            local_batch: batch.local_batch,
+            accumulation_steps: batch.accumulation_steps,
+            compute_s,
+            sync_s: sync_s.max(0.0),
+        };
+        // Recorded times may be such that no agent would believe them; then it learns nothing from them.
+        drop(self.agent.observe_step(&observation));
+    }
+
+    fn observe_gradients(&mut self, batch_size: u32, steps: f64) {
+        let noise = self.application.noise(self.state.epoch, batch_size);
+        let scale = f64::from(batch_size) / f64::from(self.application.limits().batch_size_baseline());
+        // Two micro-batches with these norms estimate exactly the recorded statistics.
+        let per_step = noise.var() / scale;
+        self.agent.observe_gradients(&GradientNorms {
+            steps: steps.min(f64::from(u32::MAX)) as u32,
+            micro_batches: 2,
+            batch_size: f64::from(batch_size),
+            micro_sqr: noise.sqr() + 2.0 * per_step,
+            mean_sqr: noise.sqr() + per_step,
+        });
+    }
+
+    fn efficiency(&self, batch_size: u32) -> f64 {
+        let scale = f64::from(batch_size) / f64::from(self.application.limits().batch_size_baseline());
+        self.application.noise(self.state.epoch, batch_size).efficiency(scale)
+    }
+
+    pub(super) fn limits(&self) -> &BatchLimits {
+        self.application.limits()
+    }
+}
+
+fn batch_of(tuning: Tuning) -> Batch {
+    Batch { local_batch: tuning.local_batch, accumulation_steps: tuning.accumulation_steps }
+}

@@ -1,0 +1,44 @@
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use pollux_engine::Generation;
+use pollux_policy::Timestamp;
+
+/// What the world does by itself, in the order in which it counts when several happen at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Happening {
+    /// A job ends an epoch, if it has not changed since.
+    EpochEnds { job: usize, changes: u64 },
+    /// A group trains.
+    GroupReady { job: usize, generation: Generation },
+    /// A user submits a job.
+    Submitted { job: usize },
+    /// A node fails.
+    NodeFails { node: usize },
+    /// A failed node is back.
+    NodeReturns { node: usize },
+    /// An epoch whose true end lies a fraction of a second later: the round of that moment comes first.
+    EpochEndsAfterRound { job: usize, changes: u64 },
+}
+
+/// Happenings by time, then by kind, then by order of arrival.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    heap: BinaryHeap<Reverse<(Timestamp, Happening, u64)>>,
+    pushed: u64,
+}
+
+impl Queue {
+    pub(super) fn push(&mut self, at: Timestamp, happening: Happening) {
+        self.pushed += 1;
+        self.heap.push(Reverse((at, happening, self.pushed)));
+    }
+
+    pub(super) fn peek(&self) -> Option<(Timestamp, Happening)> {
+        self.heap.peek().map(|Reverse((at, happening, _))| (*at, *happening))
+    }
+
+    pub(super) fn pop(&mut self) -> Option<(Timestamp, Happening)> {
+        self.heap.pop().map(|Reverse((at, happening, _))| (at, happening))
+    }
+}
