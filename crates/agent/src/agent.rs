@@ -191,6 +191,7 @@ impl Agent {
             types: self.state.profiles.iter().filter_map(Profile::report).collect(),
             noise: self.trusted_noise(),
             progress: self.state.progress,
+            epoch_samples: self.settings.epoch_samples,
             tuning: self.state.tuning,
             learning_rate_factor: self.learning_rate_factor()?,
         })

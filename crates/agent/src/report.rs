@@ -39,6 +39,8 @@ pub struct AgentReport {
     pub noise: Option<NoiseStatistics>,
     /// How far the training is.
     pub progress: Progress,
+    /// Samples of an epoch, where there are epochs.
+    pub epoch_samples: Option<u64>,
     /// What is running.
     pub tuning: Option<Tuning>,
     /// Factor on the user's learning rate.

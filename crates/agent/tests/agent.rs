@@ -290,3 +290,9 @@ fn another_parallelism_plugs_in_below_the_agent() {
     let four_micro_batches = |kind| truth(kind).step_s(placement.shape, 32.0, 3.0);
     assert!(four_micro_batches(Parallelism::Sharded) > four_micro_batches(Parallelism::DataParallel));
 }
+
+#[test]
+fn a_report_tells_the_samples_of_an_epoch() {
+    let mut agent = Agent::new(AgentSettings { epoch_samples: Some(50_000), ..settings() });
+    assert_eq!(agent.report().unwrap().epoch_samples, Some(50_000));
+}

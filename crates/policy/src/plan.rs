@@ -81,6 +81,8 @@ pub struct PlacementRules {
 
 /// How a plan is broken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 #[non_exhaustive]
 pub enum PlanError {
     /// A job that the view does not have, or twice in the plan.
@@ -172,14 +174,14 @@ impl Plan {
     }
 
     fn check_nodes(&self, view: &ClusterView<'_>, rules: PlacementRules) -> Result<(), PlanError> {
-        let mut used = vec![0; view.nodes.len()];
+        let mut used = vec![0u32; view.nodes.len()];
         let mut multi_node: Vec<Option<JobId>> = vec![None; view.nodes.len()];
         for assignment in self.assignments.iter().filter(|assignment| assignment.guest_of.is_none()) {
             for (node, replicas) in assignment.allocation.iter() {
                 let Ok(idx) = view.nodes.binary_search_by_key(&node, |node| node.id) else {
                     return Err(PlanError::Node { job: assignment.job, node });
                 };
-                used[idx] += replicas;
+                used[idx] = used[idx].saturating_add(replicas);
                 if rules.one_multi_node_job_per_node && assignment.allocation.is_multi_node() {
                     if let Some(first) = multi_node[idx] {
                         return Err(PlanError::Interference { node, first, second: assignment.job });

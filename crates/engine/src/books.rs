@@ -1,0 +1,88 @@
+use pollux_policy::Timestamp;
+
+/// Weight of the newest measurement of a restart's cost.
+const RESTART_COST_WEIGHT: f64 = 0.5;
+
+/// What a cluster remembers of a job's past.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Books {
+    /// When it was submitted.
+    pub submitted: Timestamp,
+    /// When its first group was launched.
+    pub first_started: Option<Timestamp>,
+    /// When it succeeded, failed or was cancelled.
+    pub ended: Option<Timestamp>,
+    /// Groups launched or resized after the first.
+    pub restarts: u32,
+    /// Retries after failures.
+    pub retries: u32,
+    /// Seconds that a restart costs, as measured on the job itself.
+    pub restart_cost_s: Option<f64>,
+    // Sums of whole milliseconds do not depend on how often they are brought up to date.
+    gpu_ms: u64,
+    executed_ms: u64,
+    queued_ms: u64,
+    accrued_until: Timestamp,
+}
+
+impl Books {
+    pub(crate) fn new(submitted: Timestamp) -> Self {
+        Self {
+            submitted,
+            first_started: None,
+            ended: None,
+            restarts: 0,
+            retries: 0,
+            restart_cost_s: None,
+            gpu_ms: 0,
+            executed_ms: 0,
+            queued_ms: 0,
+            accrued_until: submitted,
+        }
+    }
+
+    /// GPU-seconds held, to the moment the books were last brought up to date.
+    pub fn attained_gpu_s(&self) -> f64 {
+        self.gpu_ms as f64 / 1000.0
+    }
+
+    /// Seconds in which it held any GPU.
+    pub fn executed_s(&self) -> f64 {
+        self.executed_ms as f64 / 1000.0
+    }
+
+    /// Seconds in which it waited for GPUs, retries included.
+    pub fn queued_s(&self) -> f64 {
+        self.queued_ms as f64 / 1000.0
+    }
+
+    /// Counts the time since the last call, in which nothing changed.
+    pub(crate) fn accrue(&mut self, now: Timestamp, gpus_held: u32, queued: bool) {
+        let elapsed_ms = now.0.saturating_sub(self.accrued_until.0);
+        self.accrued_until = self.accrued_until.max(now);
+        self.gpu_ms = self.gpu_ms.saturating_add(elapsed_ms.saturating_mul(u64::from(gpus_held)));
+        if gpus_held > 0 {
+            self.executed_ms = self.executed_ms.saturating_add(elapsed_ms);
+        }
+        if queued {
+            self.queued_ms = self.queued_ms.saturating_add(elapsed_ms);
+        }
+    }
+
+    /// A whole group was launched.
+    pub(crate) fn started(&mut self, now: Timestamp) {
+        match self.first_started {
+            None => self.first_started = Some(now),
+            Some(_) => self.restarted(),
+        }
+    }
+
+    pub(crate) fn restarted(&mut self) {
+        self.restarts = self.restarts.saturating_add(1);
+    }
+
+    pub(crate) fn measure_restart(&mut self, cost_s: f64) {
+        let smoothed = |before: f64| before + RESTART_COST_WEIGHT * (cost_s - before);
+        self.restart_cost_s = Some(self.restart_cost_s.map_or(cost_s, smoothed));
+    }
+}

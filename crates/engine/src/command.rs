@@ -1,0 +1,95 @@
+use pollux_policy::{Allocation, JobId, PlanError};
+use thiserror::Error;
+
+use crate::{Generation, Refusal};
+
+/// What to do, or what could not be done.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+pub enum Command {
+    /// Start these replicas; their GPUs are free. They are a whole group, or the additions of an announced resize.
+    Launch {
+        /// Which job.
+        job: JobId,
+        /// The group they belong to.
+        generation: Generation,
+        /// The replicas.
+        allocation: Allocation,
+    },
+    /// A new generation is coming. What is removed leaves at once; what is kept trains on, and joins the
+    /// new group once the additions are there, which are launched by a command of their own when their GPUs are free.
+    Resize {
+        /// Which job.
+        job: JobId,
+        /// The new generation.
+        generation: Generation,
+        /// Replicas that stay; never empty.
+        keep: Allocation,
+        /// Replicas that leave.
+        remove: Allocation,
+        /// Replicas that will come.
+        add: Allocation,
+    },
+    /// Stop these replicas, which are all that the job has, and tell when they are gone; also of those that ended by
+    /// themselves or never started.
+    Stop {
+        /// Which job.
+        job: JobId,
+        /// The group they belong to.
+        generation: Generation,
+        /// The replicas.
+        allocation: Allocation,
+        /// What for.
+        why: StopReason,
+    },
+    /// An event made no sense and changed nothing; only of a release the part that did make sense counts.
+    Refused(Refusal),
+    /// A policy made a plan that cannot be used; the cluster carries on as it was.
+    PlanRejected {
+        /// What is wrong with it.
+        error: PlanRefusal,
+    },
+}
+
+/// What replicas are stopped for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum StopReason {
+    /// Others need the GPUs: save and wait.
+    Preempted,
+    /// The job goes on elsewhere: save.
+    Moved,
+    /// The job goes on without these replicas; only ever in [`crate::Engine::outstanding`].
+    Resized,
+    /// Its user wants it set aside: save.
+    Paused,
+    /// Its user ended it.
+    Cancelled,
+    /// It is done; what has not ended by itself is to end.
+    Succeeded,
+    /// Another replica of the group failed, or the group did not train in time.
+    Failed,
+    /// The group lost a node and cannot go on without it.
+    NodeLost,
+}
+
+/// Why a plan cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum PlanRefusal {
+    /// It breaks capacity, bounds, pins, or the rules its policy promised.
+    #[error(transparent)]
+    Broken(#[from] PlanError),
+    /// It lets two jobs share GPUs.
+    #[error("{job} is to share GPUs with {host}: accepted are plans in which every job has its own")]
+    Shared {
+        /// The guest.
+        job: JobId,
+        /// The host.
+        host: JobId,
+    },
+}

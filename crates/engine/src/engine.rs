@@ -1,0 +1,151 @@
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use pollux_policy::{JobId, NodeId, Plan, Policy, PolicySettings, Timestamp};
+
+use crate::node::Nodes;
+use crate::rounds::Rounds;
+use crate::{Command, EngineSettings, Event, Job, JobSpec, Node, Refusal, SettingsError};
+
+/// The state of a cluster.
+pub struct Engine {
+    pub(crate) settings: EngineSettings,
+    pub(crate) policy: Box<dyn Policy + Send>,
+    pub(crate) now: Timestamp,
+    /// Jobs that wait, run or are paused, and ended ones whose replicas are not all gone; by number, which is the
+    /// order of submission.
+    pub(crate) jobs: BTreeMap<JobId, Job>,
+    /// Jobs that are over, in the order in which their last replica went.
+    pub(crate) ended: VecDeque<Job>,
+    pub(crate) last_job: Option<JobId>,
+    pub(crate) nodes: Nodes,
+    /// The timer of every job that has one.
+    pub(crate) timers: BTreeSet<(Timestamp, JobId)>,
+    pub(crate) rounds: Rounds,
+    pub(crate) last_plan: Option<(Timestamp, Plan)>,
+}
+
+impl Engine {
+    /// A cluster without nodes and jobs.
+    pub fn new(settings: EngineSettings, policy: &PolicySettings) -> Result<Self, SettingsError> {
+        Self::with_policy(settings, policy.build())
+    }
+
+    /// A cluster under a policy that settings cannot name: an oracle in a simulator, a script in a test.
+    pub fn with_policy(settings: EngineSettings, policy: Box<dyn Policy + Send>) -> Result<Self, SettingsError> {
+        settings.check()?;
+        Ok(Self {
+            settings,
+            policy,
+            now: Timestamp::default(),
+            jobs: BTreeMap::new(),
+            ended: VecDeque::new(),
+            last_job: None,
+            nodes: Nodes::default(),
+            timers: BTreeSet::new(),
+            rounds: Rounds::new(&settings),
+            last_plan: None,
+        })
+    }
+
+    /// Takes an event in and adds what is to be done about it to `out`.
+    pub fn step(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command>) {
+        self.now = self.now.max(now);
+        let outcome = match event {
+            Event::JobSubmitted { job, spec } => self.submit(job, spec),
+            Event::Report { job, generation, report } => self.learn(job, generation, report),
+            Event::GroupReady { job, generation, pause_s } => self.ready(job, generation, pause_s),
+            Event::ReplicasReleased { job, generation, allocation } => self.released(job, generation, &allocation, out),
+            Event::JobSucceeded { job, generation } => self.succeed(job, generation, out),
+            Event::ReplicaFailed { job, generation, node, kind } => {
+                self.replica_failed(job, generation, node, kind, out)
+            }
+            Event::LaunchFailed { job, generation, node, kind } => self.launch_failed(job, generation, node, kind, out),
+            Event::NodeJoined { node, gpus, gpu_type } => self.join(node, gpus, gpu_type),
+            Event::NodeLost { node } => self.lose(node, out),
+            Event::NodeDrain { node } => self.drain(node),
+            Event::NodeUndrain { node } => self.undrain(node),
+            Event::Cancel { job } => self.cancel(job, out),
+            Event::Pause { job } => self.pause(job, out),
+            Event::Resume { job } => self.resume(job),
+            Event::Tick => {
+                self.tick(out);
+                Ok(())
+            }
+        };
+        if let Err(refusal) = outcome {
+            out.push(Command::Refused(refusal));
+        }
+    }
+
+    /// When the next [`Event::Tick`] is due; `None` while only other events can change anything.
+    pub fn next_wakeup(&self) -> Option<Timestamp> {
+        let timer = self.timers.first().map(|&(at, _)| at);
+        timer.into_iter().chain(self.next_round()).min()
+    }
+
+    /// When the policy is asked next; `None` without jobs.
+    pub fn next_round(&self) -> Option<Timestamp> {
+        (!self.jobs.is_empty()).then(|| self.rounds.due())
+    }
+
+    /// Whether a job would be accepted now. One that is too large for the cluster is: nodes may join, and until then
+    /// it waits with the reason [`pollux_policy::Binding::Impossible`].
+    pub fn admit(&self, spec: &JobSpec) -> Result<(), Refusal> {
+        spec.check()?;
+        let limit = self.settings.live_jobs_max;
+        if self.jobs.len() >= limit {
+            return Err(Refusal::TooManyJobs { limit });
+        }
+        Ok(())
+    }
+
+    /// The latest moment seen.
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// Jobs that are not over, in the order of submission; ended ones stay until their last replica is gone.
+    pub fn jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
+        self.jobs.values()
+    }
+
+    /// A job that is not over.
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id)
+    }
+
+    /// Jobs that are over and were not taken yet, in the order in which their last replica went.
+    pub fn ended_jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
+        self.ended.iter()
+    }
+
+    /// Hands over the jobs that are over, and forgets them.
+    pub fn take_ended_jobs(&mut self) -> Vec<Job> {
+        std::mem::take(&mut self.ended).into()
+    }
+
+    /// Nodes that are up, by number.
+    pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node> {
+        self.nodes.iter()
+    }
+
+    /// A node that is up.
+    pub fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id)
+    }
+
+    /// The last plan that was carried out, and when.
+    pub fn last_plan(&self) -> Option<(Timestamp, &Plan)> {
+        self.last_plan.as_ref().map(|(at, plan)| (*at, plan))
+    }
+
+    fn tick(&mut self, out: &mut Vec<Command>) {
+        while let Some(&(at, id)) = self.timers.first().filter(|(at, _)| *at <= self.now) {
+            self.timers.remove(&(at, id));
+            self.timer_expired(id, out);
+        }
+        if self.next_round().is_some_and(|due| due <= self.now) {
+            self.round(out);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+use pollux_agent::AgentReport;
+use pollux_model::GpuType;
+use pollux_policy::{Allocation, JobId, NodeId};
+
+use crate::{Generation, JobSpec};
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+pub enum Event {
+    /// A user submitted a job. Numbers grow and are never used again.
+    JobSubmitted {
+        /// Its number, given by the driver so that a journal can be replayed.
+        job: JobId,
+        /// What is asked for.
+        spec: JobSpec,
+    },
+    /// An agent told what it has learned.
+    Report {
+        /// Which job.
+        job: JobId,
+        /// The group it spoke for.
+        generation: Generation,
+        /// What it said.
+        report: AgentReport,
+    },
+    /// Every replica of a generation trains.
+    GroupReady {
+        /// Which job.
+        job: JobId,
+        /// Which generation.
+        generation: Generation,
+        /// Seconds the training stood still for the change, where the group measured them; otherwise the time since
+        /// the command is taken, in which survivors may have trained on.
+        pause_s: Option<f64>,
+    },
+    /// Processes of replicas that were told to leave are gone: their GPUs are free.
+    ReplicasReleased {
+        /// Which job.
+        job: JobId,
+        /// The generation of the command that told them to leave.
+        generation: Generation,
+        /// The replicas, each told once.
+        allocation: Allocation,
+    },
+    /// A job has trained to its end.
+    JobSucceeded {
+        /// Which job.
+        job: JobId,
+        /// The group that got there.
+        generation: Generation,
+    },
+    /// A replica that was not told to leave ended, or broke.
+    ReplicaFailed {
+        /// Which job.
+        job: JobId,
+        /// The newest group that it was told to belong to.
+        generation: Generation,
+        /// Where it ran.
+        node: NodeId,
+        /// Whether another attempt makes sense.
+        kind: FailureKind,
+    },
+    /// A replica could not be started.
+    LaunchFailed {
+        /// Which job.
+        job: JobId,
+        /// The group it would have belonged to.
+        generation: Generation,
+        /// Where it should have run.
+        node: NodeId,
+        /// Whether another attempt makes sense.
+        kind: FailureKind,
+    },
+    /// A node came up, with nothing of ours on it. Numbers grow and are never used again.
+    NodeJoined {
+        /// Its number.
+        node: NodeId,
+        /// GPUs it has.
+        gpus: u32,
+        /// Their kind.
+        gpu_type: GpuType,
+    },
+    /// A node is gone, and every replica on it.
+    NodeLost {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node is to be emptied and to take nothing new.
+    NodeDrain {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node takes replicas again.
+    NodeUndrain {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A user ends a job.
+    Cancel {
+        /// Which job.
+        job: JobId,
+    },
+    /// A user sets a job aside: it saves its state and gives up its GPUs.
+    Pause {
+        /// Which job.
+        job: JobId,
+    },
+    /// A user wants a paused job to go on.
+    Resume {
+        /// Which job.
+        job: JobId,
+    },
+    /// Time has passed.
+    Tick,
+}
+
+/// Whether another attempt makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum FailureKind {
+    /// It may work the next time, perhaps elsewhere.
+    Retryable,
+    /// It will fail again.
+    Permanent,
+}

@@ -1,0 +1,138 @@
+//! How groups of replicas come, change and go. GPUs are given only when those who had them are gone.
+
+use std::collections::BTreeSet;
+
+use pollux_policy::{Allocation, JobId};
+
+use crate::{Command, Engine, Generation, Node, Phase, Refusal, ResizeCause, StopReason};
+
+impl Engine {
+    /// Tells all that a job has to leave, drops what was planned for it, and goes to `phase`.
+    pub(crate) fn stop_group(&mut self, id: JobId, phase: Phase, why: StopReason, out: &mut Vec<Command>) {
+        let job = self.jobs.get_mut(&id).expect("the caller has seen it");
+        job.enter(phase, self.now);
+        self.nodes.forget(id, &job.target);
+        job.target = Allocation::NONE;
+        let allocation = std::mem::take(&mut job.group);
+        if !allocation.is_empty() {
+            job.leave(&allocation, why);
+            out.push(Command::Stop { job: id, generation: job.generation, allocation, why });
+        }
+        self.set_timer(id, None);
+    }
+
+    /// Gives a job without a group something to wait for, or nothing.
+    pub(crate) fn aim(&mut self, id: JobId, target: Allocation) {
+        let job = self.jobs.get_mut(&id).expect("the caller has seen it");
+        self.nodes.forget(id, &job.target);
+        self.nodes.expect(id, &target);
+        job.target = target;
+    }
+
+    /// Announces a new generation that keeps what it can of the old one.
+    pub(crate) fn resize(&mut self, id: JobId, target: Allocation, cause: ResizeCause, out: &mut Vec<Command>) {
+        let job = self.jobs.get_mut(&id).expect("the caller has seen it");
+        let keep = job.group.common(&target);
+        let remove = job.group.minus(&keep);
+        let add = target.minus(&keep);
+        assert!(!keep.is_empty(), "{id} is resized without a survivor");
+        job.enter(Phase::Resizing { survivors: keep.clone(), cause }, self.now);
+        job.books.restarted();
+        job.commanded = self.now;
+        job.generation = job.generation.next();
+        job.leave(&remove, StopReason::Resized);
+        job.group = keep.clone();
+        self.nodes.expect(id, &add);
+        job.target = target;
+        out.push(Command::Resize { job: id, generation: job.generation, keep, remove, add: add.clone() });
+        // Waiting for the GPUs of others is not the job's fault: the clock starts with the last addition.
+        let limit = add.is_empty().then(|| self.now.after_s(self.settings.settle_timeout_s));
+        self.set_timer(id, limit);
+    }
+
+    /// Launches what a job waits for if all of it is free.
+    pub(crate) fn launch_if_free(&mut self, id: JobId, out: &mut Vec<Command>) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        let Some(addition) = job.addition().filter(|addition| self.nodes.have_room(addition)) else { return };
+        job.accrue(self.now);
+        self.nodes.forget(id, &addition);
+        self.nodes.hold(&addition);
+        job.group = job.target.clone();
+        job.commanded = self.now;
+        if matches!(job.phase, Phase::Queued { .. }) {
+            job.generation = job.generation.next();
+            job.generation_heard = job.generation;
+            job.books.started(self.now);
+            job.enter(Phase::Starting, self.now);
+        }
+        out.push(Command::Launch { job: id, generation: job.generation, allocation: addition });
+        self.set_timer(id, Some(self.now.after_s(self.settings.settle_timeout_s)));
+    }
+
+    pub(crate) fn released(
+        &mut self,
+        id: JobId,
+        generation: Generation,
+        allocation: &Allocation,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Refusal> {
+        let unknown = self.last_job.is_none_or(|last| id > last);
+        let job = self.jobs.get_mut(&id);
+        let job = job.ok_or(if unknown { Refusal::UnknownJob { job: id } } else { Refusal::EndedJob { job: id } })?;
+        job.accrue(self.now);
+        let released = job.release(generation, allocation);
+        self.nodes.release(&released);
+        self.retire(id);
+
+        let on_nodes = released.iter().filter_map(|(node, _)| self.nodes.get(node));
+        let mut waiting: BTreeSet<JobId> = on_nodes.flat_map(Node::waiting).copied().collect();
+        waiting.insert(id);
+        for id in waiting {
+            self.launch_if_free(id, out);
+        }
+
+        let excess = allocation.minus(&released);
+        if !excess.is_empty() {
+            return Err(Refusal::NotLeaving { job: id, generation, allocation: excess });
+        }
+        Ok(())
+    }
+
+    /// Everything that was commanded and not confirmed yet, for a driver that starts again and does not know what it
+    /// had done of it. Replicas to stop that are gone already are to be told as released, replicas to launch that are
+    /// there already are to be left alone, a group that trains is to be told as ready.
+    pub fn outstanding(&self, out: &mut Vec<Command>) {
+        for job in self.jobs.values() {
+            out.extend(job.leaving.iter().map(|leaving| Command::Stop {
+                job: job.id,
+                generation: leaving.generation,
+                allocation: leaving.allocation.clone(),
+                why: leaving.why,
+            }));
+        }
+        for job in self.jobs.values() {
+            let newcomers = match &job.phase {
+                Phase::Starting => job.group.clone(),
+                Phase::Resizing { survivors, .. } => {
+                    out.push(Command::Resize {
+                        job: job.id,
+                        generation: job.generation,
+                        keep: survivors.clone(),
+                        remove: Allocation::NONE,
+                        add: job.target.minus(survivors),
+                    });
+                    job.group.minus(survivors)
+                }
+                Phase::Queued { .. }
+                | Phase::Running
+                | Phase::Paused
+                | Phase::Succeeded
+                | Phase::Failed { .. }
+                | Phase::Cancelled => continue,
+            };
+            if !newcomers.is_empty() {
+                out.push(Command::Launch { job: job.id, generation: job.generation, allocation: newcomers });
+            }
+        }
+    }
+}

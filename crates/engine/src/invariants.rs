@@ -1,0 +1,102 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use pollux_policy::{Allocation, JobId, NodeId};
+
+use crate::{Engine, Generation, Job, Phase};
+
+impl Engine {
+    /// Panics if the state contradicts itself. Tests and the simulator call it after every step.
+    pub fn check_invariants(&self) {
+        let mut held = Tally::default();
+        let mut planned = Tally::default();
+        let mut waiting: BTreeSet<(NodeId, JobId)> = BTreeSet::new();
+        let mut timers = BTreeSet::new();
+        for (&id, job) in &self.jobs {
+            assert_eq!(id, job.id, "a job is filed under another number");
+            check_job(job);
+            held.add(&job.group);
+            planned.add(&job.target);
+            for leaving in &job.leaving {
+                held.add(&leaving.allocation);
+            }
+            waiting.extend(job.target.minus(&job.group).iter().map(|(node, _)| (node, id)));
+            timers.extend(job.timer.map(|at| (at, id)));
+            let launchable = job.addition().is_some_and(|addition| self.nodes.have_room(&addition));
+            assert!(!launchable, "{id} could be launched but is not");
+        }
+        assert_eq!(timers, self.timers, "jobs and the clock disagree about timers");
+        for node in self.nodes.iter() {
+            let (id, gpus) = (node.id(), node.gpus());
+            assert!(node.gpus_held() <= gpus, "{id} has {gpus} GPUs but {} are held", node.gpus_held());
+            assert_eq!(node.gpus_held(), held.take(id), "{id} and its jobs disagree about the GPUs held");
+            let planned = planned.take(id);
+            assert!(planned <= gpus, "{id} has {gpus} GPUs but {planned} are planned");
+            let expected: BTreeSet<JobId> =
+                waiting.range((id, JobId(0))..=(id, JobId(u64::MAX))).map(|&(_, job)| job).collect();
+            assert_eq!(*node.waiting(), expected, "{id} and the jobs that wait for it disagree");
+        }
+        assert!(held.0.is_empty(), "GPUs are held on lost nodes: {held:?}");
+        assert!(planned.0.is_empty(), "GPUs are planned on lost nodes: {planned:?}");
+        assert!(self.ended.iter().all(|job| job.phase.is_ended() && job.gpus_held() == 0), "an ended job holds GPUs");
+    }
+}
+
+fn check_job(job: &Job) {
+    let id = job.id;
+    let (group, target) = (&job.group, &job.target);
+    assert!(group.minus(target).is_empty(), "{id} has replicas beyond its target");
+    let whole = !group.is_empty() && group == target;
+    let settling = matches!(job.phase, Phase::Starting | Phase::Resizing { .. });
+    match &job.phase {
+        Phase::Queued { retry_at } => {
+            assert!(group.is_empty(), "{id} is queued but has a group");
+            assert!(retry_at.is_none() || target.is_empty(), "{id} backs off but has a target");
+            assert_eq!(job.timer, *retry_at, "{id} and its timer disagree about its backoff");
+        }
+        Phase::Starting | Phase::Running => assert!(whole, "{id} is {} without its whole group", job.phase),
+        Phase::Resizing { survivors, .. } => {
+            assert!(!survivors.is_empty() && survivors.minus(group).is_empty(), "{id} lost survivors of its resize");
+            assert!(group == survivors || group == target, "{id} launched a part of its additions");
+        }
+        Phase::Paused | Phase::Succeeded | Phase::Failed { .. } | Phase::Cancelled => {
+            assert!(target.is_empty(), "{id} is {} but has a target", job.phase);
+        }
+    }
+    if job.phase.has_group() {
+        assert_eq!(job.timer.is_some(), settling && whole, "{id} is {} with a wrong timer", job.phase);
+        let bounds = job.spec.fewest()..=job.spec.most();
+        assert!(bounds.contains(&target.replicas()), "{id} is to have {} replicas", target.replicas());
+        assert!(job.books.first_started.is_some(), "{id} has a group but never started");
+    }
+    assert_eq!(job.phase.is_ended(), job.books.ended.is_some(), "{id} and its books disagree about its end");
+    assert!(!job.phase.is_ended() || !job.leaving.is_empty(), "{id} has ended and is gone, but was not retired");
+    assert!(job.books.retries <= job.spec.retries_max, "{id} was retried too often");
+    check_generations(job);
+}
+
+fn check_generations(job: &Job) {
+    let id = job.id;
+    assert!(job.generation_heard <= job.generation, "{id} listens to a generation that is still to come");
+    let started = job.books.first_started.is_some();
+    assert_eq!(started, job.generation > Generation::default(), "{id} and its books disagree about its start");
+    let told: BTreeSet<Generation> = job.leaving.iter().map(|leaving| leaving.generation).collect();
+    assert_eq!(told.len(), job.leaving.len(), "{id} has a generation twice on its way out");
+    assert!(told.last().is_none_or(|&newest| newest <= job.generation), "{id} dismissed a generation yet to come");
+    assert!(job.leaving.iter().all(|leaving| !leaving.allocation.is_empty()), "{id} dismissed nobody");
+}
+
+/// Replicas per node, over many jobs.
+#[derive(Debug, Default)]
+struct Tally(BTreeMap<NodeId, u32>);
+
+impl Tally {
+    fn add(&mut self, allocation: &Allocation) {
+        for (node, replicas) in allocation.iter() {
+            *self.0.entry(node).or_default() += replicas;
+        }
+    }
+
+    fn take(&mut self, node: NodeId) -> u32 {
+        self.0.remove(&node).unwrap_or(0)
+    }
+}

@@ -1,0 +1,274 @@
+use pollux_agent::AgentReport;
+use pollux_model::{Goodput, NoiseStatistics};
+use pollux_policy::{Allocation, Flexibility, JobId, JobView, Reason, Timestamp, TypeProfile};
+
+use crate::{Books, Generation, JobSpec, Phase, ReportFault, StopReason, Work};
+
+/// Kinds of GPU that one report may speak of.
+const KINDS_MAX: usize = 64;
+
+pub(crate) static NOTHING: Allocation = Allocation::NONE;
+
+/// A job as the cluster sees it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub(crate) id: JobId,
+    pub(crate) spec: JobSpec,
+    pub(crate) phase: Phase,
+    pub(crate) phase_since: Timestamp,
+    /// The newest group; 0 before the first.
+    pub(crate) generation: Generation,
+    /// The oldest group whose words count: in a resize the old one is listened to until the new one trains.
+    pub(crate) generation_heard: Generation,
+    /// Replicas that were launched or kept, and not told to leave.
+    pub(crate) group: Allocation,
+    /// What the group is to become; it contains the group.
+    pub(crate) target: Allocation,
+    pub(crate) leaving: Vec<Leaving>,
+    /// When the newest group was last told to change.
+    pub(crate) commanded: Timestamp,
+    /// When to look at the job again: the end of its backoff, or the limit of its settling.
+    pub(crate) timer: Option<Timestamp>,
+    pub(crate) books: Books,
+    pub(crate) reason: Option<Reason>,
+    pub(crate) report: Option<ReceivedReport>,
+    pub(crate) profiles: Vec<TypeProfile>,
+    pub(crate) remaining_samples: Option<f64>,
+}
+
+/// Replicas that were told to leave and may still be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// The generation of the command that told them.
+    pub generation: Generation,
+    /// Which ones.
+    pub allocation: Allocation,
+    /// What for.
+    pub why: StopReason,
+}
+
+/// The newest report of an agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ReceivedReport {
+    /// When it came.
+    pub at: Timestamp,
+    /// What it said.
+    pub report: AgentReport,
+}
+
+impl Job {
+    pub(crate) fn new(id: JobId, spec: JobSpec, now: Timestamp) -> Self {
+        Self {
+            id,
+            spec,
+            phase: Phase::QUEUED,
+            phase_since: now,
+            generation: Generation::default(),
+            generation_heard: Generation::default(),
+            group: Allocation::NONE,
+            target: Allocation::NONE,
+            leaving: Vec::new(),
+            commanded: now,
+            timer: None,
+            books: Books::new(now),
+            reason: None,
+            report: None,
+            profiles: Vec::new(),
+            remaining_samples: None,
+        }
+    }
+
+    /// Its number.
+    pub const fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// What its user asked for.
+    pub const fn spec(&self) -> &JobSpec {
+        &self.spec
+    }
+
+    /// Where it is in its life.
+    pub const fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// When that phase began.
+    pub const fn phase_since(&self) -> Timestamp {
+        self.phase_since
+    }
+
+    /// Its newest group; 0 before the first.
+    pub const fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Replicas that were launched or kept, and not told to leave.
+    pub const fn group(&self) -> &Allocation {
+        &self.group
+    }
+
+    /// What the group is to become: more than the group while additions wait for their GPUs.
+    pub const fn target(&self) -> &Allocation {
+        &self.target
+    }
+
+    /// Replicas that were told to leave and may still be there.
+    pub fn leaving(&self) -> &[Leaving] {
+        &self.leaving
+    }
+
+    /// GPUs on which a process of it may be.
+    pub fn gpus_held(&self) -> u32 {
+        let leaving = self.leaving.iter().map(|leaving| leaving.allocation.replicas());
+        leaving.fold(self.group.replicas(), u32::saturating_add)
+    }
+
+    /// Its books, brought up to `now`.
+    pub fn books(&self, now: Timestamp) -> Books {
+        let mut books = self.books;
+        books.accrue(now, self.gpus_held(), matches!(self.phase, Phase::Queued { .. }));
+        books
+    }
+
+    /// Why the last plan that included it gave it what it did.
+    pub const fn reason(&self) -> Option<&Reason> {
+        self.reason.as_ref()
+    }
+
+    /// The newest report of its agent.
+    pub const fn report(&self) -> Option<&ReceivedReport> {
+        self.report.as_ref()
+    }
+
+    /// Samples still to be worked off at full efficiency, where that can be known.
+    pub const fn remaining_samples(&self) -> Option<f64> {
+        self.remaining_samples
+    }
+
+    /// Whether what a generation says counts.
+    pub(crate) fn hears(&self, generation: Generation) -> bool {
+        self.generation > Generation::default() && (self.generation_heard..=self.generation).contains(&generation)
+    }
+
+    pub(crate) fn accrue(&mut self, now: Timestamp) {
+        self.books = self.books(now);
+    }
+
+    pub(crate) fn enter(&mut self, phase: Phase, now: Timestamp) {
+        self.accrue(now);
+        self.phase = phase;
+        self.phase_since = now;
+    }
+
+    /// Replicas that may be launched as soon as their GPUs are free. A whole group waits until the one before it is
+    /// gone: a job never runs twice, and finds the state that the old group saved.
+    pub(crate) fn addition(&self) -> Option<Allocation> {
+        let may_launch = match self.phase {
+            Phase::Queued { .. } => self.leaving.is_empty(),
+            Phase::Resizing { .. } => true,
+            Phase::Starting
+            | Phase::Running
+            | Phase::Paused
+            | Phase::Succeeded
+            | Phase::Failed { .. }
+            | Phase::Cancelled => false,
+        };
+        (may_launch && self.target != self.group).then(|| self.target.minus(&self.group))
+    }
+
+    /// Notes replicas of the newest generation as on their way out.
+    pub(crate) fn leave(&mut self, allocation: &Allocation, why: StopReason) {
+        if allocation.is_empty() {
+            return;
+        }
+        let generation = self.generation;
+        match self.leaving.iter_mut().find(|leaving| leaving.generation == generation) {
+            Some(leaving) => *leaving = Leaving { generation, allocation: leaving.allocation.plus(allocation), why },
+            None => self.leaving.push(Leaving { generation, allocation: allocation.clone(), why }),
+        }
+    }
+
+    /// Takes replicas off the list of those on their way out; returns what was on it.
+    pub(crate) fn release(&mut self, generation: Generation, allocation: &Allocation) -> Allocation {
+        let Some(idx) = self.leaving.iter().position(|leaving| leaving.generation == generation) else {
+            return Allocation::NONE;
+        };
+        let leaving = &mut self.leaving[idx].allocation;
+        let released = leaving.common(allocation);
+        *leaving = leaving.minus(&released);
+        if leaving.is_empty() {
+            self.leaving.remove(idx);
+        }
+        released
+    }
+
+    /// Takes a checked report in.
+    pub(crate) fn learn(&mut self, at: Timestamp, report: AgentReport) {
+        let noise = report.noise.unwrap_or(NoiseStatistics::NOISELESS);
+        self.profiles.clear();
+        self.profiles.extend(report.types.iter().map(|learned| TypeProfile {
+            gpu_type: learned.gpu_type,
+            goodput: Goodput { throughput: learned.model, noise, limits: report.limits },
+            replicas_profiled: learned.replicas_profiled,
+        }));
+        self.remaining_samples = self.spec.work.and_then(|work| remaining_samples(work, &report));
+        self.report = Some(ReceivedReport { at, report });
+    }
+
+    /// What a policy may know of it.
+    pub(crate) fn view(&self, now: Timestamp, restart_cost_default_s: f64) -> JobView<'_> {
+        let books = self.books(now);
+        // A group that does not train yet is left alone: jobs that start slowly would otherwise be moved for ever.
+        let flexibility = match (&self.phase, self.spec.flexibility) {
+            (Phase::Starting | Phase::Resizing { .. }, Flexibility::Elastic) => Flexibility::NonPreemptible,
+            (_, flexibility) => flexibility, // Nothing but an unfinished change restricts a job.
+        };
+        JobView {
+            id: self.id,
+            submitted: books.submitted,
+            attained_gpu_s: books.attained_gpu_s(),
+            executed_s: books.executed_s(),
+            restarts: books.restarts,
+            restart_cost_s: books.restart_cost_s.unwrap_or(restart_cost_default_s),
+            // What waits for its GPUs has not cost anything yet and may be planned anew.
+            allocation: if self.phase.has_group() { &self.target } else { &NOTHING },
+            replicas_requested: self.spec.replicas_requested,
+            replicas_min: self.spec.replicas_min,
+            replicas_max: self.spec.replicas_max,
+            flexibility,
+            priority: self.spec.priority,
+            profiles: &self.profiles,
+            remaining_samples: self.remaining_samples,
+        }
+    }
+}
+
+/// Refuses a report with values that no agent would send.
+pub(crate) fn check_report(report: &AgentReport) -> Result<(), ReportFault> {
+    let baseline_steps = report.progress.baseline_steps;
+    if !baseline_steps.is_finite() || baseline_steps < 0.0 {
+        return Err(ReportFault::Progress { baseline_steps });
+    }
+    let factor = report.learning_rate_factor;
+    if !factor.is_finite() || factor < 0.0 {
+        return Err(ReportFault::LearningRate { factor });
+    }
+    let kinds = report.types.len();
+    if kinds > KINDS_MAX || !report.types.is_sorted_by(|a, b| a.gpu_type < b.gpu_type) {
+        return Err(ReportFault::Kinds { kinds, limit: KINDS_MAX });
+    }
+    match report.types.iter().find(|learned| learned.model.params().check().is_err()) {
+        Some(learned) => Err(ReportFault::Model { gpu_type: learned.gpu_type }),
+        None => Ok(()),
+    }
+}
+
+fn remaining_samples(work: Work, report: &AgentReport) -> Option<f64> {
+    let batch_size_baseline = f64::from(report.limits.batch_size_baseline());
+    let declared = match work {
+        Work::Epochs(epochs) => f64::from(epochs) * report.epoch_samples.filter(|&samples| samples > 0)? as f64,
+        Work::BaselineSteps(steps) => steps as f64 * batch_size_baseline,
+    };
+    Some((declared - report.progress.baseline_steps * batch_size_baseline).max(0.0))
+}

@@ -1,0 +1,216 @@
+//! What happens to single jobs, from submission to their end.
+
+use pollux_agent::AgentReport;
+use pollux_policy::{JobId, NodeId, Timestamp};
+
+use crate::job::check_report;
+use crate::{
+    Command, Engine, FailureCause, FailureKind, FailureReason, Generation, Job, JobSpec, Phase, Refusal, ResizeCause,
+    StopReason,
+};
+
+const PAUSE_MAX_S: f64 = 1e6;
+
+impl Engine {
+    pub(crate) fn submit(&mut self, id: JobId, spec: JobSpec) -> Result<(), Refusal> {
+        if let Some(last) = self.last_job.filter(|&last| id <= last) {
+            return Err(Refusal::JobIdUsed { job: id, last });
+        }
+        self.admit(&spec)?;
+        if self.jobs.is_empty() {
+            self.rounds.wake(self.now);
+        }
+        self.last_job = Some(id);
+        self.jobs.insert(id, Job::new(id, spec, self.now));
+        self.rounds.request(self.now);
+        Ok(())
+    }
+
+    pub(crate) fn learn(&mut self, id: JobId, generation: Generation, report: AgentReport) -> Result<(), Refusal> {
+        let now = self.now;
+        let job = self.heard(id, generation)?;
+        check_report(&report).map_err(|fault| Refusal::Report { job: id, fault })?;
+        job.learn(now, report);
+        Ok(())
+    }
+
+    pub(crate) fn ready(&mut self, id: JobId, generation: Generation, pause_s: Option<f64>) -> Result<(), Refusal> {
+        let now = self.now;
+        let job = self.heard(id, generation)?;
+        if generation != job.generation {
+            return Err(Refusal::StaleGeneration { job: id, generation, current: job.generation });
+        }
+        let settling = matches!(job.phase, Phase::Starting | Phase::Resizing { .. });
+        if !settling || job.group != job.target {
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+        }
+        if let Some(value) = pause_s.filter(|seconds| !(0.0..=PAUSE_MAX_S).contains(seconds)) {
+            return Err(Refusal::Pause { job: id, value });
+        }
+        job.books.measure_restart(pause_s.unwrap_or_else(|| now.since_s(job.commanded)));
+        job.generation_heard = generation;
+        job.enter(Phase::Running, now);
+        self.set_timer(id, None);
+        Ok(())
+    }
+
+    /// Success counts in every phase but an end: a group that was told to stop may have got there first.
+    pub(crate) fn succeed(&mut self, id: JobId, generation: Generation, out: &mut Vec<Command>) -> Result<(), Refusal> {
+        self.heard(id, generation)?;
+        self.end(id, Phase::Succeeded, StopReason::Succeeded, out);
+        Ok(())
+    }
+
+    pub(crate) fn replica_failed(
+        &mut self,
+        id: JobId,
+        generation: Generation,
+        node: NodeId,
+        kind: FailureKind,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Refusal> {
+        self.failed_on(id, generation, node, kind)?;
+        self.fail(id, FailureCause::Replica { node }, kind, out);
+        Ok(())
+    }
+
+    pub(crate) fn launch_failed(
+        &mut self,
+        id: JobId,
+        generation: Generation,
+        node: NodeId,
+        kind: FailureKind,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Refusal> {
+        self.failed_on(id, generation, node, kind)?;
+        self.fail(id, FailureCause::Launch { node }, kind, out);
+        Ok(())
+    }
+
+    pub(crate) fn cancel(&mut self, id: JobId, out: &mut Vec<Command>) -> Result<(), Refusal> {
+        self.live(id)?;
+        self.end(id, Phase::Cancelled, StopReason::Cancelled, out);
+        Ok(())
+    }
+
+    pub(crate) fn pause(&mut self, id: JobId, out: &mut Vec<Command>) -> Result<(), Refusal> {
+        let job = self.live(id)?;
+        if job.phase == Phase::Paused {
+            return Err(Refusal::WrongPhase { job: id, phase: Phase::Paused });
+        }
+        self.stop_group(id, Phase::Paused, StopReason::Paused, out);
+        self.rounds.request(self.now);
+        Ok(())
+    }
+
+    pub(crate) fn resume(&mut self, id: JobId) -> Result<(), Refusal> {
+        let now = self.now;
+        let job = self.live(id)?;
+        if job.phase != Phase::Paused {
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+        }
+        job.enter(Phase::QUEUED, now);
+        self.rounds.request(now);
+        Ok(())
+    }
+
+    /// The backoff of a job is over, or its group should train by now.
+    pub(crate) fn timer_expired(&mut self, id: JobId, out: &mut Vec<Command>) {
+        let now = self.now;
+        let job = self.jobs.get_mut(&id).expect("only jobs in the table have timers");
+        job.timer = None;
+        if matches!(job.phase, Phase::Queued { .. }) {
+            // Its time in the queue goes on, so that this is no new phase.
+            job.phase = Phase::QUEUED;
+            self.rounds.request(now);
+        } else {
+            self.fail(id, FailureCause::Timeout, FailureKind::Retryable, out);
+        }
+    }
+
+    pub(crate) fn set_timer(&mut self, id: JobId, at: Option<Timestamp>) {
+        let job = self.jobs.get_mut(&id).expect("only jobs in the table get timers");
+        if let Some(before) = std::mem::replace(&mut job.timer, at) {
+            self.timers.remove(&(before, id));
+        }
+        if let Some(at) = at {
+            self.timers.insert((at, id));
+        }
+    }
+
+    /// Moves a job that has ended out of the table once its last replica is gone.
+    pub(crate) fn retire(&mut self, id: JobId) {
+        if self.jobs.get(&id).is_some_and(|job| job.phase.is_ended() && job.leaving.is_empty()) {
+            self.ended.extend(self.jobs.remove(&id));
+            if self.ended.len() > self.settings.ended_jobs_max {
+                self.ended.pop_front();
+            }
+        }
+    }
+
+    /// A failure of a replica that the group has.
+    fn failed_on(&mut self, id: JobId, generation: Generation, node: NodeId, kind: FailureKind) -> Result<(), Refusal> {
+        let job = self.heard(id, generation)?;
+        if !job.phase.has_group() {
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+        }
+        if job.group.replicas_on(node) == 0 {
+            return Err(Refusal::NoReplica { job: id, node });
+        }
+        match kind {
+            FailureKind::Retryable => self.nodes.blame(node, id, self.now),
+            FailureKind::Permanent => {} // The job's own fault.
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, id: JobId, cause: FailureCause, kind: FailureKind, out: &mut Vec<Command>) {
+        let job = self.jobs.get_mut(&id).expect("the caller has seen it");
+        let failing_over = matches!(job.phase, Phase::Resizing { cause: ResizeCause::NodeLoss, .. });
+        let retries = job.books.retries;
+        let reason = match kind {
+            FailureKind::Permanent => FailureReason::Permanent { cause },
+            // Survivors of a lost node often break with it. That is no fault of the job: it starts anew.
+            FailureKind::Retryable if failing_over => {
+                self.stop_group(id, Phase::QUEUED, StopReason::Failed, out);
+                self.rounds.request(self.now);
+                return;
+            }
+            FailureKind::Retryable if retries < job.spec.retries_max => {
+                job.books.retries += 1;
+                let retry_at = self.now.after_s(self.settings.backoff_s(retries + 1));
+                self.stop_group(id, Phase::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);
+                self.set_timer(id, Some(retry_at));
+                self.rounds.request(self.now);
+                return;
+            }
+            FailureKind::Retryable => FailureReason::RetriesExhausted { retries, cause },
+        };
+        self.end(id, Phase::Failed { reason }, StopReason::Failed, out);
+    }
+
+    fn end(&mut self, id: JobId, phase: Phase, why: StopReason, out: &mut Vec<Command>) {
+        self.stop_group(id, phase, why, out);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.books.ended = Some(self.now);
+        }
+        self.retire(id);
+        self.rounds.request(self.now);
+    }
+
+    fn live(&mut self, id: JobId) -> Result<&mut Job, Refusal> {
+        if self.last_job.is_none_or(|last| id > last) {
+            return Err(Refusal::UnknownJob { job: id });
+        }
+        let job = self.jobs.get_mut(&id).filter(|job| !job.phase.is_ended());
+        job.ok_or(Refusal::EndedJob { job: id })
+    }
+
+    fn heard(&mut self, id: JobId, generation: Generation) -> Result<&mut Job, Refusal> {
+        let job = self.live(id)?;
+        if !job.hears(generation) {
+            return Err(Refusal::StaleGeneration { job: id, generation, current: job.generation });
+        }
+        Ok(job)
+    }
+}

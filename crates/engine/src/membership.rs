@@ -1,0 +1,87 @@
+//! What happens to nodes, and to the jobs on them.
+
+use pollux_model::GpuType;
+use pollux_policy::{Allocation, Flexibility, JobId, NodeId};
+
+use crate::{Command, Engine, Phase, Refusal, ResizeCause, StopReason};
+
+impl Engine {
+    pub(crate) fn join(&mut self, node: NodeId, gpus: u32, gpu_type: GpuType) -> Result<(), Refusal> {
+        self.nodes.join(node, gpus, gpu_type)?;
+        self.rounds.request(self.now);
+        Ok(())
+    }
+
+    pub(crate) fn lose(&mut self, node: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
+        self.nodes.remove(node)?;
+        // Losses are rare: a scan is cheaper than an index that every release would have to keep.
+        let touched = self.jobs.values().filter(|job| {
+            let leaving = job.leaving.iter().map(|leaving| &leaving.allocation);
+            leaving.chain([&job.target]).any(|allocation| allocation.replicas_on(node) > 0)
+        });
+        for id in touched.map(|job| job.id).collect::<Vec<_>>() {
+            self.lose_replicas(id, node, out);
+        }
+        self.rounds.request(self.now);
+        Ok(())
+    }
+
+    pub(crate) fn drain(&mut self, id: NodeId) -> Result<(), Refusal> {
+        self.nodes.set_draining(id, true)?;
+        let node = self.nodes.get(id).ok_or(Refusal::UnknownNode { node: id })?;
+        let queued = |job: &JobId| matches!(self.jobs[job].phase, Phase::Queued { .. });
+        for job in node.waiting().iter().copied().filter(queued).collect::<Vec<_>>() {
+            self.aim(job, Allocation::NONE);
+        }
+        self.rounds.request(self.now);
+        Ok(())
+    }
+
+    pub(crate) fn undrain(&mut self, node: NodeId) -> Result<(), Refusal> {
+        self.nodes.set_draining(node, false)?;
+        self.rounds.request(self.now);
+        Ok(())
+    }
+
+    /// A job that trains goes on with what remains of its group, if that is enough for it. Everything else starts
+    /// anew from its last saved state, where the next plan puts it. Neither counts as a retry.
+    fn lose_replicas(&mut self, id: JobId, node: NodeId, out: &mut Vec<Command>) {
+        let job = self.jobs.get_mut(&id).expect("the caller has seen it");
+        job.accrue(self.now);
+        for leaving in &mut job.leaving {
+            leaving.allocation = leaving.allocation.without(node);
+        }
+        job.leaving.retain(|leaving| !leaving.allocation.is_empty());
+
+        if job.target.replicas_on(node) > 0 {
+            let additions_wait = job.group != job.target;
+            let target = job.target.without(node);
+            self.nodes.forget(id, &job.target);
+            job.group = job.group.without(node);
+            let trains = match job.phase {
+                Phase::Running => true,
+                // Until its additions are launched, a group trains as it did before.
+                Phase::Resizing { .. } => additions_wait,
+                Phase::Queued { .. }
+                | Phase::Starting
+                | Phase::Paused
+                | Phase::Succeeded
+                | Phase::Failed { .. }
+                | Phase::Cancelled => false,
+            };
+            let enough = match job.spec.flexibility {
+                Flexibility::Elastic | Flexibility::NonPreemptible => target.replicas() >= job.spec.replicas_min,
+                Flexibility::Rigid => false,
+            };
+            if matches!(job.phase, Phase::Queued { .. }) {
+                job.target = Allocation::NONE;
+            } else if trains && enough && !job.group.is_empty() {
+                self.resize(id, target, ResizeCause::NodeLoss, out);
+            } else {
+                self.stop_group(id, Phase::QUEUED, StopReason::NodeLost, out);
+            }
+        }
+        self.retire(id);
+        self.launch_if_free(id, out);
+    }
+}

@@ -1,0 +1,138 @@
+use std::fmt;
+
+use pollux_policy::{Allocation, NodeId, Timestamp};
+
+/// Numbers the worker groups of a job. Everything a worker says carries the one it belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Generation(pub u64);
+
+impl Generation {
+    pub(crate) const fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "generation {}", self.0)
+    }
+}
+
+/// Where a job is in its life. Replicas that were told to leave may still be on their way out in any phase.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+pub enum Phase {
+    /// Has no group. It waits for a plan that gives it GPUs, or for those GPUs to be free.
+    Queued {
+        /// After a failure: plans leave it out until then.
+        retry_at: Option<Timestamp>,
+    },
+    /// A whole group was launched and does not train yet.
+    Starting,
+    /// Every replica trains.
+    Running,
+    /// A new generation was announced: survivors train on until it is complete.
+    Resizing {
+        /// Replicas that carry the state over.
+        survivors: Allocation,
+        /// What it is resized for.
+        cause: ResizeCause,
+    },
+    /// Set aside by its user, without GPUs.
+    Paused,
+    /// Done.
+    Succeeded,
+    /// Given up.
+    Failed {
+        /// Why.
+        reason: FailureReason,
+    },
+    /// Ended by its user.
+    Cancelled,
+}
+
+impl Phase {
+    /// Waiting, with nothing to hold it back.
+    pub(crate) const QUEUED: Self = Self::Queued { retry_at: None };
+
+    /// Whether nothing will happen to it any more.
+    pub const fn is_ended(&self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed { .. } | Self::Cancelled)
+    }
+
+    /// Whether it has a group of replicas.
+    pub const fn has_group(&self) -> bool {
+        matches!(self, Self::Starting | Self::Running | Self::Resizing { .. })
+    }
+
+    /// Whether plans include it.
+    pub const fn is_plannable(&self) -> bool {
+        matches!(self, Self::Queued { retry_at: None }) || self.has_group()
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Queued { .. } => "queued",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Resizing { .. } => "resizing",
+            Self::Paused => "paused",
+            Self::Succeeded => "succeeded",
+            Self::Failed { .. } => "failed",
+            Self::Cancelled => "cancelled",
+        })
+    }
+}
+
+/// What a job is resized for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum ResizeCause {
+    /// A plan gave it something else.
+    Plan,
+    /// It lost a node and goes on with what remains.
+    NodeLoss,
+}
+
+/// Why a job was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+pub enum FailureReason {
+    /// A failure that another attempt would repeat.
+    Permanent {
+        /// What failed.
+        cause: FailureCause,
+    },
+    /// As many retries as the job allows.
+    RetriesExhausted {
+        /// Retries made.
+        retries: u32,
+        /// What failed last.
+        cause: FailureCause,
+    },
+}
+
+/// What failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+pub enum FailureCause {
+    /// A replica.
+    Replica {
+        /// Where it ran.
+        node: NodeId,
+    },
+    /// The start of a replica.
+    Launch {
+        /// Where it should have run.
+        node: NodeId,
+    },
+    /// The group did not train in time.
+    Timeout,
+}

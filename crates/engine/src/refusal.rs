@@ -1,0 +1,194 @@
+use pollux_model::GpuType;
+use pollux_policy::{Allocation, JobId, NodeId};
+use thiserror::Error;
+
+use crate::{Generation, Phase};
+
+/// Why an event or a job is refused.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+#[non_exhaustive]
+pub enum Refusal {
+    /// A name that cannot be shown or stored safely.
+    #[error(
+        "a name of {bytes} bytes: accepted are 1 to {bytes_max}, no control characters or slashes, no leading full stop"
+    )]
+    Name {
+        /// Its length.
+        bytes: usize,
+        /// Longest accepted.
+        bytes_max: usize,
+    },
+    /// Bounds of replicas that contradict each other, or absurd ones.
+    #[error(
+        "replicas_min {min}, replicas_requested {requested}, replicas_max {max}: accepted are \
+         1 <= min <= requested <= max <= {limit}"
+    )]
+    Replicas {
+        /// Fewest.
+        min: u32,
+        /// Requested.
+        requested: u32,
+        /// Most.
+        max: u32,
+        /// Most that any job may have.
+        limit: u32,
+    },
+    /// More retries than help.
+    #[error("retries_max {retries_max}: accepted are 0 to {limit}")]
+    Retries {
+        /// The number given.
+        retries_max: u32,
+        /// Most accepted.
+        limit: u32,
+    },
+    /// Work was declared, but none.
+    #[error("declared work of 0: accepted are 1 or more epochs or steps, or no declaration")]
+    NoWork,
+    /// The cluster has as many jobs as it may.
+    #[error("{limit} jobs wait or run already: accepted are {limit}")]
+    TooManyJobs {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A number that does not grow.
+    #[error("{job} was submitted after {last}: accepted are higher numbers")]
+    JobIdUsed {
+        /// The number given.
+        job: JobId,
+        /// The highest before.
+        last: JobId,
+    },
+    /// Nobody submitted it.
+    #[error("{job} is unknown")]
+    UnknownJob {
+        /// Which job.
+        job: JobId,
+    },
+    /// Nothing can happen to it any more.
+    #[error("{job} has ended")]
+    EndedJob {
+        /// Which job.
+        job: JobId,
+    },
+    /// A group that has been replaced, or that never was.
+    #[error("{generation} of {job} is not listened to: the current one is {current}")]
+    StaleGeneration {
+        /// Which job.
+        job: JobId,
+        /// The generation that spoke.
+        generation: Generation,
+        /// The newest one.
+        current: Generation,
+    },
+    /// An event that cannot happen in this phase.
+    #[error("{job} is {phase}, in which this cannot happen")]
+    WrongPhase {
+        /// Which job.
+        job: JobId,
+        /// Its phase.
+        phase: Phase,
+    },
+    /// A failure where the group has no replica.
+    #[error("{job} has no replica on {node} that could fail")]
+    NoReplica {
+        /// Which job.
+        job: JobId,
+        /// Which node.
+        node: NodeId,
+    },
+    /// Releases of replicas that were not told to leave, have been released before, or went with their node. What
+    /// else the event released is free.
+    #[error("{} replicas released by {generation} of {job} were not on their way out", .allocation.replicas())]
+    NotLeaving {
+        /// Which job.
+        job: JobId,
+        /// The generation given.
+        generation: Generation,
+        /// The replicas in question.
+        allocation: Allocation,
+    },
+    /// A pause that no group can have measured.
+    #[error("{job} says that it paused for {value} s: accepted are 0 to 1e6")]
+    Pause {
+        /// Which job.
+        job: JobId,
+        /// The value given.
+        value: f64,
+    },
+    /// A report with a value that no agent would send.
+    #[error("report of {job}: {fault}")]
+    Report {
+        /// Which job.
+        job: JobId,
+        /// What is wrong.
+        fault: ReportFault,
+    },
+    /// A number that does not grow.
+    #[error("{node} joined after {last}: accepted are higher numbers")]
+    NodeIdUsed {
+        /// The number given.
+        node: NodeId,
+        /// The highest before.
+        last: NodeId,
+    },
+    /// It never joined, or is lost.
+    #[error("{node} is unknown")]
+    UnknownNode {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node without GPUs or with too many.
+    #[error("{node} has {gpus} GPUs: accepted are 1 to {limit}")]
+    NodeGpus {
+        /// Which node.
+        node: NodeId,
+        /// GPUs given.
+        gpus: u32,
+        /// Most accepted.
+        limit: u32,
+    },
+    /// The cluster has as many nodes as it may.
+    #[error("{node} is one too many: accepted are {limit}")]
+    TooManyNodes {
+        /// Which node.
+        node: NodeId,
+        /// How many there may be.
+        limit: usize,
+    },
+}
+
+/// What is wrong with a report.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
+#[non_exhaustive]
+pub enum ReportFault {
+    /// Progress that no training can have made.
+    #[error("{baseline_steps} baseline steps: accepted are finite numbers from 0")]
+    Progress {
+        /// The value given.
+        baseline_steps: f64,
+    },
+    /// A factor that no rule returns.
+    #[error("learning-rate factor {factor}: accepted are finite numbers from 0")]
+    LearningRate {
+        /// The value given.
+        factor: f64,
+    },
+    /// Kinds of GPU out of order, twice, or too many.
+    #[error("{kinds} kinds of GPU: accepted are {limit} or fewer, in order")]
+    Kinds {
+        /// How many there are.
+        kinds: usize,
+        /// How many there may be.
+        limit: usize,
+    },
+    /// A model with parameters outside of its bounds.
+    #[error("the model of GPU kind {} has parameters outside of its bounds", .gpu_type.0)]
+    Model {
+        /// The kind of GPU.
+        gpu_type: GpuType,
+    },
+}

@@ -1,0 +1,112 @@
+use std::collections::BTreeMap;
+
+use pollux_policy::{
+    Allocation, Assignment, ClusterView, Flexibility, JobView, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp,
+};
+
+use crate::dice::Dice;
+
+/// Makes plans at random: valid ones, and now and then a broken one.
+pub(crate) struct RandomPolicy {
+    pub(crate) dice: Dice,
+}
+
+impl Policy for RandomPolicy {
+    fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
+        let mut free: BTreeMap<NodeId, u32> = view.nodes.iter().map(|node| (node.id, node.gpus)).collect();
+        let pinned = |job: &JobView<'_>| job.is_pinned();
+        for job in view.jobs.iter().filter(|job| pinned(job)) {
+            take(&mut free, job.allocation);
+        }
+        free.retain(|id, _| view.nodes.iter().any(|node| node.id == *id && node.schedulable));
+        let mut assignments = Vec::new();
+        for job in view.jobs {
+            let kept = job.allocation.iter().all(|(node, gpus)| free.get(&node).is_some_and(|&left| left >= gpus));
+            let allocation = if pinned(job) {
+                job.allocation.clone()
+            } else {
+                match self.dice.below(10) {
+                    0 => Allocation::NONE,
+                    1..=4 if kept => job.allocation.clone(),
+                    5..=7 if kept => self.nudged(job, view, &free),
+                    _ => self.somewhere(job, view, &free),
+                }
+            };
+            if !pinned(job) {
+                take(&mut free, &allocation);
+            }
+            assignments.push(Assignment { job: job.id, allocation, guest_of: None, reason: Reason::default() });
+        }
+        if self.dice.percent(5) {
+            self.spoil(&mut assignments);
+        }
+        Plan { assignments, quality: None }
+    }
+
+    fn rules(&self) -> PlacementRules {
+        PlacementRules { one_multi_node_job_per_node: false }
+    }
+}
+
+impl RandomPolicy {
+    fn somewhere(&mut self, job: &JobView<'_>, view: &ClusterView<'_>, free: &BTreeMap<NodeId, u32>) -> Allocation {
+        let wanted = match job.flexibility {
+            Flexibility::Rigid => job.replicas_requested,
+            Flexibility::Elastic | Flexibility::NonPreemptible => {
+                (job.replicas_min + self.dice.below(4)).min(job.replicas_max)
+            }
+        };
+        let Some(first) = self.dice.pick(view.nodes) else { return Allocation::NONE };
+        let mut missing = wanted;
+        let mut taken = Vec::new();
+        let skip = self.dice.below(4) as usize;
+        for node in view.nodes.iter().cycle().skip(skip).take(view.nodes.len()) {
+            let left = free.get(&node.id).copied().unwrap_or(0);
+            if node.gpu_type == first.gpu_type {
+                let share = left.min(missing).min(1 + self.dice.below(4));
+                taken.push((node.id, share));
+                missing -= share;
+            }
+        }
+        if missing > 0 { Allocation::NONE } else { taken.into_iter().collect() }
+    }
+
+    /// What it has, with one replica fewer or a few more.
+    fn nudged(&mut self, job: &JobView<'_>, view: &ClusterView<'_>, free: &BTreeMap<NodeId, u32>) -> Allocation {
+        let kind = |id: NodeId| view.nodes.iter().find(|node| node.id == id).map(|node| node.gpu_type);
+        let held: Vec<NodeId> = job.allocation.iter().map(|(node, _)| node).collect();
+        let Some(&from) = self.dice.pick(&held) else { return self.somewhere(job, view, free) };
+        let fewer =
+            if self.dice.percent(60) { job.allocation.minus(&Allocation::on(from, 1)) } else { job.allocation.clone() };
+        let room = |node: NodeId| free.get(&node).copied().unwrap_or(0) - fewer.replicas_on(node);
+        let others: Vec<NodeId> =
+            free.keys().copied().filter(|&node| kind(node) == kind(from) && room(node) > 0).collect();
+        let more = match self.dice.pick(&others) {
+            Some(&node) => Allocation::on(node, room(node).min(self.dice.below(3))),
+            None => Allocation::NONE,
+        };
+        let nudged = fewer.plus(&more);
+        let allowed = (job.replicas_min..=job.replicas_max).contains(&nudged.replicas());
+        if allowed { nudged } else { job.allocation.clone() }
+    }
+
+    fn spoil(&mut self, assignments: &mut Vec<Assignment>) {
+        let Some(idx) = (!assignments.is_empty()).then(|| self.dice.roll() as usize % assignments.len()) else {
+            return;
+        };
+        match self.dice.below(4) {
+            0 => assignments[idx].allocation = Allocation::on(NodeId(self.dice.below(9)), u32::MAX),
+            1 => assignments[idx].guest_of = Some(assignments[0].job),
+            2 => assignments.push(assignments[idx].clone()),
+            _ => drop(assignments.remove(idx)),
+        }
+    }
+}
+
+fn take(free: &mut BTreeMap<NodeId, u32>, allocation: &Allocation) {
+    for (node, gpus) in allocation.iter() {
+        if let Some(left) = free.get_mut(&node) {
+            *left = left.saturating_sub(gpus);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+use pollux_agent::{AgentReport, Progress, TypeReport};
+use pollux_engine::{Engine, EngineSettings, Event, FailureKind, Generation, JobSpec, Node, Phase, Wait, Work};
+use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
+use pollux_policy::{Flexibility, JobId, NodeId, PolicySettings, Timestamp};
+
+use crate::backend::Backend;
+use crate::dice::Dice;
+use crate::random_policy::RandomPolicy;
+
+/// An engine, the processes it commands, and chance.
+pub(crate) struct World {
+    engine: Engine,
+    backend: Backend,
+    dice: Dice,
+    now: Timestamp,
+    jobs: u64,
+    nodes: u32,
+    /// Whether its policy starts every job that fits, sooner or later.
+    starts_all: bool,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut dice = Dice(seed);
+        let settings = EngineSettings {
+            replans_on_events: dice.percent(50),
+            settle_timeout_s: 200.0,
+            backoff_max_s: 40.0,
+            ended_jobs_max: 5,
+            ..EngineSettings::default()
+        };
+        let policy = dice.below(4);
+        let engine = match policy {
+            0 => Engine::new(settings, &PolicySettings::Fifo),
+            1 => Engine::new(settings, &PolicySettings::Srtf),
+            _ => Engine::with_policy(settings, Box::new(RandomPolicy { dice: Dice(dice.roll()) })),
+        };
+        let engine = engine.expect("settings are valid");
+        let backend = Backend::default();
+        let mut world = Self { engine, backend, dice, now: Timestamp(0), jobs: 0, nodes: 0, starts_all: policy == 1 };
+        for _ in 0..1 + world.dice.below(4) {
+            world.join();
+        }
+        world
+    }
+
+    /// A world in which the driver tells of releases that were none, and much else that is not so.
+    pub(crate) fn lied_to(seed: u64) -> Self {
+        let mut world = Self::new(seed);
+        world.backend.lied_about = true;
+        world
+    }
+
+    pub(crate) fn live_through(mut self, events: u32) -> Self {
+        for _ in 0..events {
+            match self.dice.below(40) {
+                0..=5 => self.submit(),
+                6..=19 => self.pass(),
+                20..=25 => self.tell_of_a_group(),
+                26..=27 => self.join(),
+                28 => self.lose(),
+                29..=30 => self.tend_a_node(),
+                31..=33 => self.order(),
+                _ => self.say_nonsense(),
+            }
+        }
+        self
+    }
+
+    /// Faults cease. Soon all that is alive runs or waits for a reason, and once the jobs are done nothing is held.
+    pub(crate) fn heal(mut self) {
+        let mut outstanding = Vec::new();
+        self.engine.outstanding(&mut outstanding);
+        self.backend.recover(self.now, &outstanding, &mut self.dice);
+        let draining: Vec<NodeId> = self.engine.nodes().filter(|node| node.is_draining()).map(Node::id).collect();
+        for node in draining {
+            self.step(Event::NodeUndrain { node });
+        }
+        self.settle();
+        for _ in 0..40 {
+            let running = self.engine.jobs().filter(|job| *job.phase() == Phase::Running);
+            for (job, generation) in running.map(|job| (job.id(), job.generation())).collect::<Vec<_>>() {
+                self.step(Event::JobSucceeded { job, generation });
+            }
+            self.settle();
+        }
+        let held: u32 = self.engine.nodes().map(Node::gpus_held).sum();
+        let running: u32 = self.engine.jobs().map(|job| job.group().replicas()).sum();
+        assert_eq!(held, running, "GPUs are leaked");
+        if self.starts_all {
+            self.check_that_nobody_starves();
+        }
+    }
+
+    /// A few rounds without faults, then until everything is told.
+    fn settle(&mut self) {
+        for _ in 0..3 {
+            if let Some(wakeup) = self.engine.next_wakeup() {
+                self.now = self.now.max(wakeup);
+                self.step(Event::Tick);
+            }
+            while let Some(at) = self.backend.next_mail() {
+                self.now = self.now.max(at);
+                self.deliver_mail();
+            }
+        }
+        assert!(self.backend.is_quiet());
+        for job in self.engine.jobs() {
+            assert!(job.leaving().is_empty(), "{job:?} never left");
+            let processes = self.backend.groups.get(&job.id()).map(|group| group.replicas.clone());
+            assert_eq!(*job.group(), processes.unwrap_or_default(), "{} has other processes", job.id());
+            match self.engine.explain(job.id()).expect("it is in the table").wait {
+                None => assert_eq!(*job.phase(), Phase::Running),
+                Some(Wait::Gpus | Wait::Resume | Wait::Round) => {}
+                Some(Wait::Backoff { until }) => assert!(until.since_s(self.now) <= 40.0),
+                Some(wait @ (Wait::Release | Wait::Ready)) => panic!("{job:?} waits for {wait:?} for ever"),
+            }
+        }
+    }
+
+    fn check_that_nobody_starves(&self) {
+        let gpus: u32 = self.engine.nodes().map(Node::gpus).sum();
+        for job in self.engine.jobs().filter(|job| *job.phase() != Phase::Paused) {
+            assert!(job.spec().replicas_requested > gpus, "{job:?} starves");
+        }
+    }
+
+    fn step(&mut self, event: Event) {
+        let mut out = Vec::new();
+        self.engine.step(self.now, event, &mut out);
+        self.engine.check_invariants();
+        for command in &out {
+            self.backend.carry_out(self.now, command, &mut self.dice);
+        }
+    }
+
+    fn pass(&mut self) {
+        self.now = self.now.after_s(f64::from(self.dice.below(60)));
+        self.deliver_mail();
+        if self.engine.next_wakeup().is_some_and(|wakeup| wakeup <= self.now) || self.dice.percent(10) {
+            self.step(Event::Tick);
+        }
+    }
+
+    fn deliver_mail(&mut self) {
+        while let Some(event) = self.backend.deliver(self.now, &mut self.dice) {
+            self.step(event);
+        }
+    }
+
+    fn submit(&mut self) {
+        self.jobs += 1 + u64::from(self.dice.percent(5));
+        let replicas_requested = 1 + self.dice.below(6);
+        let replicas_min = if self.dice.percent(3) { 7 } else { 1 + self.dice.below(replicas_requested) };
+        let flexibilities =
+            [Flexibility::Elastic, Flexibility::Elastic, Flexibility::NonPreemptible, Flexibility::Rigid];
+        let works = [None, None, Some(Work::Epochs(3)), Some(Work::BaselineSteps(100))];
+        let spec = JobSpec {
+            name: "any".to_owned(),
+            replicas_requested,
+            replicas_min,
+            replicas_max: replicas_requested + self.dice.below(3),
+            flexibility: *self.dice.pick(&flexibilities).expect("some"),
+            priority: 0,
+            work: if self.dice.percent(3) { Some(Work::Epochs(0)) } else { *self.dice.pick(&works).expect("some") },
+            retries_max: self.dice.below(3),
+        };
+        self.step(Event::JobSubmitted { job: JobId(self.jobs), spec });
+    }
+
+    /// Something that a group which really runs may say.
+    fn tell_of_a_group(&mut self) {
+        let ids: Vec<JobId> = self.backend.groups.keys().copied().collect();
+        let Some(&job) = self.dice.pick(&ids) else { return };
+        let group = &self.backend.groups[&job];
+        let (generation, nodes) = (group.generation, group.replicas.iter().map(|(node, _)| node).collect::<Vec<_>>());
+        let Some(&node) = self.dice.pick(&nodes) else { return };
+        let event = match self.dice.below(10) {
+            0 => Event::JobSucceeded { job, generation },
+            1..=2 => Event::ReplicaFailed { job, generation, node, kind: FailureKind::Retryable },
+            3 => Event::ReplicaFailed { job, generation, node, kind: FailureKind::Permanent },
+            4 => Event::LaunchFailed { job, generation, node, kind: FailureKind::Retryable },
+            _ => Event::Report { job, generation, report: self.report() },
+        };
+        self.step(event);
+    }
+
+    fn report(&mut self) -> AgentReport {
+        let value = |dice: &mut Dice| *dice.pick(&[1.0, 0.0, 250.0, f64::NAN, f64::INFINITY, -1.0]).expect("some");
+        let parameter = if self.dice.percent(90) { 0.1 } else { value(&mut self.dice) };
+        let model = ThroughputModel::DataParallel(StepParams { gamma: 2.0, ..StepParams::from_array([parameter; 7]) });
+        let learned = TypeReport { gpu_type: GpuType(0), model, replicas_profiled: self.dice.below(5) };
+        let baseline_steps = value(&mut self.dice);
+        AgentReport {
+            limits: BatchLimits::new(100, 1000, 10, 100).expect("ordered"),
+            types: vec![learned; self.dice.below(3) as usize],
+            noise: NoiseStatistics::new(1.0, 5.0).ok().filter(|_| self.dice.percent(50)),
+            progress: Progress { baseline_steps, ..Progress::default() },
+            epoch_samples: *self.dice.pick(&[None, Some(0), Some(1_000)]).expect("some"),
+            tuning: None,
+            learning_rate_factor: if self.dice.percent(90) { 1.0 } else { value(&mut self.dice) },
+        }
+    }
+
+    fn join(&mut self) {
+        let (gpus, node) = (self.dice.below(9), NodeId(self.nodes));
+        // Gangs are not promised to start where several kinds of GPU share a cluster.
+        let gpu_type = GpuType(u16::from(!self.starts_all && self.dice.percent(20)));
+        if gpus > 0 {
+            self.nodes += 1;
+            self.backend.nodes.insert(node, gpus);
+        }
+        self.step(Event::NodeJoined { node, gpus, gpu_type });
+    }
+
+    fn lose(&mut self) {
+        let node = NodeId(self.dice.below(self.nodes + 1));
+        self.backend.lose(node);
+        self.step(Event::NodeLost { node });
+    }
+
+    fn tend_a_node(&mut self) {
+        let node = NodeId(self.dice.below(self.nodes + 1));
+        let event = if self.dice.percent(40) { Event::NodeDrain { node } } else { Event::NodeUndrain { node } };
+        self.step(event);
+    }
+
+    fn order(&mut self) {
+        let job = self.any_job();
+        let event = match self.dice.below(5) {
+            0 => Event::Cancel { job },
+            1..=2 => Event::Pause { job },
+            _ => Event::Resume { job },
+        };
+        self.step(event);
+    }
+
+    /// Words with any job, generation and node. They must not be true by accident: a success, a failure or readiness
+    /// may be, which harms nothing, but a release would say of a process that it is gone.
+    fn say_nonsense(&mut self) {
+        let (job, node) = (self.any_job(), NodeId(self.dice.below(self.nodes + 2)));
+        let generation = Generation(u64::from(self.dice.below(6)));
+        let stale = Generation(u64::from(self.dice.below(2)) * u64::MAX);
+        let kind = FailureKind::Retryable;
+        let event = match self.dice.below(8) {
+            0 => Event::Report { job, generation, report: self.report() },
+            1 => Event::GroupReady { job, generation, pause_s: Some(f64::from(self.dice.below(3)) - 1.0) },
+            2 => Event::ReplicaFailed { job, generation, node, kind },
+            3 => Event::LaunchFailed { job, generation, node, kind },
+            4 => Event::JobSucceeded { job, generation: stale },
+            5 => Event::JobSubmitted { job, spec: JobSpec::new("again", self.dice.below(3)) },
+            _ => {
+                let generation = if self.backend.lied_about { generation } else { stale };
+                let replicas = if self.dice.percent(90) { self.dice.below(4) } else { u32::MAX };
+                let allocation = [(node, replicas), (NodeId(0), 1), (NodeId(0), replicas)].into_iter().collect();
+                Event::ReplicasReleased { job, generation, allocation }
+            }
+        };
+        self.step(event);
+    }
+
+    fn any_job(&mut self) -> JobId {
+        JobId(self.dice.roll() % (self.jobs + 2))
+    }
+}

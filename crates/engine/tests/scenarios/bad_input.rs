@@ -1,0 +1,66 @@
+use crate::script::check;
+
+#[test]
+fn specs_that_no_cluster_can_run_are_refused() {
+    check(
+        "0 submit j1 0         => refused: replicas_min 1, replicas_requested 0, replicas_max 64: accepted are 1 <= min <= requested <= max <= 65536
+         0 submit j1 2 min=0   => refused: replicas_min 0, replicas_requested 2, replicas_max 64: accepted are 1 <= min <= requested <= max <= 65536
+         0 submit j1 2 min=3   => refused: replicas_min 3, replicas_requested 2, replicas_max 64: accepted are 1 <= min <= requested <= max <= 65536
+         0 submit j1 2 max=1   => refused: replicas_min 1, replicas_requested 2, replicas_max 1: accepted are 1 <= min <= requested <= max <= 65536
+         0 submit j1 99999999  => refused: replicas_min 1, replicas_requested 99999999, replicas_max 99999999: accepted are 1 <= min <= requested <= max <= 65536
+         0 submit j1 2 retries=5000 => refused: retries_max 5000: accepted are 0 to 1000
+         0 submit j1 2 epochs=0 => refused: declared work of 0: accepted are 1 or more epochs or steps, or no declaration
+         0 submit j1 2 name=../etc => refused: a name of 6 bytes: accepted are 1 to 128, no control characters or slashes, no leading full stop
+         0 submit j1 2         =>
+         0 submit j1 2         => refused: job 1 was submitted after job 1: accepted are higher numbers
+         0 wakeup              => 60",
+    );
+}
+
+#[test]
+fn nodes_that_cannot_be_are_refused() {
+    check(
+        "0 join n3 0           => refused: node 3 has 0 GPUs: accepted are 1 to 1024
+         0 join n3 4000000000  => refused: node 3 has 4000000000 GPUs: accepted are 1 to 1024
+         0 join n3 4           =>
+         0 join n3 4           => refused: node 3 joined after node 3: accepted are higher numbers
+         0 lost n4             => refused: node 4 is unknown
+         0 drain n4            => refused: node 4 is unknown
+         0 lost n3             =>
+         0 undrain n3          => refused: node 3 is unknown",
+    );
+}
+
+#[test]
+fn words_about_jobs_that_are_not_there_are_refused() {
+    check(
+        "0  join n0 4          =>
+         0  cancel j1          => refused: job 1 is unknown
+         0  submit j1 1        =>
+         0  report j1 g0       => refused: generation 0 of job 1 is not listened to: the current one is generation 0
+         0  ready j1 g1        => refused: generation 1 of job 1 is not listened to: the current one is generation 0
+         0  released j1 g1 n0*1 => refused: 1 replicas released by generation 1 of job 1 were not on their way out
+         0  released j2 g1 n0*1 => refused: job 2 is unknown
+         60 tick j1=n0*1       => launch j1 g1 n0*1
+         61 failed j1 g1 n3    => refused: job 1 has no replica on node 3 that could fail
+         70 ready j1 g1        =>
+         71 ready j1 g1        => refused: job 1 is running, in which this cannot happen
+         72 released j1 g1 n0*1 => refused: 1 replicas released by generation 1 of job 1 were not on their way out
+         73 show j1            => running g1 n0*1",
+    );
+}
+
+#[test]
+fn reports_with_numbers_that_cannot_be_are_refused() {
+    check(
+        "0  join n0 4               =>
+         0  submit j1 1             =>
+         60 tick j1=n0*1            => launch j1 g1 n0*1
+         61 report j1 g1 steps=NaN  => refused: report of job 1: NaN baseline steps: accepted are finite numbers from 0
+         61 report j1 g1 steps=-1   => refused: report of job 1: -1 baseline steps: accepted are finite numbers from 0
+         61 report j1 g1 factor=inf => refused: report of job 1: learning-rate factor inf: accepted are finite numbers from 0
+         62 ready j1 g1 pause=NaN   => refused: job 1 says that it paused for NaN s: accepted are 0 to 1e6
+         62 ready j1 g1 pause=-1    => refused: job 1 says that it paused for -1 s: accepted are 0 to 1e6
+         62 show j1                 => starting g1 n0*1",
+    );
+}

@@ -1,0 +1,140 @@
+use pollux_engine::EngineSettings;
+
+use crate::script::{check, check_with};
+
+#[test]
+fn a_failed_group_is_stopped_and_retried_after_a_growing_backoff() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 2 retries=2    =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         70  failed j1 g1 n0          => stop j1 g1 n0*2 failed
+         70  explain j1               => waits for backoff until 80, contention
+         71  failed j1 g1 n0          => refused: job 1 is queued, in which this cannot happen
+         75  released j1 g1 n0*2      =>
+         75  wakeup                   => 80
+         80  tick                     =>
+         80  show j1                  => queued
+         120 tick j1=n0*2             => launch j1 g2 n0*2
+         130 launch-failed j1 g2 n0   => stop j1 g2 n0*2 failed
+         130 show j1                  => queued until 150 leaving g2 n0*2
+         135 released j1 g2 n0*2      =>
+         180 tick j1=n0*1             => launch j1 g3 n0*1
+         190 failed j1 g3 n0          => stop j1 g3 n0*1 failed
+         190 show j1                  => failed RetriesExhausted { retries: 2, cause: Replica { node: NodeId(0) } } leaving g3 n0*1
+         191 released j1 g3 n0*1      =>
+         191 show j1                  => gone",
+    );
+}
+
+#[test]
+fn a_job_in_backoff_is_left_out_of_plans() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 2              =>
+         50  tick                     =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         115 failed j1 g1 n0          => stop j1 g1 n0*2 failed
+         120 tick j1=n0*2             => plan rejected: job 1 is unknown or planned twice
+         120 released j1 g1 n0*2      =>
+         180 tick j1=n0*2             => launch j1 g2 n0*2",
+    );
+}
+
+#[test]
+fn a_permanent_failure_is_not_retried() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 2              =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         70  failed j1 g1 n0 permanent => stop j1 g1 n0*2 failed
+         70  show j1                  => failed Permanent { cause: Replica { node: NodeId(0) } } leaving g1 n0*2
+         71  report j1 g1 steps=1     => refused: job 1 has ended
+         72  released j1 g1 n0*2      =>
+         73  cancel j1                => refused: job 1 has ended",
+    );
+}
+
+#[test]
+fn a_failure_in_the_middle_of_a_resize_stops_old_and_new_replicas() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 2              =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         90  ready j1 g1              =>
+         120 tick j1=n0*3             => resize j1 g2 keep n0*2 add n0*1; launch j1 g2 n0*1
+         125 failed j1 g1 n0          => stop j1 g2 n0*3 failed
+         130 released j1 g2 n0*3      =>
+         140 show j1                  => queued until 135",
+    );
+}
+
+#[test]
+fn a_group_that_never_trains_counts_as_failed() {
+    check(
+        "0    join n0 4               =>
+         0    submit j1 2 retries=0   =>
+         60   tick j1=n0*2            => launch j1 g1 n0*2
+         1859 tick                    =>
+         1860 tick                    => stop j1 g1 n0*2 failed
+         1860 show j1                 => failed RetriesExhausted { retries: 0, cause: Timeout } leaving g1 n0*2",
+    );
+}
+
+#[test]
+fn waiting_for_the_gpus_of_others_is_not_held_against_a_job() {
+    check_with(
+        EngineSettings { settle_timeout_s: 100.0, ..EngineSettings::default() },
+        "0   join n0 2                =>
+         0   submit j1 1              =>
+         0   submit j2 1              =>
+         60  tick j1=n0*1 j2=n0*1     => launch j1 g1 n0*1; launch j2 g1 n0*1
+         90  ready j1 g1              =>
+         90  ready j2 g1              =>
+         120 tick j1=none j2=n0*2     => stop j1 g1 n0*1 preempted; resize j2 g2 keep n0*1 add n0*1
+         600 tick                     =>
+         601 released j1 g1 n0*1      => launch j2 g2 n0*1
+         700 tick                     =>
+         701 tick                     => stop j2 g2 n0*2 failed",
+    );
+}
+
+#[test]
+fn a_node_on_which_several_jobs_fail_cools_down() {
+    check(
+        "0   join n0 4                =>
+         0   join n1 4                =>
+         0   join n2 4                =>
+         0   join n3 4                =>
+         0   submit j1 1              =>
+         0   submit j2 1              =>
+         0   submit j3 1              =>
+         60  tick j1=n0*1 j2=n0*1 j3=n0*1 => launch j1 g1 n0*1; launch j2 g1 n0*1; launch j3 g1 n0*1
+         61  failed j1 g1 n0          => stop j1 g1 n0*1 failed
+         61  released j1 g1 n0*1      =>
+         62  failed j2 g1 n0          => stop j2 g1 n0*1 failed
+         62  released j2 g1 n0*1      =>
+         120 tick j1=n0*1             => launch j1 g2 n0*1
+         121 failed j3 g1 n0          => stop j3 g1 n0*1 failed
+         180 tick j2=n0*1             => plan rejected: job 2 gets replicas on node 0, which takes none
+         190 ready j1 g2              =>
+         240 tick j2=n1*1             => launch j2 g2 n1*1
+         1080 tick j1=n0*2            => resize j1 g3 keep n0*1 add n0*1; launch j1 g3 n0*1",
+    );
+}
+
+#[test]
+fn a_single_node_never_cools_down() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 1              =>
+         0   submit j2 1              =>
+         0   submit j3 1              =>
+         60  tick j1=n0*1 j2=n0*1 j3=n0*1 => launch j1 g1 n0*1; launch j2 g1 n0*1; launch j3 g1 n0*1
+         61  failed j1 g1 n0          => stop j1 g1 n0*1 failed
+         61  failed j2 g1 n0          => stop j2 g1 n0*1 failed
+         61  failed j3 g1 n0          => stop j3 g1 n0*1 failed
+         62  released j1 g1 n0*1      =>
+         120 tick j1=n0*1             => launch j1 g2 n0*1",
+    );
+}

@@ -1,0 +1,15 @@
+//! Small worlds, told line by line: `<second> <event> => <commands>`.
+//!
+//! Jobs are `j1`, generations `g1`, nodes `n0`, replicas `n0*2+n1*1`. Ticks carry the plan of the policy: jobs that it
+//! does not mention keep what they have. Lines such as `show j1` change nothing and print.
+
+mod script;
+
+mod starting;
+mod resizing;
+mod failures;
+mod nodes;
+mod users;
+mod rounds;
+mod bad_input;
+mod books;

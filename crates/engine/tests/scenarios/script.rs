@@ -1,0 +1,258 @@
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use pollux_agent::{AgentReport, Progress};
+use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Generation, Job, JobSpec, Phase, Wait, Work};
+use pollux_model::{BatchLimits, GpuType};
+use pollux_policy::{
+    Allocation, Assignment, ClusterView, Flexibility, JobId, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp,
+};
+
+/// Plays a script under the default settings and compares what came out with what it says.
+#[track_caller]
+pub(crate) fn check(script: &str) {
+    check_with(EngineSettings::default(), script);
+}
+
+#[track_caller]
+pub(crate) fn check_with(settings: EngineSettings, script: &str) {
+    let planned = Arc::new(Mutex::new(BTreeMap::new()));
+    let policy = Scripted { planned: Arc::clone(&planned) };
+    let mut engine = Engine::with_policy(settings, Box::new(policy)).expect("settings are valid");
+    let (mut expected, mut actual) = (String::new(), String::new());
+    for line in script.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (input, output) = line.split_once("=>").unwrap_or((line, ""));
+        let words: Vec<&str> = input.split_whitespace().collect();
+        let said = play(&mut engine, &planned, &words);
+        engine.check_invariants();
+        expected += &format!("{} => {}\n", words.join(" "), output.split_whitespace().collect::<Vec<_>>().join(" "));
+        actual += &format!("{} => {said}\n", words.join(" "));
+    }
+    assert!(expected == actual, "expected:\n{expected}\nactual:\n{actual}");
+}
+
+/// A policy that reads its plans from the script.
+struct Scripted {
+    planned: Arc<Mutex<BTreeMap<JobId, Allocation>>>,
+}
+
+impl Policy for Scripted {
+    fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
+        let mut planned = self.planned.lock().expect("nobody panicked with it");
+        let mut assignments: Vec<Assignment> = Vec::new();
+        for job in view.jobs {
+            let allocation = planned.remove(&job.id).unwrap_or_else(|| job.allocation.clone());
+            assignments.push(Assignment { job: job.id, allocation, guest_of: None, reason: Reason::default() });
+        }
+        // What is left over names jobs that the view does not have: a broken plan.
+        for (job, allocation) in std::mem::take(&mut *planned) {
+            assignments.push(Assignment { job, allocation, guest_of: None, reason: Reason::default() });
+        }
+        Plan { assignments, quality: None }
+    }
+
+    fn rules(&self) -> PlacementRules {
+        PlacementRules { one_multi_node_job_per_node: false }
+    }
+}
+
+fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Allocation>>, words: &[&str]) -> String {
+    let [time, verb, words @ ..] = words else { panic!("a line needs a time and an event: {words:?}") };
+    let now = Timestamp(0).after_s(time.parse().expect("a time"));
+    match *verb {
+        "show" => return engine.job(job(words[0])).map_or_else(|| "gone".to_owned(), show_job),
+        "books" => return show_books(engine, job(words[0]), now),
+        "explain" => return show_wait(engine, job(words[0])),
+        "wakeup" => return engine.next_wakeup().map_or_else(|| "never".to_owned(), |at| at.as_s().to_string()),
+        "view" => return engine.view(now, show_view),
+        "outstanding" => {
+            let mut out = Vec::new();
+            engine.outstanding(&mut out);
+            return show_commands(&out);
+        }
+        "tick" => {
+            let plan = words.iter().map(|word| word.split_once('=').expect("job=allocation"));
+            planned
+                .lock()
+                .expect("nobody panicked with it")
+                .extend(plan.map(|(name, text)| (job(name), allocation(text))));
+        }
+        _ => {}
+    }
+    let mut out = Vec::new();
+    engine.step(now, event(verb, words), &mut out);
+    show_commands(&out)
+}
+
+fn event(verb: &str, words: &[&str]) -> Event {
+    let kind = if words.contains(&"permanent") { FailureKind::Permanent } else { FailureKind::Retryable };
+    match (verb, words) {
+        ("tick", _) => Event::Tick,
+        ("submit", [name, replicas, rest @ ..]) => Event::JobSubmitted { job: job(name), spec: spec(replicas, rest) },
+        ("ready", [name, group, rest @ ..]) => {
+            let pause_s = rest.first().map(|text| text.trim_start_matches("pause=").parse().expect("seconds"));
+            Event::GroupReady { job: job(name), generation: generation(group), pause_s }
+        }
+        ("released", [name, group, text]) => {
+            Event::ReplicasReleased { job: job(name), generation: generation(group), allocation: allocation(text) }
+        }
+        ("succeeded", [name, group]) => Event::JobSucceeded { job: job(name), generation: generation(group) },
+        ("failed", [name, group, on, ..]) => {
+            Event::ReplicaFailed { job: job(name), generation: generation(group), node: node(on), kind }
+        }
+        ("launch-failed", [name, group, on, ..]) => {
+            Event::LaunchFailed { job: job(name), generation: generation(group), node: node(on), kind }
+        }
+        ("report", [name, group, rest @ ..]) => {
+            Event::Report { job: job(name), generation: generation(group), report: report(rest) }
+        }
+        ("join", [id, gpus]) => {
+            Event::NodeJoined { node: node(id), gpus: gpus.parse().expect("GPUs"), gpu_type: GpuType::default() }
+        }
+        ("lost", [id]) => Event::NodeLost { node: node(id) },
+        ("drain", [id]) => Event::NodeDrain { node: node(id) },
+        ("undrain", [id]) => Event::NodeUndrain { node: node(id) },
+        ("cancel", [name]) => Event::Cancel { job: job(name) },
+        ("pause", [name]) => Event::Pause { job: job(name) },
+        ("resume", [name]) => Event::Resume { job: job(name) },
+        _ => panic!("no such event: {verb} {words:?}"),
+    }
+}
+
+fn spec(replicas: &str, options: &[&str]) -> JobSpec {
+    let mut spec = JobSpec::new("test", replicas.parse().expect("replicas"));
+    for option in options {
+        match option.split_once('=') {
+            None if *option == "rigid" => spec.flexibility = Flexibility::Rigid,
+            None if *option == "nonpreemptible" => spec.flexibility = Flexibility::NonPreemptible,
+            Some(("min", value)) => spec.replicas_min = value.parse().expect("replicas"),
+            Some(("max", value)) => spec.replicas_max = value.parse().expect("replicas"),
+            Some(("retries", value)) => spec.retries_max = value.parse().expect("retries"),
+            Some(("epochs", value)) => spec.work = Some(Work::Epochs(value.parse().expect("epochs"))),
+            Some(("steps", value)) => spec.work = Some(Work::BaselineSteps(value.parse().expect("steps"))),
+            Some(("name", value)) => value.clone_into(&mut spec.name),
+            _ => panic!("no such option: {option}"),
+        }
+    }
+    spec
+}
+
+/// A report of a job with a baseline batch of 100 that has trained for `steps` and perhaps knows its `epoch`.
+fn report(options: &[&str]) -> AgentReport {
+    let value = |key: &str| options.iter().find_map(|option| option.strip_prefix(key)?.strip_prefix('='));
+    let baseline_steps = value("steps").map_or(0.0, |text| text.parse().expect("steps"));
+    AgentReport {
+        limits: BatchLimits::new(100, 1000, 10, 100).expect("ordered"),
+        types: Vec::new(),
+        noise: None,
+        progress: Progress { baseline_steps, ..Progress::default() },
+        epoch_samples: value("epoch").map(|text| text.parse().expect("samples")),
+        tuning: None,
+        learning_rate_factor: value("factor").map_or(1.0, |text| text.parse().expect("a factor")),
+    }
+}
+
+fn job(name: &str) -> JobId {
+    JobId(name.strip_prefix('j').and_then(|number| number.parse().ok()).expect("a job such as j1"))
+}
+
+fn node(name: &str) -> NodeId {
+    NodeId(name.strip_prefix('n').and_then(|number| number.parse().ok()).expect("a node such as n0"))
+}
+
+fn generation(name: &str) -> Generation {
+    Generation(name.strip_prefix('g').and_then(|number| number.parse().ok()).expect("a generation such as g1"))
+}
+
+fn allocation(text: &str) -> Allocation {
+    if text == "none" {
+        return Allocation::NONE;
+    }
+    let entries = text.split('+').map(|entry| entry.split_once('*').expect("replicas such as n0*2"));
+    entries.map(|(name, replicas)| (node(name), replicas.parse().expect("replicas"))).collect()
+}
+
+fn show_commands(commands: &[Command]) -> String {
+    commands.iter().map(show_command).collect::<Vec<_>>().join("; ")
+}
+
+fn show_command(command: &Command) -> String {
+    match command {
+        Command::Launch { job, generation, allocation } => {
+            format!("launch j{} g{} {}", job.0, generation.0, show(allocation))
+        }
+        Command::Resize { job, generation, keep, remove, add } => {
+            let mut text = format!("resize j{} g{} keep {}", job.0, generation.0, show(keep));
+            for (word, part) in [("remove", remove), ("add", add)] {
+                if !part.is_empty() {
+                    text += &format!(" {word} {}", show(part));
+                }
+            }
+            text
+        }
+        Command::Stop { job, generation, allocation, why } => {
+            let why = format!("{why:?}").to_lowercase();
+            format!("stop j{} g{} {} {why}", job.0, generation.0, show(allocation))
+        }
+        Command::Refused(refusal) => format!("refused: {refusal}"),
+        Command::PlanRejected { error } => format!("plan rejected: {error}"),
+    }
+}
+
+fn show(allocation: &Allocation) -> String {
+    let entries = allocation.iter().map(|(node, replicas)| format!("n{}*{replicas}", node.0));
+    entries.collect::<Vec<_>>().join("+")
+}
+
+fn show_job(job: &Job) -> String {
+    let mut text = job.phase().to_string();
+    match job.phase() {
+        Phase::Queued { retry_at: Some(at) } => text += &format!(" until {}", at.as_s()),
+        Phase::Failed { reason } => text += &format!(" {reason:?}"),
+        _ => {}
+    }
+    if !job.group().is_empty() {
+        text += &format!(" g{} {}", job.generation().0, show(job.group()));
+    }
+    if job.target() != job.group() {
+        text += &format!(" towards {}", show(job.target()));
+    }
+    for leaving in job.leaving() {
+        text += &format!(" leaving g{} {}", leaving.generation.0, show(&leaving.allocation));
+    }
+    text
+}
+
+fn show_books(engine: &Engine, id: JobId, now: Timestamp) -> String {
+    let job = engine.job(id).or_else(|| engine.ended_jobs().find(|job| job.id() == id)).expect("a job");
+    let books = job.books(now);
+    format!(
+        "gpu_s {} executed_s {} queued_s {} restarts {} cost_s {:?} remaining {:?}",
+        books.attained_gpu_s(),
+        books.executed_s(),
+        books.queued_s(),
+        books.restarts,
+        books.restart_cost_s,
+        job.remaining_samples(),
+    )
+}
+
+fn show_view(view: &ClusterView<'_>) -> String {
+    let jobs = view.jobs.iter().map(|job| {
+        let pinned = if job.is_pinned() { " pinned" } else { "" };
+        let (id, restarts, cost_s) = (job.id.0, job.restarts, job.restart_cost_s);
+        format!("j{id} [{}]{pinned} restarts {restarts} cost_s {cost_s}", show(job.allocation))
+    });
+    jobs.collect::<Vec<_>>().join("; ")
+}
+
+fn show_wait(engine: &Engine, id: JobId) -> String {
+    let Some(explanation) = engine.explain(id) else { return "gone".to_owned() };
+    let wait = match explanation.wait {
+        Some(Wait::Backoff { until }) => format!("backoff until {}", until.as_s()),
+        Some(wait) => format!("{wait:?}").to_lowercase(),
+        None => "nothing".to_owned(),
+    };
+    let reason = explanation.reason.map(|reason| format!(", {:?}", reason.binding).to_lowercase());
+    format!("waits for {wait}{}", reason.unwrap_or_default())
+}

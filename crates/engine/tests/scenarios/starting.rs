@@ -1,0 +1,88 @@
+use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec};
+use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
+
+use crate::script::check;
+
+#[test]
+fn a_submitted_job_is_launched_by_the_first_plan_that_gives_it_gpus() {
+    check(
+        "0  join n0 4                 =>
+         5  submit j1 2               =>
+         5  explain j1                => waits for round
+         5  wakeup                    => 60
+         60 tick                      =>
+         60 explain j1                => waits for gpus, contention
+         120 tick j1=n0*2             => launch j1 g1 n0*2
+         120 explain j1               => waits for ready, contention
+         150 ready j1 g1              =>
+         150 show j1                  => running g1 n0*2
+         150 explain j1               => waits for nothing, contention",
+    );
+}
+
+#[test]
+fn fifo_starts_jobs_in_order_and_lets_nobody_overtake() {
+    let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
+    let mut out = Vec::new();
+    engine.step(Timestamp(0), Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type: Default::default() }, &mut out);
+    for (id, replicas) in [(1, 2), (2, 3), (3, 1)] {
+        let spec = JobSpec { retries_max: 0, ..JobSpec::new("fifo", replicas) };
+        engine.step(Timestamp(0), Event::JobSubmitted { job: JobId(id), spec }, &mut out);
+    }
+    engine.step(Timestamp(60_000), Event::Tick, &mut out);
+    let launched: Vec<_> = out
+        .iter()
+        .map(|command| match command {
+            Command::Launch { job, allocation, .. } => (job.0, allocation.replicas()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(launched, [(1, 2)]);
+    assert_eq!(engine.last_plan().map(|(at, plan)| (at, plan.assignments.len())), Some((Timestamp(60_000), 3)));
+}
+
+#[test]
+fn a_rigid_job_gets_its_gang_as_a_whole_and_keeps_it() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 1              =>
+         0   submit j2 4 rigid        =>
+         60  tick j1=n0*1             => launch j1 g1 n0*1
+         90  ready j1 g1              =>
+         120 tick j2=n0*3             => plan rejected: job 2 gets 3 replicas: accepted are 0 or 4 to 4
+         180 tick j1=none j2=n0*4     => stop j1 g1 n0*1 preempted
+         180 explain j2               => waits for release, contention
+         190 released j1 g1 n0*1      => launch j2 g1 n0*4
+         200 ready j2 g1              =>
+         240 tick j1=n0*1 j2=none     => plan rejected: job 2 keeps what it has, but the plan changes it",
+    );
+}
+
+#[test]
+fn a_job_too_large_for_the_cluster_waits_until_it_has_grown() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 8 min=8        =>
+         60  tick                     =>
+         60  explain j1               => waits for gpus, impossible
+         70  join n1 4                =>
+         120 tick                     =>
+         120 explain j1               => waits for gpus, contention
+         180 tick j1=n0*4+n1*4        => launch j1 g1 n0*4+n1*4",
+    );
+}
+
+#[test]
+fn a_job_may_succeed_before_its_whole_group_is_ready() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 2              =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         61  succeeded j1 g1          => stop j1 g1 n0*2 succeeded
+         61  show j1                  => succeeded leaving g1 n0*2
+         62  released j1 g1 n0*1      =>
+         63  released j1 g1 n0*1      =>
+         63  show j1                  => gone
+         63  wakeup                   => never",
+    );
+}
