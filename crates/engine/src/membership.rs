@@ -61,7 +61,7 @@ impl Engine {
             let trains = match job.phase {
                 Phase::Running => true,
                 // Until its additions are launched, a group trains as it did before.
-                Phase::Resizing { .. } => true,
+                Phase::Resizing { .. } => additions_wait,
                 Phase::Queued { .. }
                 | Phase::Starting
                 | Phase::Paused
