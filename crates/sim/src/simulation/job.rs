@@ -1,6 +1,8 @@
+use std::cmp::Reverse;
+
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
 use pollux_engine::Generation;
-use pollux_model::{BatchLimits, GradientNorms, Shape};
+use pollux_model::{GradientNorms, Shape};
 use pollux_policy::{Allocation, Timestamp};
 
 use super::outcome::JobSample;
@@ -44,7 +46,6 @@ pub(super) struct SimJob<'a> {
 /// A group at work.
 #[derive(Clone, Debug)]
 struct Training {
-    placement: Vec<u32>,
     batch: Batch,
     /// Progress per second.
     rate: f64,
@@ -213,7 +214,9 @@ impl<'a> SimJob<'a> {
 
     fn train(&mut self, now: Timestamp, batch: Batch) {
         self.changes += 1;
-        let placement: Vec<u32> = self.allocation.iter().map(|(_, replicas)| replicas).collect();
+        let mut placement: Vec<u32> = self.allocation.iter().map(|(_, replicas)| replicas).collect();
+        // Ranks are numbered from the node with the most replicas on; where rings differ by it, so do recorded times.
+        placement.sort_unstable_by_key(|&replicas| Reverse(replicas));
         let running = Running { placement: &placement, batch, slowdown: self.slowdown };
         let rate = self.application.progress_rate(self.state.epoch, &running);
         let step = self.application.step_time(&placement, batch.local_batch);
@@ -222,7 +225,7 @@ impl<'a> SimJob<'a> {
             self.observe_step(shape, batch, step.step_s - step.sync_s, step.sync_s);
         }
         let untold_steps = self.training.as_ref().map_or(0.0, |training| training.untold_steps);
-        self.training = Some(Training { placement, batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });
+        self.training = Some(Training { batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });
     }
 
     fn observe_step(&mut self, shape: Shape, batch: Batch, compute_s: f64, sync_s: f64) {
@@ -254,10 +257,6 @@ impl<'a> SimJob<'a> {
     fn efficiency(&self, batch_size: u32) -> f64 {
         let scale = f64::from(batch_size) / f64::from(self.application.limits().batch_size_baseline());
         self.application.noise(self.state.epoch, batch_size).efficiency(scale)
-    }
-
-    pub(super) fn limits(&self) -> &BatchLimits {
-        self.application.limits()
     }
 }
 
