@@ -14,7 +14,7 @@ const SPEEDUP_FLOOR: f64 = 4e-3;
 pub struct CastorSettings {
     /// How strongly the jobs soonest done are preferred: 1 treats all alike, 2 to 3 finishes short ones early.
     pub size_preference: f64,
-    /// Share of the weight that all jobs get alike, against long waits of long jobs.
+    /// Share of its weight that a job of undeclared length has whatever its age, because a guess should starve nobody.
     pub uniform_share: f64,
     /// Most replicas as a multiple of the most a job was measured on; higher explores more boldly.
     pub profile_limit: f64,
@@ -26,7 +26,13 @@ pub struct CastorSettings {
 
 impl Default for CastorSettings {
     fn default() -> Self {
-        Self { size_preference: 2.5, uniform_share: 0.0, profile_limit: 4.0, hysteresis: 0.1, avoid_interference: true }
+        Self {
+            size_preference: 2.5,
+            uniform_share: 0.04,
+            profile_limit: 4.0,
+            hysteresis: 0.15,
+            avoid_interference: true,
+        }
     }
 }
 
@@ -53,7 +59,8 @@ impl Castor {
         let mut weights = vec![0.0; order.len()];
         for (rank, &job) in order.iter().enumerate() {
             let by_rank = (power(rank + 1) - power(rank)) * count;
-            weights[job] = self.settings.uniform_share + (1.0 - self.settings.uniform_share) * by_rank;
+            let uniform = if view.jobs[job].remaining_samples.is_some() { 0.0 } else { self.settings.uniform_share };
+            weights[job] = uniform + (1.0 - uniform) * by_rank;
         }
         weights
     }
@@ -67,8 +74,18 @@ impl Policy for Castor {
         let settings = self.settings;
         let weights = self.weights(now, view);
         let elastic = Elastic::new(view, &mut self.tables, settings.profile_limit);
-        let factor = |job: &JobView<'_>| {
-            if job.allocation.is_empty() { 1.0 } else { restart_factor(job, now) / (1.0 + settings.hysteresis) }
+        let factor = |idx: usize, speedup: f64| {
+            let job = &view.jobs[idx];
+            if job.allocation.is_empty() {
+                return 1.0;
+            }
+            let left_s = match (job.remaining_samples, elastic.speedups[idx].fair_goodput) {
+                (Some(samples), Some(goodput)) => samples / (goodput * speedup),
+                _ => job.age_s(now),
+            };
+            // A change must pay within what is left of the job, and be earned by its past.
+            let trained_share = left_s / (left_s + job.restart_cost_s);
+            trained_share.min(restart_factor(job, now)) / (1.0 + settings.hysteresis)
         };
         let preferences = Preferences {
             rules: self.rules(),

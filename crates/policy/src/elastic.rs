@@ -13,8 +13,8 @@ use crate::{
 /// What a policy built on goodput decides about one job's options.
 pub(crate) struct Preferences<'a> {
     pub(crate) rules: PlacementRules,
-    /// What a changed allocation leaves of a job's speedup.
-    pub(crate) restart_factor: &'a dyn Fn(&JobView<'_>) -> f64,
+    /// What a change to a speedup leaves of it, for the job at an index of the view.
+    pub(crate) restart_factor: &'a dyn Fn(usize, f64) -> f64,
     /// Worth of a speedup for the job at an index of the view.
     pub(crate) utility: &'a dyn Fn(usize, f64) -> f64,
 }
@@ -41,6 +41,8 @@ pub(crate) struct Speedups {
     pub(crate) multi: Vec<Vec<f64>>,
     /// Replicas that the profile allows, before the job's own maximum.
     profile_max: u32,
+    /// Goodput on the fair share, on the kind of GPU where it is highest; none before the first report.
+    pub(crate) fair_goodput: Option<f64>,
 }
 
 /// A view in the words of the optimiser.
@@ -146,7 +148,6 @@ impl<'a> Elastic<'a> {
             return JobOptions { none: as_it_is, ..JobOptions::default() };
         }
         let keep = self.keep(job).map(|places| Keep { value: as_it_is, places });
-        let factor = (preferences.restart_factor)(job);
         let sizes = match job.flexibility {
             Flexibility::Rigid => job.replicas_requested..=job.replicas_requested,
             Flexibility::Elastic | Flexibility::NonPreemptible => job.replicas_min.max(1)..=job.replicas_max,
@@ -155,7 +156,11 @@ impl<'a> Elastic<'a> {
             let of_kind = |of_kind: &Vec<f64>| {
                 let values = of_kind.iter().zip(1..).map(|(&speedup, replicas)| {
                     let possible = speedup > 0.0 && sizes.contains(&replicas);
-                    if possible { (preferences.utility)(idx, speedup * factor) } else { f64::NEG_INFINITY }
+                    if possible {
+                        (preferences.utility)(idx, speedup * (preferences.restart_factor)(idx, speedup))
+                    } else {
+                        f64::NEG_INFINITY
+                    }
                 });
                 values.collect()
             };
@@ -288,6 +293,7 @@ impl Speedups {
         let single_max = size_max.min(sizes.node_gpus_max);
         let mut single = Vec::with_capacity(kinds.len());
         let mut multi = Vec::with_capacity(kinds.len());
+        let mut fair_goodput: Option<f64> = None;
         for &gpu_type in kinds {
             let unmeasured = |count: u32, fewest: u32| -> Vec<f64> {
                 let speedup = |replicas: u32| f64::from(replicas) / f64::from(sizes.fair_replicas);
@@ -296,6 +302,7 @@ impl Speedups {
             match tables.get(job, gpu_type, single_max.max(sizes.fair_replicas), size_max) {
                 Some(table) => {
                     let fair = table.fair(sizes.fair_replicas);
+                    fair_goodput = Some(fair_goodput.map_or(fair, |other| other.max(fair)));
                     let scaled = |values: &[f64], count: u32, fewest: usize| -> Vec<f64> {
                         let values = values.iter().take(count as usize).enumerate();
                         values.map(|(idx, value)| if idx + 1 < fewest { 0.0 } else { value / fair }).collect()
@@ -309,7 +316,7 @@ impl Speedups {
                 }
             }
         }
-        Self { single, multi, profile_max }
+        Self { single, multi, profile_max, fair_goodput }
     }
 
     fn at(&self, kind: usize, replicas: u32, multi: bool) -> f64 {

@@ -50,7 +50,8 @@ impl Policy for Pollux {
         let settings = self.settings;
         let elastic = Elastic::new(view, &mut self.tables, settings.profile_limit);
         let mean = PowerMean::new(settings.fairness);
-        let factor = |job: &JobView<'_>| {
+        let factor = |job: usize, _| {
+            let job: &JobView<'_> = &view.jobs[job];
             if job.allocation.is_empty() && job.restarts == 0 && job.executed_s == 0.0 && !settings.first_start_costs {
                 1.0
             } else {

@@ -8,6 +8,10 @@ use pollux_policy::{Allocation, Timestamp};
 use super::outcome::JobSample;
 use crate::{Application, Batch, JobSpec, Running, TrainingState, fixed_batch};
 
+/// Recorded statistics are what an estimator made of many steps: they are told as an average over so many that nothing
+/// from before them counts.
+const SMOOTHED_STEPS: u32 = 1_000_000;
+
 /// What decides a job's batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BatchMode {
@@ -126,7 +130,7 @@ impl<'a> SimJob<'a> {
         self.useful_samples += steps * f64::from(batch_size) * self.efficiency(batch_size);
         self.agent.advance(told as u64);
         if told >= 1.0 {
-            self.observe_gradients(batch_size, told);
+            self.observe_gradients(batch_size);
         }
     }
 
@@ -240,13 +244,13 @@ impl<'a> SimJob<'a> {
         drop(self.agent.observe_step(&observation));
     }
 
-    fn observe_gradients(&mut self, batch_size: u32, steps: f64) {
+    fn observe_gradients(&mut self, batch_size: u32) {
         let noise = self.application.noise(self.state.epoch, batch_size);
         let scale = f64::from(batch_size) / f64::from(self.application.limits().batch_size_baseline());
         // Two micro-batches with these norms estimate exactly the recorded statistics.
         let per_step = noise.var() / scale;
         self.agent.observe_gradients(&GradientNorms {
-            steps: steps.min(f64::from(u32::MAX)) as u32,
+            steps: SMOOTHED_STEPS,
             micro_batches: 2,
             batch_size: f64::from(batch_size),
             micro_sqr: noise.sqr() + 2.0 * per_step,

@@ -200,10 +200,7 @@ impl<'a> World<'a> {
     fn submit(&mut self, job: usize) {
         let workload_job = self.jobs[job].spec;
         let application = self.jobs[job].application;
-        let replicas_max = match (self.settings.policy.adapts_batches(), workload_job.application) {
-            (true, ApplicationName::Ncf) => 1,
-            _ => REPLICAS_MAX.max(workload_job.requested_replicas),
-        };
+        let replicas_max = replicas_max(self.settings, workload_job);
         let spec = EngineJobSpec {
             replicas_requested: workload_job.requested_replicas.min(replicas_max),
             replicas_max,
@@ -404,8 +401,10 @@ impl<'a> World<'a> {
             let finished_s = finished_s(job);
             let books = ended.iter().find(|ended| ended.id() == id_of(idx)).map(|ended| ended.books(self.now));
             let share = f64::from(gpus) / presence.mean(submitted_s, finished_s).max(1.0);
-            let most = if self.modes[idx] == BatchMode::Adaptive { f64::from(REPLICAS_MAX) } else { f64::from(gpus) };
-            let alone_s = isolated.time_s(job.application, self.modes[idx], share.min(most));
+            let most = f64::from(replicas_max(self.settings, job.spec));
+            // Alone it would have to be started, too.
+            let alone_s =
+                self.settings.restart_delay_s + isolated.time_s(job.application, self.modes[idx], share.min(most));
             jobs.push(JobOutcome {
                 name: job.spec.name.clone(),
                 application: job.spec.application,
@@ -442,6 +441,14 @@ fn batch_mode(job: &JobSpec, adapts: bool) -> BatchMode {
         (true, ApplicationName::Ncf) => BatchMode::Fixed(32_768),
         (true, _) => BatchMode::Adaptive,
         (false, _) => BatchMode::Fixed(job.requested_batch),
+    }
+}
+
+/// Most replicas a job may have. As published, ncf is given one where batches adapt.
+fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 {
+    match (settings.policy.adapts_batches(), job.application) {
+        (true, ApplicationName::Ncf) => 1,
+        _ => REPLICAS_MAX.max(job.requested_replicas),
     }
 }
 
