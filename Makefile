@@ -8,6 +8,8 @@ export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 BOLD := $(if $(NO_COLOR),,$(if $(MAKE_TERMOUT),\033[1m))
 PLAIN := $(if $(BOLD),\033[0m)
+# Where the recorded results are, if not where xtask looks for them.
+reference_folder = $(if $(REFERENCE),'$(REFERENCE)')
 heading = @printf '\n$(BOLD)==> %s$(PLAIN)\n' '$(1)'
 
 help: ## print this list
@@ -48,11 +50,11 @@ fix: ## repair format and lints where a tool can
 	$(call heading,format)
 	@cargo fmt --all
 
-bench: ## measure fit and best batch beside the reference
-	@cargo xtask bench
+bench: ## measure fit and best batch beside the reference files (REFERENCE=DIR)
+	@cargo xtask bench $(reference_folder)
 
-reference: ## compare fits and goodput with the reference files, as JSON
-	@cargo xtask reference
+reference: ## compare fits and goodput with the reference files (REFERENCE=DIR), as JSON
+	@cargo xtask reference $(reference_folder)
 
 install: ## install the pollux command into cargo's bin folder
 	@cargo install --path crates/cli --locked

@@ -1,5 +1,6 @@
 //! `pollux fit`: from files of measured steps to what each number of GPUs is worth.
 
+mod note;
 mod plot;
 mod report;
 mod settings;
@@ -17,9 +18,9 @@ use crate::measurements::{MeasurementError, Measurements, REPLICAS_MAX};
 use crate::output::OutputFormat;
 use crate::progress::Progress;
 pub(crate) use report::Report;
-use settings::{Bound, LocalBatchRange, NoiseScale, ParallelismArg, Settings};
+use settings::{Bound, LocalBatchRange, NoiseScale, ParallelismArg, Settings, whole_number};
 
-/// What `pollux fit` takes.
+/// What `pollux fit` takes. Numbers may start with a hyphen, so that a negative one is refused as what it is.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct FitArgs {
@@ -28,27 +29,27 @@ pub(crate) struct FitArgs {
     files: Vec<PathBuf>,
 
     /// Baseline batch, which the learning rate was chosen for [default: smallest local batch]
-    #[arg(long, value_name = "M0", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "M0", allow_hyphen_values = true, value_parser = whole_number::<{ u32::MAX }>)]
     batch_size: Option<u32>,
 
     /// Largest total batch [default: largest local batch x GPUs shown]
-    #[arg(long, value_name = "M", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "M", allow_hyphen_values = true, value_parser = whole_number::<{ u32::MAX }>)]
     max_batch_size: Option<u32>,
 
     /// Bounds of a GPU's micro-batch, either may be left out [default: as measured]
-    #[arg(long, value_name = "MIN..MAX")]
+    #[arg(long, value_name = "MIN..MAX", allow_hyphen_values = true)]
     local_batch: Option<LocalBatchRange>,
 
     /// Gradient noise scale in samples [default: inf, every sample counts in full]
-    #[arg(long, value_name = "PHI")]
+    #[arg(long, value_name = "PHI", allow_hyphen_values = true)]
     noise_scale: Option<NoiseScale>,
 
     /// Show 1 to N GPUs [default: most replicas measured]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPLICAS_MAX)))]
+    #[arg(long, value_name = "N", allow_hyphen_values = true, value_parser = whole_number::<REPLICAS_MAX>)]
     gpus: Option<u32>,
 
     /// GPUs that are filled on a node before the next is used [default: most replicas measured on one]
-    #[arg(long, value_name = "G", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPLICAS_MAX)))]
+    #[arg(long, value_name = "G", allow_hyphen_values = true, value_parser = whole_number::<REPLICAS_MAX>)]
     gpus_per_node: Option<u32>,
 
     /// How the job spreads over its GPUs
@@ -86,7 +87,7 @@ pub(crate) enum FitError {
     /// Limits that no number of GPUs can keep.
     #[error(
         "no batch fits 1 to {gpus} GPUs: GPUs x local batch ({local_min}..{local_max}) x micro-batches never falls \
-         within the batch size {batch_min}..{batch_max}; accepted are wider bounds"
+         within the batch size {batch_min}..{batch_max}; accepted are wider bounds, like a larger --max-batch-size"
     )]
     NoFeasibleBatch { gpus: u32, local_min: u32, local_max: u32, batch_min: u32, batch_max: u32 },
     /// What the model refuses of it all.

@@ -13,11 +13,13 @@ mod measurements;
 mod output;
 mod progress;
 mod table;
+mod usage;
 
-use std::io;
 use std::process::ExitCode;
+use std::{env, io};
 
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Goodput-driven scheduling of deep-learning jobs on shared GPUs.
 #[derive(Parser)]
@@ -34,14 +36,36 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { command } = Cli::parse();
+    let command = match Cli::try_parse() {
+        Ok(Cli { command }) => command,
+        Err(error) => return refuse(&error),
+    };
     match run(&command) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has read enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&error);
+            output::complain(&format!("{error:#}"));
             ExitCode::from(exit_code(&error))
+        }
+    }
+}
+
+/// Prints the help or the version if that is what was asked for, else what is wrong with the arguments.
+fn refuse(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            // Whoever asked for help and closed the pipe has read enough.
+            let _ = error.print();
+            if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS }
+        }
+        // Every other kind is a mistake.
+        _ => {
+            let mut pollux = Cli::command();
+            pollux.build();
+            let subcommand = env::args_os().nth(1).and_then(|name| pollux.find_subcommand(name));
+            output::complain(&usage::message(error, subcommand.unwrap_or(&pollux)));
+            ExitCode::from(2)
         }
     }
 }

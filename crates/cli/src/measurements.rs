@@ -130,7 +130,7 @@ impl Measurements {
 
     /// The most replicas a step ran on; 0 before the first row, like the other bounds.
     pub(crate) fn replicas_max(&self) -> u32 {
-        self.configurations.keys().map(|(shape, _)| shape.replicas()).max().unwrap_or(0)
+        self.shapes().map(Shape::replicas).max().unwrap_or(0)
     }
 
     /// The most replicas on one node.
@@ -148,9 +148,18 @@ impl Measurements {
         self.configurations.keys().map(|&(_, local_batch)| local_batch).max().unwrap_or(0)
     }
 
-    /// Whether any step ran on several nodes.
-    pub(crate) fn has_multi_node(&self) -> bool {
-        self.configurations.keys().any(|(shape, _)| shape.nodes() > 1)
+    /// The most replicas of a step that ran on one node; 0 where none did.
+    pub(crate) fn one_node_replicas_max(&self) -> u32 {
+        self.shapes().filter(|shape| shape.nodes() == 1).map(Shape::replicas).max().unwrap_or(0)
+    }
+
+    /// The most replicas of a step that ran on several nodes; 0 where none did.
+    pub(crate) fn multi_node_replicas_max(&self) -> u32 {
+        self.shapes().filter(|shape| shape.nodes() > 1).map(Shape::replicas).max().unwrap_or(0)
+    }
+
+    fn shapes(&self) -> impl Iterator<Item = Shape> {
+        self.configurations.keys().map(|&(shape, _)| shape)
     }
 }
 

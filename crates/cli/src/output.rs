@@ -38,11 +38,36 @@ pub(crate) fn note(note: &impl Display) {
 }
 
 /// Tells the user what went wrong, in one line.
-pub(crate) fn complain(error: &anyhow::Error) {
-    talk(AnsiColor::Red.on_default().bold(), "error", &format!("{error:#}"));
+pub(crate) fn complain(mistake: &impl Display) {
+    talk(AnsiColor::Red.on_default().bold(), "error", mistake);
+}
+
+/// The text with its control characters written out, which file names may hold.
+pub(crate) fn one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for char in text.chars() {
+        if char.is_control() {
+            line.extend(char.escape_default());
+        } else {
+            line.push(char);
+        }
+    }
+    line
 }
 
 fn talk(style: Style, kind: &str, message: &impl Display) {
+    let message = one_line(&message.to_string());
     // Without a stderr there is nobody to tell, and nothing else to do about it.
     let _ = writeln!(anstream::stderr(), "{style}{kind}{style:#}: {message}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn control_characters_are_written_out_and_other_text_stays() {
+        assert_eq!(one_line("a\nb\r\u{1b}[31m\tc"), "a\\nb\\r\\u{1b}[31m\\tc");
+        assert_eq!(one_line("\\ \"ä\" µ"), "\\ \"ä\" µ");
+    }
 }

@@ -3,6 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::output::one_line;
+
 /// Shorter work needs no talk.
 const QUIET_TIME: Duration = Duration::from_secs(1);
 const REDRAW_TIME: Duration = Duration::from_millis(200);
@@ -24,7 +26,7 @@ impl Progress {
     pub(crate) fn rows(&mut self, rows: u64, file: &str) {
         let now = Instant::now();
         if self.is_terminal && now >= self.next {
-            self.draw(&format!("reading {file}: {:.1} million rows", rows as f64 / 1e6));
+            self.draw(&format!("reading {}: {:.1} million rows", one_line(file), rows as f64 / 1e6));
             self.next = now + REDRAW_TIME;
             self.drawn = true;
         }

@@ -1,10 +1,9 @@
-use std::fmt;
-
 use pollux_model::{Goodput, ModelError, Shape, StepParams, ThroughputModel};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use super::FitError;
+use super::note::{Note, notes};
 use super::settings::Settings;
 use crate::measurements::Measurements;
 
@@ -93,44 +92,6 @@ pub(crate) struct Recommendation {
     pub(crate) answer: String,
 }
 
-/// What the reader should know before trusting a report.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Note {
-    /// No noise scale was given.
-    EfficiencyAssumed,
-    /// Nothing was measured on several GPUs, yet they are shown.
-    SynchronisationAssumed,
-    /// Nothing was measured across nodes, yet several are shown.
-    InternodeAssumed,
-    /// One local batch tells overhead and slope apart only by assumption.
-    SingleLocalBatch {
-        /// The one measured.
-        local_batch: u32,
-    },
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EfficiencyAssumed => {
-                write!(
-                    out,
-                    "efficiency is assumed to be 1 at any batch; give --noise-scale PHI (samples) to predict it"
-                )
-            }
-            Self::SynchronisationAssumed => {
-                write!(out, "no step was measured on several GPUs; synchronisation is assumed to cost nothing")
-            }
-            Self::InternodeAssumed => {
-                write!(out, "no step was measured on several nodes; links between nodes are assumed like those within")
-            }
-            Self::SingleLocalBatch { local_batch } => {
-                write!(out, "only local batch {local_batch} was measured; half of its time is assumed to be overhead")
-            }
-        }
-    }
-}
-
 impl Serialize for Row {
     /// Flat, and with the same names in every row: those of a missing batch are null.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -165,15 +126,17 @@ impl Report {
             batch_min: limits.batch_size_baseline(),
             batch_max: limits.batch_size_max(),
         })?;
-        Ok(Self {
-            notes: notes(&settings, measurements),
+        let mut report = Self {
             parameters: *goodput.throughput.params(),
             objective,
             error: PredictionError::of(&goodput.throughput, measurements),
             rows,
             recommendation,
             settings,
-        })
+            notes: Vec::new(),
+        };
+        report.notes = notes(&report, measurements);
+        Ok(report)
     }
 }
 
@@ -233,7 +196,7 @@ impl Recommendation {
         let (peak_gpus, peak) = feasible().rev().max_by(|(_, a), (_, b)| a.goodput.total_cmp(&b.goodput))?;
         let efficient = feasible().rev().filter(|(_, best)| best.scaling_efficiency >= SCALING_EFFICIENCY_MIN);
         let (gpus, best) = efficient.max_by(|(_, a), (_, b)| a.goodput.total_cmp(&b.goodput))?;
-        let scaling = format!("{:.0}%", best.scaling_efficiency * 100.0);
+        let scaling = percent(best.scaling_efficiency);
         let answer = if gpus == rows.len() as u32 {
             format!("{} is the most shown, at a scaling efficiency of {scaling}; --gpus shows more", count(gpus))
         } else if gpus == largest_gpus {
@@ -243,11 +206,13 @@ impl Recommendation {
         } else {
             let least = SCALING_EFFICIENCY_MIN * 100.0;
             let verb = if peak_gpus == largest_gpus { "is highest" } else { "peaks" };
-            let (peak_count, gain) = (count(peak_gpus), peak.goodput / best.goodput);
+            let gain = format!("{:.1} times as high", peak.goodput / best.goodput);
+            let gain = if gain.starts_with("1.0 ") { "hardly higher" } else { &gain };
             format!(
                 "{} gives the most goodput at a scaling efficiency of {least:.0}% or more ({scaling}); goodput {verb} \
-                 at {peak_count}, {gain:.1} times as high",
-                count(gpus)
+                 at {}, {gain}",
+                count(gpus),
+                count(peak_gpus)
             )
         };
         Some(Self {
@@ -266,19 +231,51 @@ pub(super) fn count(gpus: u32) -> String {
     format!("{gpus} GPU{}", if gpus == 1 { "" } else { "s" })
 }
 
-fn notes(settings: &Settings, measurements: &Measurements) -> Vec<Note> {
-    let (local_min, local_max) = (measurements.local_batch_min(), measurements.local_batch_max());
-    let mut notes = Vec::new();
-    if !settings.noise_scale_given {
-        notes.push(Note::EfficiencyAssumed);
+/// A scaling efficiency in words: whole percents, and a tenth where it would be unclear whether it is accepted.
+pub(super) fn percent(scaling_efficiency: f64) -> String {
+    let is_close = (scaling_efficiency - SCALING_EFFICIENCY_MIN).abs() <= 0.006;
+    // Cut, not rounded: what lies below the least must not read like it.
+    if is_close {
+        format!("{:.1}%", (scaling_efficiency * 1000.0).floor() / 10.0)
+    } else {
+        format!("{:.0}%", scaling_efficiency * 100.0)
     }
-    if settings.gpus > 1 && measurements.replicas_max() == 1 {
-        notes.push(Note::SynchronisationAssumed);
-    } else if settings.gpus > settings.gpus_per_node && !measurements.has_multi_node() {
-        notes.push(Note::InternodeAssumed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A row for each count from 1 on, with the given goodputs.
+    fn answer(goodputs: &[f64]) -> String {
+        let row = |(gpus, &goodput): (u32, &f64)| Row {
+            gpus,
+            nodes: 1,
+            best: Some(Best {
+                batch_size: gpus,
+                local_batch: 1,
+                accumulation_steps: 0,
+                throughput: goodput,
+                efficiency: 1.0,
+                goodput,
+                scaling_efficiency: goodput / (f64::from(gpus) * goodputs[0]),
+            }),
+        };
+        let rows: Vec<Row> = (1..).zip(goodputs).map(row).collect();
+        Recommendation::from_rows(&rows).unwrap().answer
     }
-    if local_min == local_max {
-        notes.push(Note::SingleLocalBatch { local_batch: local_min });
+
+    #[test]
+    fn percents_show_on_which_side_of_the_least_they_are() {
+        let shown = [1.0, 0.512, 0.503, 0.5, 0.49999, 0.4951, 0.488, 0.0].map(percent);
+        assert_eq!(shown, ["100%", "51%", "50.3%", "50.0%", "49.9%", "49.5%", "49%", "0%"]);
     }
-    notes
+
+    #[test]
+    fn the_answer_says_how_much_higher_the_peak_is() {
+        let accepted = "2 GPUs gives the most goodput at a scaling efficiency of 50% or more (50.1%); goodput";
+        assert_eq!(answer(&[1000.0, 1002.0, 1300.0]), format!("{accepted} is highest at 3 GPUs, 1.3 times as high"));
+        assert_eq!(answer(&[1000.0, 1002.0, 1003.0]), format!("{accepted} is highest at 3 GPUs, hardly higher"));
+        assert_eq!(answer(&[1000.0, 1002.0, 1003.0, 9.0]), format!("{accepted} peaks at 3 GPUs, hardly higher"));
+    }
 }

@@ -26,6 +26,9 @@ pub(crate) struct Settings {
     /// Whether the user gave the noise scale.
     #[serde(skip)]
     pub(crate) noise_scale_given: bool,
+    /// Whether the user gave the largest batch.
+    #[serde(skip)]
+    pub(crate) batch_size_max_given: bool,
     /// Counts from 1 to this one are shown.
     pub(crate) gpus: u32,
     /// GPUs that are filled on a node before the next is used.
@@ -48,6 +51,7 @@ impl Settings {
             limits: BatchLimits::new(baseline.value, batch_max.value, local_min.value, local_max.value)?,
             noise_scale: args.noise_scale.map_or(f64::INFINITY, |noise_scale| noise_scale.0),
             noise_scale_given: args.noise_scale.is_some(),
+            batch_size_max_given: args.max_batch_size.is_some(),
             gpus,
             gpus_per_node: args.gpus_per_node.unwrap_or_else(|| measurements.replicas_per_node_max()),
         })
@@ -94,6 +98,12 @@ impl fmt::Display for Bound {
     }
 }
 
+/// A whole number from 1 to `MAX`.
+pub(super) fn whole_number<const MAX: u32>(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX).contains(number));
+    number.ok_or_else(|| format!("accepted are whole numbers from 1 to {MAX}"))
+}
+
 /// `MIN..MAX`, either of which may be left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LocalBatchRange {
@@ -109,9 +119,9 @@ impl FromStr for LocalBatchRange {
             "" => Some(None),
             number => number.parse().ok().filter(|number| (1..=LOCAL_BATCH_MAX).contains(number)).map(Some),
         };
-        text.split_once("..")
-            .and_then(|(min, max)| Some(Self { min: bound(min)?, max: bound(max)? }))
-            .ok_or_else(|| format!("accepted are two whole numbers from 1 to {LOCAL_BATCH_MAX}, like 8..256"))
+        text.split_once("..").and_then(|(min, max)| Some(Self { min: bound(min)?, max: bound(max)? })).ok_or_else(
+            || format!("accepted are MIN..MAX with whole numbers from 1 to {LOCAL_BATCH_MAX}, like 8..256 or 8.."),
+        )
     }
 }
 
@@ -123,8 +133,11 @@ impl FromStr for NoiseScale {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, &'static str> {
-        let is_accepted = |number: &f64| (0.0..=NOISE_SCALE_MAX).contains(number) || *number == f64::INFINITY;
-        let number = text.parse().ok().filter(is_accepted).map(Self);
+        // Only the word is infinite: numbers that overflow are read as infinite too.
+        if text.eq_ignore_ascii_case("inf") {
+            return Ok(Self(f64::INFINITY));
+        }
+        let number = text.parse().ok().filter(|number| (0.0..=NOISE_SCALE_MAX).contains(number)).map(Self);
         number.ok_or("accepted are samples from 0 to 1e15, or inf")
     }
 }
@@ -166,7 +179,7 @@ mod tests {
     fn a_noise_scale_is_never_negative_and_always_a_number() {
         assert_eq!("inf".parse(), Ok(NoiseScale(f64::INFINITY)));
         assert_eq!("1e3".parse(), Ok(NoiseScale(1000.0)));
-        for wrong in ["nan", "-1", "-inf", "1e16", "many", ""] {
+        for wrong in ["nan", "-1", "-inf", "1e16", "1e400", "infinite", "many", ""] {
             assert!(wrong.parse::<NoiseScale>().is_err(), "{wrong}");
         }
     }

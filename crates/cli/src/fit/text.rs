@@ -1,9 +1,8 @@
 use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
-use pollux_model::Parallelism;
 
-use super::report::{Best, Report, Row, SCALING_EFFICIENCY_MIN};
+use super::report::{Best, Report, Row, SCALING_EFFICIENCY_MIN, percent};
 use crate::table::{Align, Cell, Table};
 
 /// At or above this, GPUs are well used.
@@ -16,17 +15,11 @@ impl Report {
     /// Writes the report for people.
     pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let bold = Style::new().bold();
-        let kind = match self.settings.parallelism {
-            Parallelism::DataParallel => "data-parallel",
-            Parallelism::Sharded => "sharded",
-            // The model may learn more kinds than this command offers.
-            _ => "other",
-        };
-        writeln!(out, "{bold}Fitted parameters{bold:#} ({kind})")?;
+        writeln!(out, "{bold}Fitted parameters{bold:#} ({})", self.settings.parallelism)?;
         self.parameter_table().write(INDENT, out)?;
         let error = &self.error;
-        let percent = |share: f64| format!("{:.1}%", share * 100.0);
-        let (mean, median, max) = (percent(error.mean), percent(error.median), percent(error.max));
+        let tenths = |share: f64| format!("{:.1}%", share * 100.0);
+        let (mean, median, max) = (tenths(error.mean), tenths(error.median), tenths(error.max));
         let (cells, rows) = (error.cells, error.rows);
         writeln!(out, "\n{bold}Error of predicted step times{bold:#} (configurations: {cells}, rows: {rows})")?;
         writeln!(out, "{INDENT}mean {mean}, median {median}, max {max}\n")?;
@@ -102,7 +95,7 @@ impl Report {
             Cell::plain(format!("{:.1}%", best.efficiency * 100.0)),
             Cell::plain(format!("{:.*}", digits.goodput, best.goodput)),
             Cell::plain(format!("{speedup:.2}x")),
-            Cell::styled(format!("{:.0}%", best.scaling_efficiency * 100.0), scaling_style(best.scaling_efficiency)),
+            Cell::styled(percent(best.scaling_efficiency), scaling_style(best.scaling_efficiency)),
         ]
     }
 }

@@ -1,5 +1,6 @@
 use std::io;
 
+use pollux_model::Shape;
 use thiserror::Error;
 
 use super::records::RecordError;
@@ -84,6 +85,14 @@ pub(crate) enum RowProblem {
     /// A node without a replica.
     #[error("column num_nodes is \"{nodes}\" where num_replicas is {replicas}; accepted are 1 to {replicas} nodes")]
     NodesAboveReplicas { nodes: u32, replicas: u32 },
+    /// A placement beside counts of another shape.
+    #[error(
+        "column placement is {placement} where num_nodes is {} and num_replicas is {}; accepted is the placement of \
+         these counts",
+        counted.nodes(),
+        counted.replicas()
+    )]
+    Disagreement { placement: String, counted: Shape },
     /// The same configuration with times that cannot belong to one job.
     #[error(
         "column step_time is \"{step_s}\" where the same configuration also took {other_s} s; accepted are times within \
@@ -102,6 +111,10 @@ impl RowProblem {
 
     pub(super) fn whole(column: &'static str, field: &[u8], max: u32) -> Self {
         Self::Whole { column, value: quoted(field), max }
+    }
+
+    pub(super) fn disagreement(placement: &[u8], counted: Shape) -> Self {
+        Self::Disagreement { placement: quoted(placement), counted }
     }
 
     pub(super) fn sync_time(field: &[u8], step_s: f64) -> Self {

@@ -41,8 +41,15 @@ pub(super) struct Columns {
 }
 
 enum ShapeColumns {
-    Placement(usize),
-    Counts { nodes: usize, replicas: usize },
+    /// Counts beside it must agree with it.
+    Placement {
+        placement: usize,
+        counts: Option<(usize, usize)>,
+    },
+    Counts {
+        nodes: usize,
+        replicas: usize,
+    },
 }
 
 impl Columns {
@@ -55,7 +62,7 @@ impl Columns {
         };
         let column = |name| position(name)?.ok_or_else(|| HeaderProblem::missing(name, header.line()));
         let shape = if let Some(idx) = position(PLACEMENT)? {
-            ShapeColumns::Placement(idx)
+            ShapeColumns::Placement { placement: idx, counts: position(NUM_NODES)?.zip(position(NUM_REPLICAS)?) }
         } else if position(NUM_NODES)?.is_some() || position(NUM_REPLICAS)?.is_some() {
             ShapeColumns::Counts { nodes: column(NUM_NODES)?, replicas: column(NUM_REPLICAS)? }
         } else {
@@ -76,7 +83,13 @@ impl Columns {
             return Err(RowProblem::FieldCount { found: record.len(), expected: self.count });
         }
         let (placement, shape, replicas_per_node_max) = match self.shape {
-            ShapeColumns::Placement(idx) => placement(record.field(idx))?,
+            ShapeColumns::Placement { placement: idx, counts } => {
+                let placed = placement(record.field(idx))?;
+                if let Some((nodes, replicas)) = counts {
+                    agree(placed.1, record.field(idx), record.field(nodes), record.field(replicas))?;
+                }
+                placed
+            }
             ShapeColumns::Counts { nodes, replicas } => {
                 let shape = shape(record.field(nodes), record.field(replicas))?;
                 ("", shape, shape.replicas().div_ceil(shape.nodes()))
@@ -104,6 +117,15 @@ fn placement(field: &[u8]) -> Result<(&str, Shape, u32), RowProblem> {
     Ok((text, shape, most))
 }
 
+/// Refuses a placement beside counts of another shape; counts that were left empty say nothing.
+fn agree(placed: Shape, placement: &[u8], nodes_field: &[u8], replicas_field: &[u8]) -> Result<(), RowProblem> {
+    if nodes_field.is_empty() || replicas_field.is_empty() {
+        return Ok(());
+    }
+    let counted = shape(nodes_field, replicas_field)?;
+    if counted == placed { Ok(()) } else { Err(RowProblem::disagreement(placement, counted)) }
+}
+
 fn shape(nodes_field: &[u8], replicas_field: &[u8]) -> Result<Shape, RowProblem> {
     let replicas = whole(NUM_REPLICAS, replicas_field, REPLICAS_MAX)?;
     let nodes = whole(NUM_NODES, nodes_field, REPLICAS_MAX)?;
@@ -111,8 +133,16 @@ fn shape(nodes_field: &[u8], replicas_field: &[u8]) -> Result<Shape, RowProblem>
 }
 
 fn whole(column: &'static str, field: &[u8], max: u32) -> Result<u32, RowProblem> {
-    let number = str::from_utf8(field).ok().and_then(|text| text.parse().ok());
+    let number = str::from_utf8(field).ok().and_then(|text| without_zero_fraction(text).parse().ok());
     number.filter(|number| (1..=max).contains(number)).ok_or_else(|| RowProblem::whole(column, field, max))
+}
+
+/// Data frames write whole numbers as `32.0` where a column once had a gap.
+fn without_zero_fraction(text: &str) -> &str {
+    match text.split_once('.') {
+        Some((number, fraction)) if !fraction.is_empty() && fraction.bytes().all(|digit| digit == b'0') => number,
+        _ => text,
+    }
 }
 
 /// Step and synchronisation time, with some time left between them for compute.

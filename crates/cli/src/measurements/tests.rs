@@ -47,7 +47,7 @@ fn rows_of_a_cell_are_averaged_and_each_placement_counts_once() {
     assert_eq!(measurements.rows(), 5);
     assert_eq!((measurements.local_batch_min(), measurements.local_batch_max()), (4, 8));
     assert_eq!((measurements.replicas_max(), measurements.replicas_per_node_max()), (4, 3));
-    assert!(measurements.has_multi_node());
+    assert_eq!((measurements.one_node_replicas_max(), measurements.multi_node_replicas_max()), (1, 4));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn placements_and_batches_that_cannot_be_are_refused() {
     let long = format!("{}...", "1".repeat(80).escape_debug());
     assert!(refused_row(&format!("{},8,1,0", "1".repeat(300))).contains(&long.replace("...", "\"...")));
     let whole = "accepted are whole numbers from 1 to 16777216";
-    for value in ["", "0", "-4", "4.5", "4.0", "1e3", "16777217", "99999999999999999999", "four"] {
+    for value in ["", "0", "-4", "4.5", "4.", ".0", "0.0", "4.0.0", "1e3", "16777217", "99999999999999999999", "four"] {
         assert_eq!(refused_row(&format!("1,{value},1,0")), format!("column local_bsz is {value:?}; {whole}"));
     }
 }
@@ -121,6 +121,34 @@ fn counts_that_cannot_be_are_refused() {
         refused("5,4,8,1,0"),
         "a.csv:2: column num_nodes is \"5\" where num_replicas is 4; accepted are 1 to 4 nodes"
     );
+}
+
+#[test]
+fn whole_numbers_may_have_a_fraction_of_zero() {
+    let measurements = read(format!("{COUNTS}3.0,4.00,8.0,0.5,0.25\n").as_bytes()).unwrap();
+    assert_eq!(measurements.configurations(), [seen(3, 4, 8, 0.25, 0.5)]);
+}
+
+#[test]
+fn a_placement_must_agree_with_the_counts_beside_it() {
+    let read_row = |row: &str| {
+        let header = "num_nodes,placement,num_replicas,local_bsz,step_time,sync_time";
+        read(format!("{header}\n{row}\n").as_bytes()).map(|measurements| measurements.configurations())
+    };
+    for row in ["2,13,4,8,0.5,0.25", "2.0,13,4.0,8,0.5,0.25", ",13,,8,0.5,0.25", ",13,9,8,0.5,0.25"] {
+        assert_eq!(read_row(row), Ok(vec![seen(2, 4, 8, 0.25, 0.5)]), "{row}");
+    }
+    for (row, nodes, replicas) in [("1,13,4,8,0.5,0", 1, 4), ("2,13,5,8,0.5,0", 2, 5)] {
+        assert_eq!(
+            read_row(row).unwrap_err(),
+            format!(
+                "a.csv:2: column placement is \"13\" where num_nodes is {nodes} and num_replicas is {replicas}; \
+                 accepted is the placement of these counts"
+            )
+        );
+    }
+    // One count alone may be about something else, as other columns are.
+    assert!(read(b"num_nodes,placement,local_bsz,step_time,sync_time\n9,13,8,0.5,0\n").is_ok());
 }
 
 #[test]

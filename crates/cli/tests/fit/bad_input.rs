@@ -1,7 +1,8 @@
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
-use super::{command, fit, folder, measured_job, run};
+use super::{command, folder, measured_job, run};
 
 const PLACEMENTS: &str = "placement,local_bsz,step_time,sync_time\n";
 
@@ -126,7 +127,7 @@ fn bounds_that_contradict_each_other() {
     check(
         &["--batch-size", "65", "--max-batch-size", "65", "--local-batch", "32..32", "--gpus", "4"],
         "no batch fits 1 to 4 GPUs: GPUs x local batch (32..32) x micro-batches never falls within the batch size \
-         65..65; accepted are wider bounds",
+         65..65; accepted are wider bounds, like a larger --max-batch-size",
     );
 }
 
@@ -146,24 +147,71 @@ fn plots_that_cannot_be_written() {
 
 #[test]
 fn arguments_that_are_not_values() {
-    for args in [
-        &["--gpus", "0"][..],
-        &["--gpus", "65537"],
-        &["--gpus-per-node", "0"],
-        &["--batch-size", "0"],
-        &["--max-batch-size", "-1"],
-        &["--noise-scale=-1"],
-        &["--noise-scale", "nan"],
-        &["--local-batch", "8"],
-        &["--parallelism", "magic"],
-        &["-o", "yaml"],
-        &["--unknown"],
-    ] {
-        let result = fit(&[&["-"], args].concat());
-        assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""), "{args:?}");
-        assert!(result.stderr.starts_with("error: "), "{args:?}: {}", result.stderr);
+    let check = |option: &str, values: &[&str], accepted: &str| {
+        for value in values {
+            assert_eq!(complaint(&["-", option, value]), format!("{option} is {value:?}; accepted are {accepted}"));
+        }
+    };
+    let counts = ["abc", "0", "-3", "-", "--plot", "", "1.5", "65537", "99999999999999999999999", "a\nb"];
+    check("--gpus", &counts, "whole numbers from 1 to 65536");
+    check("--gpus-per-node", &["0"], "whole numbers from 1 to 65536");
+    check("--batch-size", &["0", "4294967296"], "whole numbers from 1 to 4294967295");
+    check("--max-batch-size", &["-1"], "whole numbers from 1 to 4294967295");
+    check("--noise-scale", &["-1", "-inf", "nan", "1e400", "-1e-3"], "samples from 0 to 1e15, or inf");
+    let range = "MIN..MAX with whole numbers from 1 to 16777216, like 8..256 or 8..";
+    check("--local-batch", &["32", "-1..8", "8-16"], range);
+    check("--parallelism", &["magic"], "data-parallel, sharded");
+    check("--output", &["yaml"], "table, json");
+}
+
+#[test]
+fn arguments_that_are_missing_repeated_or_unknown() {
+    let options = "--batch-size, --max-batch-size, --local-batch, --noise-scale, --gpus, --gpus-per-node, \
+                   --parallelism, --output, --plot, --help";
+    assert_eq!(complaint(&["-", "--gpu", "4"]), format!("--gpu is unknown to pollux fit; accepted are {options}"));
+    assert_eq!(complaint(&["-", "--a\nb"]), format!("--a\\nb is unknown to pollux fit; accepted are {options}"));
+    assert_eq!(complaint(&["-", "--gpus"]), "--gpus has no value; accepted is --gpus <N>");
+    assert_eq!(complaint(&["-", "--output"]), "--output has no value; accepted are table, json");
+    assert_eq!(complaint(&["-", "--gpus", "4", "--gpus", "8"]), "--gpus is given more than once; accepted is once");
+    assert_eq!(complaint(&[""]), "<FILE>... has no value; accepted is one that is not empty");
+    assert_eq!(complaint(&[]), "<FILE>... is missing; accepted is pollux fit <FILE>...");
+}
+
+#[test]
+fn commands_that_are_unknown_and_help_that_is_asked_for() {
+    let pollux = |args: &[&str]| run(Command::new(env!("CARGO_BIN_EXE_pollux")).args(args), b"");
+    let unknown = pollux(&["fitt"]);
+    assert_eq!(
+        (unknown.code, unknown.stdout.as_str(), unknown.stderr.as_str()),
+        (Some(2), "", "error: fitt is unknown to pollux; accepted are fit, help\n")
+    );
+    for (args, start) in [(&["--version"][..], "pollux 0."), (&["--help"], "Goodput"), (&["fit", "--help"], "Fit a ")] {
+        let asked = pollux(args);
+        assert_eq!((asked.code, asked.stderr.as_str()), (Some(0), ""), "{args:?}");
+        assert!(asked.stdout.starts_with(start), "{}", asked.stdout);
     }
-    assert_eq!(fit::<&str>(&[]).code, Some(2));
+    let nothing = pollux(&[]);
+    assert_eq!((nothing.code, nothing.stdout.as_str()), (Some(2), ""));
+    assert!(nothing.stderr.contains("Usage: pollux <COMMAND>"), "{}", nothing.stderr);
+}
+
+#[test]
+fn file_names_that_would_break_the_line() {
+    assert_eq!(
+        complaint(&["a\nb\u{1b}[31m.csv"]),
+        "a\\nb\\u{1b}[31m.csv: No such file or directory (os error 2); accepted are readable CSV files, or - for stdin"
+    );
+    assert_eq!(complaint(&["-", "--plot", "a\rb"]), "--plot a\\rb: accepted are file names that end in .svg");
+}
+
+#[test]
+fn placements_that_contradict_the_counts_beside_them() {
+    let header = "placement,num_nodes,num_replicas,local_bsz,step_time,sync_time";
+    assert_eq!(
+        refused("disagreement", format!("{header}\n22,2,4,8,0.5,0\n22,1,4,8,0.5,0\n").as_bytes()),
+        ":3: column placement is \"22\" where num_nodes is 1 and num_replicas is 4; accepted is the placement of these \
+         counts"
+    );
 }
 
 #[test]

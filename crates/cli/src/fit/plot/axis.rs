@@ -64,6 +64,17 @@ pub(super) fn gpu_ticks(gpus: u32) -> Vec<f64> {
     (1..).map(|idx| f64::from(idx) * step).take_while(|tick| *tick <= f64::from(gpus)).collect()
 }
 
+/// Doublings of one GPU up to a bound, few enough that their labels stay apart.
+pub(super) fn doubling_ticks(doublings: f64) -> Vec<f64> {
+    let step = (doublings / 10.0).ceil().max(1.0);
+    (0..).map(|idx| f64::from(idx) * step).take_while(|tick| *tick <= doublings).collect()
+}
+
+/// A count in full: those of GPUs have five digits at most.
+pub(super) fn whole(count: f64) -> String {
+    format!("{count:.0}")
+}
+
 /// A number in few characters: 0.05, 1.5, 200, 20k, 3M.
 pub(super) fn short(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
@@ -98,6 +109,18 @@ mod tests {
         assert_eq!(gpu_ticks(1), [1.0]);
         assert_eq!(gpu_ticks(16), [2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0]);
         assert_eq!(gpu_ticks(100), [16.0, 32.0, 48.0, 64.0, 80.0, 96.0]);
+    }
+
+    #[test]
+    fn doublings_are_thinned_where_there_are_many() {
+        assert_eq!(doubling_ticks(0.0), [0.0]);
+        assert_eq!(doubling_ticks(4.5), [0.0, 1.0, 2.0, 3.0, 4.0]);
+        assert_eq!(doubling_ticks(16.0), [0.0, 2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0]);
+    }
+
+    #[test]
+    fn counts_of_gpus_read_in_full() {
+        assert_eq!([1.0, 12.0, 8192.0, 65_536.0].map(whole), ["1", "12", "8192", "65536"]);
     }
 
     #[test]

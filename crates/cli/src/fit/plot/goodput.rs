@@ -1,12 +1,12 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::axis::{Axis, gpu_ticks, linear_ticks, short};
+use super::axis::{Axis, gpu_ticks, linear_ticks, short, whole};
 use super::panel::{
     BLUE, Canvas, Chart, DASH, DOT_RADIUS, DrawResult, FAINT, INK, LABEL_SIZE, LINE_WIDTH, LegendEntry, Mark,
     VERMILION, bold_text, caption, frame, text,
 };
-use crate::fit::report::{Report, SCALING_EFFICIENCY_MIN, count};
+use crate::fit::report::{Report, SCALING_EFFICIENCY_MIN, count, percent};
 
 /// How far above the curve the panel reaches; perfect scaling may leave it.
 const HEADROOM: f64 = 1.35;
@@ -20,7 +20,7 @@ pub(super) fn draw(panel: &Canvas<'_>, report: &Report) -> DrawResult<()> {
     let goodput_max = report.rows.iter().filter_map(|row| row.best).map(|best| best.goodput).fold(0.0, f64::max);
     let high = (per_gpu * gpus_shown * 1.04).min(goodput_max * HEADROOM).max(goodput_max * 1.04);
     let gpus = report.settings.gpus;
-    let x_axis = Axis { range: 0.0..gpus_shown * 1.02, ticks: gpu_ticks(gpus), label: short };
+    let x_axis = Axis { range: 0.0..gpus_shown * 1.02, ticks: gpu_ticks(gpus), label: whole };
     let y_axis = Axis { range: 0.0..high, ticks: linear_ticks(high), label: short };
     let mut chart = frame(&area, x_axis, y_axis, "goodput (samples/s)")?;
     let perfect_end = gpus_shown.min(high / per_gpu);
@@ -45,7 +45,7 @@ fn label(chart: &mut Chart<'_>, report: &Report) -> DrawResult<()> {
     let foot = (f64::from(recommendation.gpus), 0.0);
     let (side, offset) =
         if recommendation.gpus > report.settings.gpus / 2 { (HPos::Right, -20) } else { (HPos::Left, 20) };
-    let scaling = format!("{:.0}% scaling efficiency", recommendation.scaling_efficiency * 100.0);
+    let scaling = format!("{} scaling efficiency", percent(recommendation.scaling_efficiency));
     let sided = |style: TextStyle<'static>| style.pos(Pos::new(side, VPos::Center));
     chart.draw_series([EmptyElement::at(foot)
         + Text::new(count(recommendation.gpus), (offset, -76), sided(bold_text(LABEL_SIZE + 2, VERMILION)))

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use plotters::prelude::*;
 use pollux_model::{Observation, Shape, ThroughputModel};
 
-use super::axis::{Axis, log_ticks, short};
+use super::axis::{Axis, doubling_ticks, log_ticks, short, whole};
 use super::panel::{
     BLUE, Canvas, DASH, DOT_RADIUS, DrawResult, GREEN, INK, LINE_WIDTH, LegendEntry, Mark, ORANGE, caption, frame,
 };
@@ -44,13 +44,13 @@ pub(super) fn draw(
         .map(|(local_batch, colour)| Series::new(local_batch, colour, &observations, model))
         .collect();
     let title = format!("Measured and predicted throughput, mean error {:.1}%", report.error.mean * 100.0);
-    let area = caption(panel, &title, &legend(&series, measurements.has_multi_node()))?;
+    let area = caption(panel, &title, &legend(&series, measurements.multi_node_replicas_max() > 0))?;
     let (low, high) = height_range(&series);
     let doublings = f64::from(measurements.replicas_max()).log2();
     let x_axis = Axis {
         range: -0.2..doublings + 0.2,
-        ticks: (0..=doublings as u32).map(f64::from).collect(),
-        label: |doublings| short(doublings.exp2()),
+        ticks: doubling_ticks(doublings),
+        label: |doublings| whole(doublings.exp2()),
     };
     let y_axis = Axis {
         range: low..high,

@@ -1,0 +1,61 @@
+//! Mistakes in arguments, each in one line: what was read, then what would be accepted.
+
+use std::error::Error;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+/// What clap refused of the arguments of `command`.
+pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
+    let usage = words(error, ContextKind::InvalidArg);
+    let argument = usage.split(" <").next().unwrap_or_default();
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    match error.kind() {
+        ErrorKind::ValueValidation => {
+            let accepted = error.source().map(ToString::to_string).unwrap_or_default();
+            format!("{argument} is {:?}; {accepted}", words(error, ContextKind::InvalidValue))
+        }
+        ErrorKind::InvalidValue => {
+            let accepted = match words(error, ContextKind::ValidValue) {
+                any if any.is_empty() && usage == argument => "accepted is one that is not empty".to_owned(),
+                any if any.is_empty() => format!("accepted is {usage}"),
+                values => format!("accepted are {values}"),
+            };
+            match words(error, ContextKind::InvalidValue) {
+                missing if missing.is_empty() => format!("{argument} has no value; {accepted}"),
+                value => format!("{argument} is {value:?}; {accepted}"),
+            }
+        }
+        ErrorKind::UnknownArgument => {
+            format!("{argument} is unknown to {name}; accepted are {}", options(command))
+        }
+        ErrorKind::ArgumentConflict => format!("{argument} is given more than once; accepted is once"),
+        ErrorKind::InvalidSubcommand => {
+            let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let subcommand = words(error, ContextKind::InvalidSubcommand);
+            format!("{subcommand} is unknown to {name}; accepted are {}", names.join(", "))
+        }
+        ErrorKind::MissingRequiredArgument => {
+            format!("{argument} is missing; accepted is {}", words(error, ContextKind::Usage).replace("Usage: ", ""))
+        }
+        ErrorKind::InvalidUtf8 => "an argument is not UTF-8; accepted are other bytes in file names only".to_owned(),
+        // Clap knows more kinds than this command can meet; its own first line serves them.
+        _ => {
+            let text = error.to_string();
+            let first = text.lines().next().unwrap_or_default();
+            first.strip_prefix("error: ").unwrap_or(first).to_owned()
+        }
+    }
+}
+
+fn words(error: &clap::Error, kind: ContextKind) -> String {
+    match error.get(kind) {
+        Some(ContextValue::Strings(values)) => values.join(", "),
+        Some(value) => value.to_string(),
+        None => String::new(),
+    }
+}
+
+fn options(command: &clap::Command) -> String {
+    let names = command.get_arguments().filter_map(|option| Some(format!("--{}", option.get_long()?)));
+    names.collect::<Vec<_>>().join(", ")
+}
