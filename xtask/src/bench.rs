@@ -5,22 +5,27 @@ use std::process::ExitCode;
 
 use pollux_policy::PolicySettings;
 
+use crate::instances::InstanceSummary;
 use crate::reference::{self, FitSummary, GoodputSummary};
-use crate::rounds;
+use crate::{rounds, simulations};
 
 /// Prints the tables. Without the recorded figures there is nothing to set ours beside, which is said and not an error.
-pub(crate) fn bench(folder: &Path) -> anyhow::Result<ExitCode> {
+pub(crate) fn bench(folder: &Path, data: &Path) -> anyhow::Result<ExitCode> {
+    print_rounds()?;
+    simulations::print(data)?;
     if !folder.is_dir() {
         println!("skipped: {} is not here; give a folder with fits.json or goodput.json", folder.display());
         return Ok(ExitCode::SUCCESS);
     }
-    print_rounds()?;
     let summary = reference::compare(folder)?;
     if let Some(fits) = &summary.fits {
         print_fits(fits);
     }
     if let Some(goodput) = &summary.goodput {
         print_goodput(goodput);
+    }
+    if let Some(instances) = &summary.instances {
+        print_instances(instances);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -68,6 +73,22 @@ fn print_goodput(goodput: &GoodputSummary) {
         goodput.worse_than_reference,
         goodput.higher_than_reference,
         (goodput.ratio_max - 1.0) * 100.0
+    );
+}
+
+fn print_instances(instances: &InstanceSummary) {
+    println!();
+    println!("plans of {} recorded rounds of 64 GPUs against the published genetic algorithm", instances.count);
+    println!("  {:<22} {:>12}", "published (pymoo)", format!("{:.0} ms", instances.ga_ms_mean));
+    println!("  {:<22} {:>12}", "ours", format!("{:.2} ms", instances.plan_ms_mean));
+    println!(
+        "  fitness: {} below, at least {:.4} and on average {:.4} times as high; distance to the certified bound {:.3}% \
+         on average, {:.3}% at most",
+        instances.below_ga,
+        instances.ratio_min,
+        instances.ratio_mean,
+        instances.gap_mean * 100.0,
+        instances.gap_max * 100.0
     );
 }
 

@@ -4,6 +4,7 @@ mod bench;
 mod instances;
 mod reference;
 mod rounds;
+mod simulations;
 mod tidy;
 
 use std::env;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Tidy { root } => tidy(&root),
         Command::Reference { folder } => reference(&folder),
-        Command::Bench { folder } => bench::bench(&folder),
+        Command::Bench { folder } => bench::bench(&folder, &data()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
@@ -58,6 +59,11 @@ fn root() -> PathBuf {
     // Asked at run time first: checkouts that share a target folder share the compiled binary.
     let built_in = || env!("CARGO_MANIFEST_DIR").into();
     PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(built_in)).join("..")
+}
+
+/// Where recorded traces and workloads are.
+fn data() -> PathBuf {
+    env::var_os("POLLUX_DATA").map_or_else(|| root().join("../shared/data"), PathBuf::from)
 }
 
 fn tidy(root: &Path) -> anyhow::Result<ExitCode> {

@@ -1,5 +1,3 @@
-use pollux_model::Shape;
-
 use crate::elastic::{Elastic, GoodputTables, Preferences, restart_factor};
 use crate::optimiser::solve;
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Quality, Timestamp};
@@ -50,8 +48,9 @@ impl Castor {
     }
 
     /// The i-th largest of n jobs weighs `(i/n)^a - ((i-1)/n)^a`, scaled to a mean of 1.
-    fn weights(&self, now: Timestamp, view: &ClusterView<'_>) -> Vec<f64> {
-        let sizes: Vec<f64> = view.jobs.iter().map(|job| remaining_gpu_s(job, now)).collect();
+    fn weights(&self, now: Timestamp, view: &ClusterView<'_>, elastic: &Elastic<'_>) -> Vec<f64> {
+        let jobs = view.jobs.iter().zip(&elastic.speedups);
+        let sizes: Vec<f64> = jobs.map(|(job, speedups)| remaining_gpu_s(job, speedups.single_goodput, now)).collect();
         let mut order: Vec<usize> = (0..view.jobs.len()).collect();
         order.sort_by(|&a, &b| sizes[b].total_cmp(&sizes[a]).then(a.cmp(&b)));
         let count = order.len() as f64;
@@ -72,8 +71,8 @@ impl Policy for Castor {
             return Plan::default();
         }
         let settings = self.settings;
-        let weights = self.weights(now, view);
         let elastic = Elastic::new(view, &mut self.tables, settings.profile_limit);
+        let weights = self.weights(now, view, &elastic);
         let factor = |idx: usize, speedup: f64| {
             let job = &view.jobs[idx];
             if job.allocation.is_empty() {
@@ -107,11 +106,9 @@ impl Policy for Castor {
 
 /// Seconds of work left on one GPU. A job that declared nothing, or was not measured yet, is taken to have as much
 /// left as it is old: of jobs of unknown length the older ones last longer, and their order never changes.
-fn remaining_gpu_s(job: &JobView<'_>, now: Timestamp) -> f64 {
-    let declared = job.remaining_samples.and_then(|samples| {
-        let on_one = |profile: &crate::TypeProfile| Some(profile.goodput.best(Shape::single()).ok()?.goodput);
-        let goodput = job.profiles.iter().filter_map(on_one).reduce(f64::max)?;
-        Some(samples / goodput)
-    });
-    declared.unwrap_or_else(|| job.age_s(now))
+fn remaining_gpu_s(job: &JobView<'_>, single_goodput: Option<f64>, now: Timestamp) -> f64 {
+    match (job.remaining_samples, single_goodput) {
+        (Some(samples), Some(goodput)) if goodput > 0.0 => samples / goodput,
+        _ => job.age_s(now),
+    }
 }

@@ -43,6 +43,8 @@ pub(crate) struct Speedups {
     profile_max: u32,
     /// Goodput on the fair share, on the kind of GPU where it is highest; none before the first report.
     pub(crate) fair_goodput: Option<f64>,
+    /// Goodput on one GPU, likewise.
+    pub(crate) single_goodput: Option<f64>,
 }
 
 /// A view in the words of the optimiser.
@@ -51,6 +53,7 @@ pub(crate) struct Elastic<'a> {
     /// Nodes that may be used, as indices into the view.
     usable: Vec<usize>,
     kinds: Vec<GpuType>,
+    gpus: u32,
     pub(crate) speedups: Vec<Speedups>,
 }
 
@@ -112,7 +115,7 @@ impl<'a> Elastic<'a> {
         let node_gpus_max = usable.iter().map(|&idx| view.nodes[idx].gpus).max().unwrap_or(0);
         let sizes = Sizes { gpus, fair_replicas, node_gpus_max, profile_limit };
         let speedups = view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes)).collect();
-        Self { view, usable, kinds, speedups }
+        Self { view, usable, kinds, gpus, speedups }
     }
 
     pub(crate) fn problem(&self, preferences: &Preferences<'_>) -> Problem {
@@ -232,7 +235,7 @@ impl<'a> Elastic<'a> {
             } else {
                 Binding::Request
             }
-        } else if replicas >= job.replicas_max.min(self.view.gpus()) {
+        } else if replicas >= job.replicas_max.min(self.gpus) {
             Binding::Maximum
         } else if replicas >= speedups.profile_max {
             Binding::Profile
@@ -293,7 +296,7 @@ impl Speedups {
         let single_max = size_max.min(sizes.node_gpus_max);
         let mut single = Vec::with_capacity(kinds.len());
         let mut multi = Vec::with_capacity(kinds.len());
-        let mut fair_goodput: Option<f64> = None;
+        let (mut fair_goodput, mut single_goodput): (Option<f64>, Option<f64>) = (None, None);
         for &gpu_type in kinds {
             let unmeasured = |count: u32, fewest: u32| -> Vec<f64> {
                 let speedup = |replicas: u32| f64::from(replicas) / f64::from(sizes.fair_replicas);
@@ -303,6 +306,8 @@ impl Speedups {
                 Some(table) => {
                     let fair = table.fair(sizes.fair_replicas);
                     fair_goodput = Some(fair_goodput.map_or(fair, |other| other.max(fair)));
+                    let on_one = table.single[0];
+                    single_goodput = Some(single_goodput.map_or(on_one, |other| other.max(on_one)));
                     let scaled = |values: &[f64], count: u32, fewest: usize| -> Vec<f64> {
                         let values = values.iter().take(count as usize).enumerate();
                         values.map(|(idx, value)| if idx + 1 < fewest { 0.0 } else { value / fair }).collect()
@@ -316,7 +321,7 @@ impl Speedups {
                 }
             }
         }
-        Self { single, multi, profile_max, fair_goodput }
+        Self { single, multi, profile_max, fair_goodput, single_goodput }
     }
 
     fn at(&self, kind: usize, replicas: u32, multi: bool) -> f64 {
