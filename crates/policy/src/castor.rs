@@ -66,6 +66,10 @@ impl Castor {
 }
 
 impl Policy for Castor {
+    fn name(&self) -> &'static str {
+        "castor"
+    }
+
     fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
         if view.jobs.is_empty() {
             return Plan::default();
@@ -101,6 +105,14 @@ impl Policy for Castor {
 
     fn rules(&self) -> PlacementRules {
         PlacementRules { one_multi_node_job_per_node: self.settings.avoid_interference }
+    }
+
+    fn adapts_batches(&self) -> bool {
+        true
+    }
+
+    fn plans_on_events(&self) -> bool {
+        true
     }
 }
 

@@ -8,6 +8,10 @@ use crate::{ClusterView, PlacementRules, Plan, Policy, Timestamp};
 pub(crate) struct Fifo;
 
 impl Policy for Fifo {
+    fn name(&self) -> &'static str {
+        "fifo"
+    }
+
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let mut order: Vec<usize> = (0..view.jobs.len()).collect();
         // What runs goes first, so that a later job of higher priority waits rather than preempts.

@@ -43,6 +43,10 @@ impl Pollux {
 }
 
 impl Policy for Pollux {
+    fn name(&self) -> &'static str {
+        "pollux"
+    }
+
     fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
         if view.jobs.is_empty() {
             return Plan::default();
@@ -70,6 +74,10 @@ impl Policy for Pollux {
 
     fn rules(&self) -> PlacementRules {
         PlacementRules { one_multi_node_job_per_node: self.settings.avoid_interference }
+    }
+
+    fn adapts_batches(&self) -> bool {
+        true
     }
 }
 

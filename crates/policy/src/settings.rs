@@ -7,7 +7,8 @@ use crate::pollux::{Pollux, PolluxSettings};
 use crate::srtf::Srtf;
 use crate::tiresias::{Tiresias, TiresiasSettings};
 
-/// Which policy, with which settings. A new policy is one file and one arm here.
+/// Which policy, with which settings. A new policy is one file and one arm here, which the compiler then asks to be
+/// built; `all` makes it known by name.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "policy", rename_all = "kebab-case", deny_unknown_fields))]
@@ -37,45 +38,37 @@ impl PolicySettings {
         }
     }
 
+    /// Every policy with its default settings.
+    pub fn all() -> [Self; 5] {
+        [
+            Self::Pollux(PolluxSettings::default()),
+            Self::Castor(CastorSettings::default()),
+            Self::Fifo,
+            Self::Srtf,
+            Self::Tiresias(TiresiasSettings::default()),
+        ]
+    }
+
     /// The policy of that name with its default settings.
     pub fn named(name: &str) -> Result<Self, UnknownPolicy> {
-        let known = [
-            ("pollux", Self::Pollux(PolluxSettings::default())),
-            ("castor", Self::Castor(CastorSettings::default())),
-            ("fifo", Self::Fifo),
-            ("srtf", Self::Srtf),
-            ("tiresias", Self::Tiresias(TiresiasSettings::default())),
-        ];
-        let names = known.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
-        let found = known.into_iter().find(|(known, _)| *known == name);
-        found.map(|(_, settings)| settings).ok_or_else(|| UnknownPolicy { name: name.to_owned(), accepted: names })
+        let unknown =
+            || UnknownPolicy { name: name.to_owned(), accepted: Self::all().each_ref().map(Self::name).join(", ") };
+        Self::all().into_iter().find(|known| known.name() == name).ok_or_else(unknown)
     }
 
-    /// As users write it.
-    pub const fn name(&self) -> &'static str {
-        match self {
-            Self::Pollux(_) => "pollux",
-            Self::Castor(_) => "castor",
-            Self::Fifo => "fifo",
-            Self::Srtf => "srtf",
-            Self::Tiresias(_) => "tiresias",
-        }
+    /// See [`Policy::name`].
+    pub fn name(&self) -> &'static str {
+        self.build().name()
     }
 
-    /// Whether jobs choose their own batch under it, or run as their users asked.
-    pub const fn adapts_batches(&self) -> bool {
-        match self {
-            Self::Pollux(_) | Self::Castor(_) => true,
-            Self::Fifo | Self::Srtf | Self::Tiresias(_) => false,
-        }
+    /// See [`Policy::adapts_batches`].
+    pub fn adapts_batches(&self) -> bool {
+        self.build().adapts_batches()
     }
 
-    /// Whether it wants to plan as soon as jobs or nodes come and go, beside its regular rounds.
-    pub const fn plans_on_events(&self) -> bool {
-        match self {
-            Self::Castor(_) => true,
-            Self::Pollux(_) | Self::Fifo | Self::Srtf | Self::Tiresias(_) => false,
-        }
+    /// See [`Policy::plans_on_events`].
+    pub fn plans_on_events(&self) -> bool {
+        self.build().plans_on_events()
     }
 }
 

@@ -11,6 +11,10 @@ use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Timestamp};
 pub(crate) struct Srtf;
 
 impl Policy for Srtf {
+    fn name(&self) -> &'static str {
+        "srtf"
+    }
+
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let remaining: Vec<f64> = view.jobs.iter().map(remaining_s).collect();
         let mut order: Vec<usize> = (0..view.jobs.len()).collect();

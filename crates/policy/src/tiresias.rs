@@ -35,6 +35,10 @@ impl Tiresias {
 }
 
 impl Policy for Tiresias {
+    fn name(&self) -> &'static str {
+        "tiresias"
+    }
+
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let threshold_gpu_s = self.settings.demotion_gpu_hours * 3600.0;
         let present: Vec<JobId> = view.jobs.iter().map(|job| job.id).collect();

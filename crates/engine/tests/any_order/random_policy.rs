@@ -12,6 +12,10 @@ pub(crate) struct RandomPolicy {
 }
 
 impl Policy for RandomPolicy {
+    fn name(&self) -> &'static str {
+        "random"
+    }
+
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let mut free: BTreeMap<NodeId, u32> = view.nodes.iter().map(|node| (node.id, node.gpus)).collect();
         let pinned = |job: &JobView<'_>| job.is_pinned();

@@ -37,6 +37,10 @@ struct Scripted {
 }
 
 impl Policy for Scripted {
+    fn name(&self) -> &'static str {
+        "scripted"
+    }
+
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let mut planned = self.planned.lock().expect("nobody panicked with it");
         let mut assignments: Vec<Assignment> = Vec::new();
