@@ -27,6 +27,7 @@ pub struct Engine {
 impl Engine {
     /// A cluster without nodes and jobs.
     pub fn new(settings: EngineSettings, policy: &PolicySettings) -> Result<Self, SettingsError> {
+        policy.check()?;
         Self::with_policy(settings, policy.build())
     }
 

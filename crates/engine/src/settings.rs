@@ -1,3 +1,4 @@
+use pollux_policy::PolicySettingError;
 use thiserror::Error;
 
 /// How a cluster is run. The policy has settings of its own.
@@ -45,6 +46,9 @@ impl Default for EngineSettings {
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum SettingsError {
+    /// A setting of the policy.
+    #[error(transparent)]
+    Policy(#[from] PolicySettingError),
     /// Too short, too long or not a number.
     #[error("{name} {value}: accepted are {min} to {max} seconds")]
     Seconds {

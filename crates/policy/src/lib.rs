@@ -31,6 +31,6 @@ pub use ids::{JobId, NodeId, Timestamp};
 pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Reason};
 pub use policy::Policy;
 pub use pollux::PolluxSettings;
-pub use settings::{PolicySettings, UnknownPolicy};
+pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
 pub use tiresias::TiresiasSettings;
 pub use view::{ClusterView, Flexibility, JobView, NodeView, TypeProfile};

@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use thiserror::Error;
 
 use crate::Policy;
@@ -38,6 +40,30 @@ impl PolicySettings {
         }
     }
 
+    /// Refuses settings that no plan can be made with.
+    pub fn check(&self) -> Result<(), PolicySettingError> {
+        let within = |name, value: f64, range: RangeInclusive<f64>, accepted| {
+            if range.contains(&value) { Ok(()) } else { Err(PolicySettingError { name, value, accepted }) }
+        };
+        let profile_limit = |value| within("profile_limit", value, 1.0..=f64::INFINITY, "1 or more");
+        match self {
+            Self::Pollux(settings) => {
+                within("fairness", settings.fairness, f64::NEG_INFINITY..=10.0, "numbers up to 10, -inf included")?;
+                profile_limit(settings.profile_limit)
+            }
+            Self::Castor(settings) => {
+                within("size_preference", settings.size_preference, 1.0..=10.0, "1 to 10")?;
+                within("uniform_share", settings.uniform_share, 0.0..=1.0, "0 to 1")?;
+                within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
+                profile_limit(settings.profile_limit)
+            }
+            Self::Tiresias(settings) => {
+                within("demotion_gpu_hours", settings.demotion_gpu_hours, 0.0..=f64::INFINITY, "0 or more")
+            }
+            Self::Fifo | Self::Srtf => Ok(()),
+        }
+    }
+
     /// Every policy with its default settings.
     pub fn all() -> [Self; 5] {
         [
@@ -72,6 +98,18 @@ impl PolicySettings {
     }
 }
 
+/// A setting that no plan can be made with.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[error("{name} {value}: accepted are {accepted}")]
+pub struct PolicySettingError {
+    /// Which setting.
+    pub name: &'static str,
+    /// What it said.
+    pub value: f64,
+    /// What would be accepted.
+    pub accepted: &'static str,
+}
+
 /// A policy that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown policy {name:?}: accepted are {accepted}")]
@@ -80,4 +118,21 @@ pub struct UnknownPolicy {
     pub name: String,
     /// What there is.
     pub accepted: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_accepted_and_nonsense_is_named() {
+        assert!(PolicySettings::all().iter().all(|settings| settings.check().is_ok()));
+        let unfair = PolicySettings::Pollux(PolluxSettings { fairness: f64::NAN, ..PolluxSettings::default() });
+        assert_eq!(
+            unfair.check().unwrap_err().to_string(),
+            "fairness NaN: accepted are numbers up to 10, -inf included"
+        );
+        let timid = PolicySettings::Castor(CastorSettings { profile_limit: 0.5, ..CastorSettings::default() });
+        assert_eq!(timid.check().unwrap_err().to_string(), "profile_limit 0.5: accepted are 1 or more");
+    }
 }
