@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use pollux_model::GpuType;
 
 use crate::{Allocation, ClusterView, NodeId};
@@ -47,21 +49,34 @@ impl FreeGpus {
         }
     }
 
-    /// Takes `replicas` of one kind on as few nodes as possible: the fullest node that has room for all, else the
+    /// The first kind that has at least this many GPUs free.
+    pub(crate) fn kind_with_room(&self, replicas: u32) -> Option<GpuType> {
+        let kinds: BTreeSet<GpuType> = self.nodes.iter().map(|node| node.gpu_type).collect();
+        kinds.into_iter().find(|&kind| self.of_kind(kind) >= replicas)
+    }
+
+    /// Free GPUs of a kind.
+    pub(crate) fn of_kind(&self, kind: GpuType) -> u32 {
+        self.nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.gpus).sum()
+    }
+
+    /// Takes `replicas` of a kind on as few nodes as possible: the fullest node that has room for all, else the
     /// emptiest nodes first.
-    pub(crate) fn take_consolidated(&mut self, replicas: u32) -> Option<Allocation> {
-        let fitting = self.nodes.iter().enumerate().filter(|(_, node)| node.gpus >= replicas);
+    pub(crate) fn take_consolidated(&mut self, kind: GpuType, replicas: u32) -> Option<Allocation> {
+        let fitting = self.nodes.iter().enumerate().filter(|(_, node)| node.gpu_type == kind && node.gpus >= replicas);
         if let Some((idx, _)) = fitting.min_by_key(|&(idx, node)| (node.gpus, idx)) {
             self.nodes[idx].gpus -= replicas;
             return Some(Allocation::on(self.nodes[idx].id, replicas));
         }
-        self.take_emptiest_first(replicas)
+        self.take_emptiest_first(kind, replicas)
     }
 
-    /// Takes `replicas` of one kind from the nodes with the most free GPUs first; ties go to the lowest node.
-    pub(crate) fn take_emptiest_first(&mut self, replicas: u32) -> Option<Allocation> {
-        let gpu_type = self.type_with_room(replicas)?;
-        let mut order: Vec<usize> = (0..self.nodes.len()).filter(|&idx| self.nodes[idx].gpu_type == gpu_type).collect();
+    /// Takes `replicas` of a kind from the nodes with the most free GPUs first; ties go to the lowest node.
+    pub(crate) fn take_emptiest_first(&mut self, kind: GpuType, replicas: u32) -> Option<Allocation> {
+        if self.of_kind(kind) < replicas {
+            return None;
+        }
+        let mut order: Vec<usize> = (0..self.nodes.len()).filter(|&idx| self.nodes[idx].gpu_type == kind).collect();
         order.sort_by_key(|&idx| (std::cmp::Reverse(self.nodes[idx].gpus), idx));
         let mut missing = replicas;
         let taken = order.into_iter().map(|idx| {
@@ -72,14 +87,6 @@ impl FreeGpus {
             (node.id, share)
         });
         Some(taken.collect())
-    }
-
-    fn type_with_room(&self, replicas: u32) -> Option<GpuType> {
-        let types: std::collections::BTreeSet<GpuType> = self.nodes.iter().map(|node| node.gpu_type).collect();
-        types.into_iter().find(|&gpu_type| {
-            let of_type = self.nodes.iter().filter(|node| node.gpu_type == gpu_type);
-            of_type.map(|node| node.gpus).sum::<u32>() >= replicas
-        })
     }
 
     fn position(&self, node: NodeId) -> Option<usize> {

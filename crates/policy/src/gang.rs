@@ -1,5 +1,7 @@
 //! Policies that give every job what it asked for, or nothing, in some order.
 
+use pollux_model::GpuType;
+
 use crate::free_gpus::FreeGpus;
 use crate::{Allocation, Assignment, Binding, ClusterView, Flexibility, JobView, Plan, Reason};
 
@@ -36,13 +38,13 @@ pub(crate) fn plan_gangs(
     overtaking: Overtaking,
 ) -> Plan {
     let mut free = FreeGpus::of(view);
-    let mut capacity = view.gpus();
     let mut granted: Vec<Option<Allocation>> = vec![None; view.jobs.len()];
     for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.is_pinned()) {
         free.pin(job.allocation);
-        capacity = capacity.saturating_sub(job.allocation.replicas());
         granted[idx] = Some(job.allocation.clone());
     }
+    // Who runs is decided on the GPUs as a pool per kind; where, once it is known who keeps what.
+    let mut pool = free.clone();
     let mut starting = Vec::new();
     for &idx in order {
         let job = &view.jobs[idx];
@@ -50,26 +52,41 @@ pub(crate) fn plan_gangs(
         if granted[idx].is_some() {
             continue;
         }
-        if size > capacity {
-            match overtaking {
-                Overtaking::Allowed => continue,
-                Overtaking::Forbidden => break,
+        let kept = (job.allocation.replicas() == size).then(|| kind_of(job.allocation, view)).flatten();
+        let kept = kept.filter(|&kind| pool.of_kind(kind) >= size && free.keep(job.allocation));
+        match kept.or_else(|| pool.kind_with_room(size)) {
+            Some(kind) => {
+                pool.take_emptiest_first(kind, size);
+                if kept.is_some() {
+                    granted[idx] = Some(job.allocation.clone());
+                } else {
+                    starting.push((idx, kind));
+                }
             }
-        }
-        capacity -= size;
-        if job.allocation.replicas() == size && free.keep(job.allocation) {
-            granted[idx] = Some(job.allocation.clone());
-        } else {
-            starting.push(idx);
+            None => match overtaking {
+                Overtaking::Allowed => {}
+                Overtaking::Forbidden => break,
+            },
         }
     }
-    for idx in starting {
+    for (idx, kind) in starting {
         let size = gang_size(&view.jobs[idx]);
         granted[idx] = match placement {
-            GangPlacement::Consolidated => free.take_consolidated(size),
-            GangPlacement::EmptiestFirst => free.take_emptiest_first(size),
+            GangPlacement::Consolidated => free.take_consolidated(kind, size),
+            GangPlacement::EmptiestFirst => free.take_emptiest_first(kind, size),
         };
     }
+    plan_of(view, granted)
+}
+
+/// The kind of GPU that an allocation is on.
+fn kind_of(allocation: &Allocation, view: &ClusterView<'_>) -> Option<GpuType> {
+    let (node, _) = allocation.iter().next()?;
+    let idx = view.nodes.binary_search_by_key(&node, |node| node.id).ok()?;
+    Some(view.nodes[idx].gpu_type)
+}
+
+fn plan_of(view: &ClusterView<'_>, granted: Vec<Option<Allocation>>) -> Plan {
     let total = view.gpus();
     let assignments = view.jobs.iter().zip(granted).map(|(job, granted)| {
         let binding = match &granted {
