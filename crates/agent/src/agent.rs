@@ -1,9 +1,10 @@
 use pollux_model::{
-    BatchChoice, BatchLimits, Goodput, GradientNorms, LearningRateRule, ModelError, NoiseEstimator, NoiseStatistics,
-    Parallelism, ScalingContext, ThroughputModel,
+    BatchChoice, BatchLimits, Goodput, GpuType, GradientNorms, LearningRateRule, ModelError, NoiseEstimator,
+    NoiseStatistics, Parallelism, ScalingContext, ThroughputModel,
 };
 
-use crate::{AgentError, AgentReport, Placement, Profile, Progress, StepObservation, Tuning};
+use crate::profile::Profile;
+use crate::{AgentError, AgentReport, Placement, Progress, StepObservation, Tuning};
 
 /// In the middle of an epoch a change must promise at least this much more goodput.
 const GAIN_MIN: f64 = 0.05;
@@ -51,8 +52,34 @@ pub struct AgentState {
     profiles: Vec<Profile>,
     noise: NoiseEstimator,
     progress: Progress,
-    placement: Option<Placement>,
-    tuning: Option<Tuning>,
+    /// `None` until the job is placed.
+    running: Option<Running>,
+}
+
+/// What runs, and on what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+struct Running {
+    placement: Placement,
+    tuning: Tuning,
+}
+
+impl Running {
+    /// Refuses a saved tuning that no limits allow.
+    fn check(&self) -> Result<(), AgentError> {
+        if (1..=u64::from(u32::MAX)).contains(&self.batch_size()) {
+            return Ok(());
+        }
+        let Tuning { local_batch, accumulation_steps } = self.tuning;
+        Err(AgentError::Tuning { local_batch, accumulation_steps, replicas: self.placement.shape.replicas() })
+    }
+
+    fn batch_size(&self) -> u64 {
+        let micro_batches = u64::from(self.tuning.accumulation_steps) + 1;
+        let per_replica = u64::from(self.tuning.local_batch) * micro_batches;
+        per_replica.saturating_mul(u64::from(self.placement.shape.replicas()))
+    }
 }
 
 /// The per-job brain.
@@ -63,10 +90,10 @@ pub struct Agent {
     settling: Settling,
 }
 
-/// Which configuration runs, and how many of its steps are still to be ignored.
-#[derive(Clone, Debug)]
+/// What the last steps ran, and how many of its steps are still to be ignored.
+#[derive(Clone, Debug, Default)]
 struct Settling {
-    configuration: Option<(Placement, Tuning)>,
+    running: Option<Running>,
     steps_left: u32,
 }
 
@@ -78,8 +105,7 @@ impl Agent {
             profiles: Vec::new(),
             noise: NoiseEstimator::new(settings.limits.batch_size_baseline()),
             progress: Progress::default(),
-            placement: None,
-            tuning: None,
+            running: None,
         };
         Self::with_state(settings, state)
     }
@@ -97,14 +123,18 @@ impl Agent {
         if !value.is_finite() || value < 0.0 {
             return Err(AgentError::Progress { value });
         }
-        for profile in &state.profiles {
-            profile.check()?;
+        for pair in state.profiles.windows(2) {
+            if pair[0].gpu_type() >= pair[1].gpu_type() {
+                return Err(AgentError::ProfileOrder { gpu_type: pair[1].gpu_type().0 });
+            }
         }
+        state.profiles.iter().try_for_each(Profile::check)?;
+        state.running.as_ref().map_or(Ok(()), Running::check)?;
         Ok(Self::with_state(settings, state))
     }
 
     fn with_state(settings: AgentSettings, state: AgentState) -> Self {
-        Self { settings, state, settling: Settling { configuration: None, steps_left: 0 } }
+        Self { settings, state, settling: Settling::default() }
     }
 
     /// All it has learned.
@@ -118,9 +148,9 @@ impl Agent {
         let checked = observation.checked()?;
         let tuning =
             Tuning { local_batch: observation.local_batch, accumulation_steps: observation.accumulation_steps };
-        let configuration = Some((observation.placement, tuning));
-        if self.settling.configuration != configuration {
-            self.settling = Settling { configuration, steps_left: self.settings.settling_steps };
+        let running = Some(Running { placement: observation.placement, tuning });
+        if self.settling.running != running {
+            self.settling = Settling { running, steps_left: self.settings.settling_steps };
         }
         if self.settling.steps_left > 0 {
             self.settling.steps_left -= 1;
@@ -129,7 +159,7 @@ impl Agent {
         let gpu_type = observation.placement.gpu_type;
         let profiles = &mut self.state.profiles;
         let idx = profiles.binary_search_by_key(&gpu_type, Profile::gpu_type).unwrap_or_else(|idx| {
-            profiles.insert(idx, Profile::new(gpu_type, self.settings.parallelism));
+            profiles.insert(idx, Profile::new(gpu_type));
             idx
         });
         profiles[idx].record(&checked);
@@ -141,70 +171,91 @@ impl Agent {
         self.state.noise.update(norms)
     }
 
-    /// Counts finished steps of the current tuning.
+    /// Counts finished steps of the current tuning; before a job is placed there can be none.
     pub fn advance(&mut self, steps: u64) {
-        let (batch_size, gain) = (self.batch_size(), self.gain());
+        let Some(running) = self.state.running else { return };
+        let gain = self.trusted_noise().map_or(1.0, |noise| noise.gain(self.scale()));
         let progress = &mut self.state.progress;
-        progress.steps += steps;
-        progress.samples += steps * u64::from(batch_size);
+        progress.steps = progress.steps.saturating_add(steps);
+        progress.samples = progress.samples.saturating_add(steps.saturating_mul(running.batch_size()));
         progress.baseline_steps += steps as f64 * gain;
     }
 
-    /// The job now runs on `placement`: chooses freely.
+    /// The job now runs on `placement`: chooses freely. Its processes may be new, so its steps settle anew even where
+    /// neither placement nor batch changed.
     pub fn resize(&mut self, placement: Placement) -> Result<Tuning, AgentError> {
-        let choice = self.best(placement)?;
-        self.state.placement = Some(placement);
-        Ok(self.adopt(&choice))
+        let tuning = self.choose(placement)?;
+        self.settling = Settling::default();
+        Ok(tuning)
     }
 
-    /// An epoch ended: counts it and chooses freely. `None` where the job was never placed.
+    /// An epoch ended: counts it and chooses freely. `None` before the job is placed, when no epoch can have run.
     pub fn end_epoch(&mut self) -> Result<Option<Tuning>, AgentError> {
-        self.state.progress.epochs += 1;
-        let Some(placement) = self.state.placement else { return Ok(None) };
-        let choice = self.best(placement)?;
-        Ok(Some(self.adopt(&choice)))
+        let Some(Running { placement, .. }) = self.state.running else { return Ok(None) };
+        let tuning = self.choose(placement)?;
+        let epochs = &mut self.state.progress.epochs;
+        *epochs = epochs.saturating_add(1);
+        Ok(Some(tuning))
     }
 
     /// In the middle of an epoch: a new tuning only where it promises 5% more goodput or better.
     pub fn retune(&mut self) -> Result<Option<Tuning>, AgentError> {
-        let (Some(placement), Some(tuning)) = (self.state.placement, self.state.tuning) else { return Ok(None) };
+        let Some(Running { placement, tuning }) = self.state.running else { return Ok(None) };
         let best = self.best(placement)?;
         let current = self.goodput(placement).evaluate(placement.shape, tuning.local_batch, tuning.accumulation_steps);
         // A tuning that the limits forbid by now has no goodput: then any other is a gain.
         if current.is_ok_and(|current| best.goodput < current.goodput * (1.0 + GAIN_MIN)) {
             return Ok(None);
         }
-        Ok(Some(self.adopt(&best)))
+        Ok(Some(self.adopt(placement, &best)))
     }
 
-    /// What to multiply the user's learning rate by, at the current tuning.
+    /// What to multiply the user's learning rate by, at the current tuning; an error if a rule of the user's own gives
+    /// nothing usable.
     pub fn learning_rate_factor(&self) -> Result<f64, AgentError> {
         let context = ScalingContext { scale: self.scale(), noise: self.trusted_noise(), epochs: self.epochs() };
         Ok(self.settings.learning_rate.factor(&context)?)
     }
 
-    /// What the scheduler may know.
-    pub fn report(&mut self) -> Result<AgentReport, AgentError> {
-        self.state.profiles.iter_mut().for_each(Profile::refit);
-        Ok(AgentReport {
+    /// What the scheduler may know. A learning-rate rule that fails is the trainer's to mend, and keeps nothing from it.
+    pub fn report(&mut self) -> AgentReport {
+        self.refit();
+        AgentReport {
             limits: self.settings.limits,
             types: self.state.profiles.iter().filter_map(Profile::report).collect(),
             noise: self.trusted_noise(),
             progress: self.state.progress,
             epoch_samples: self.settings.epoch_samples,
-            tuning: self.state.tuning,
-            learning_rate_factor: self.learning_rate_factor()?,
-        })
+            tuning: self.state.running.map(|running| running.tuning),
+            learning_rate_factor: self.learning_rate_factor().unwrap_or(1.0),
+        }
+    }
+
+    /// Why the fit for a kind of GPU failed in the last report or choice, for those where it did. The last good model
+    /// stays in use, and there is another try with the next measurement that says something new.
+    pub fn fit_errors(&self) -> impl Iterator<Item = (GpuType, &ModelError)> {
+        self.state.profiles.iter().filter_map(|profile| Some((profile.gpu_type(), profile.fit_error()?)))
+    }
+
+    fn choose(&mut self, placement: Placement) -> Result<Tuning, AgentError> {
+        let choice = self.best(placement)?;
+        Ok(self.adopt(placement, &choice))
     }
 
     fn best(&mut self, placement: Placement) -> Result<BatchChoice, ModelError> {
-        self.state.profiles.iter_mut().for_each(Profile::refit);
+        self.refit();
         self.goodput(placement).best(placement.shape)
     }
 
-    fn adopt(&mut self, choice: &BatchChoice) -> Tuning {
+    fn refit(&mut self) {
+        for profile in &mut self.state.profiles {
+            profile.refit(self.settings.parallelism);
+        }
+    }
+
+    fn adopt(&mut self, placement: Placement, choice: &BatchChoice) -> Tuning {
         let tuning = Tuning { local_batch: choice.local_batch, accumulation_steps: choice.accumulation_steps };
-        self.state.tuning = Some(tuning);
+        self.state.running = Some(Running { placement, tuning });
         tuning
     }
 
@@ -231,21 +282,30 @@ impl Agent {
         self.state.noise.statistics().filter(|_| self.state.noise.steps() >= NOISE_STEPS_MIN)
     }
 
-    fn batch_size(&self) -> u32 {
-        match (self.state.placement, self.state.tuning) {
-            (Some(placement), Some(tuning)) => {
-                placement.shape.replicas() * tuning.local_batch * (tuning.accumulation_steps + 1)
-            }
-            _ => 0, // Never placed: no step has run.
-        }
-    }
-
+    /// At least 1, also for a saved tuning that the limits forbid by now.
     fn scale(&self) -> f64 {
-        let baseline = self.settings.limits.batch_size_baseline();
-        f64::from(self.batch_size().max(baseline)) / f64::from(baseline)
+        let baseline = f64::from(self.settings.limits.batch_size_baseline());
+        self.state.running.map_or(1.0, |running| (running.batch_size() as f64 / baseline).max(1.0))
     }
+}
 
-    fn gain(&self) -> f64 {
-        self.trusted_noise().map_or(1.0, |noise| noise.gain(self.scale()))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fit_that_fails_is_told_and_hides_nothing_else() {
+        let limits = BatchLimits::new(8, 64, 1, 64).unwrap();
+        let mut agent = Agent::new(AgentSettings { settling_steps: 0, ..AgentSettings::new(limits) });
+        let placement = Placement::from(pollux_model::Shape::single());
+        let step = StepObservation { placement, local_batch: 8, accumulation_steps: 0, compute_s: 0.1, sync_s: 0.0 };
+        agent.observe_step(&step).unwrap();
+        let before = agent.report().unwrap();
+        assert_eq!(agent.fit_errors().count(), 0);
+
+        agent.state.profiles[0].spoil();
+        assert_eq!(agent.report().unwrap(), before);
+        let errors: Vec<_> = agent.fit_errors().collect();
+        assert!(matches!(errors[..], [(GpuType(0), ModelError::StepTime { .. })]), "{errors:?}");
     }
 }

@@ -24,12 +24,61 @@ pub enum AgentError {
         /// Baseline in the settings.
         configured: u32,
     },
-    /// A saved profile with a configuration that was never measured.
-    #[error("no step times for local batch {local_batch} on {replicas} replicas in a saved agent state")]
-    EmptyCell {
+    /// Saved profiles that are not one per kind of GPU, ordered by kind.
+    #[error("profile of GPU type {gpu_type} out of order in a saved agent state: accepted is one per type, ascending")]
+    ProfileOrder {
+        /// Number of the kind that is out of order.
+        gpu_type: u16,
+    },
+    /// A saved profile with more configurations than an agent remembers.
+    #[error("{cells} configurations in a saved profile: accepted are at most {limit}")]
+    CellCount {
+        /// Configurations found.
+        cells: usize,
+        /// The most an agent remembers.
+        limit: usize,
+    },
+    /// Saved configurations that are not in order, each once.
+    #[error(
+        "local batch {local_batch} on {replicas} replicas over {nodes} nodes out of order in a saved profile: accepted \
+         is each configuration once, ascending"
+    )]
+    CellOrder {
+        /// Nodes of the configuration.
+        nodes: u32,
+        /// Its replicas.
+        replicas: u32,
+        /// Its per-replica batch.
+        local_batch: u32,
+    },
+    /// A saved configuration without step times, with too many, or with halves of some.
+    #[error(
+        "{compute} compute and {sync} synchronisation times for local batch {local_batch} on {replicas} replicas in a \
+         saved profile: accepted are 1 to {limit}, as many of the one as of the other"
+    )]
+    CellTimes {
+        /// Compute times found.
+        compute: usize,
+        /// Synchronisation times found.
+        sync: usize,
         /// Per-replica batch of the configuration.
         local_batch: u32,
         /// Its replicas.
+        replicas: u32,
+        /// The most an agent remembers.
+        limit: usize,
+    },
+    /// A saved tuning that no agent would have chosen.
+    #[error(
+        "local batch {local_batch} with {accumulation_steps} accumulation steps on {replicas} replicas in a saved agent \
+         state: accepted are batches of 1 to 4294967295 samples"
+    )]
+    Tuning {
+        /// Per-replica micro-batch.
+        local_batch: u32,
+        /// Accumulation steps.
+        accumulation_steps: u32,
+        /// Replicas it ran on.
         replicas: u32,
     },
     /// A saved progress that no training can have.

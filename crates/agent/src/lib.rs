@@ -19,5 +19,4 @@ mod error;
 pub use agent::{Agent, AgentSettings, AgentState};
 pub use error::AgentError;
 pub use observation::{Placement, StepObservation};
-pub use profile::Profile;
 pub use report::{AgentReport, Progress, Tuning, TypeReport};

@@ -1,4 +1,4 @@
-use pollux_model::{GpuType, Observation, Parallelism, Shape, ThroughputModel, fit};
+use pollux_model::{GpuType, ModelError, Observation, Parallelism, Shape, ThroughputModel, fit};
 
 use crate::{AgentError, TypeReport};
 
@@ -13,16 +13,20 @@ const DRIFT: f64 = 0.05;
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
-pub struct Profile {
+pub(crate) struct Profile {
     gpu_type: GpuType,
-    parallelism: Parallelism,
     /// Ordered by shape and local batch.
     cells: Vec<Cell>,
     /// Steps recorded, which serves as the clock of "unseen for longest".
     recorded: u64,
+    /// There is news since the last good fit.
     stale: bool,
     replicas_profiled: u32,
+    /// The last good fit.
     model: Option<ThroughputModel>,
+    /// Why the last fit failed, until there is news. Another process tries anew.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    fit_error: Option<ModelError>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -40,42 +44,48 @@ struct Cell {
 }
 
 impl Profile {
-    pub(crate) const fn new(gpu_type: GpuType, parallelism: Parallelism) -> Self {
-        Self { gpu_type, parallelism, cells: Vec::new(), recorded: 0, stale: false, replicas_profiled: 0, model: None }
+    pub(crate) const fn new(gpu_type: GpuType) -> Self {
+        Self {
+            gpu_type,
+            cells: Vec::new(),
+            recorded: 0,
+            stale: false,
+            replicas_profiled: 0,
+            model: None,
+            fit_error: None,
+        }
     }
 
-    /// The kind of GPU it was measured on.
-    pub const fn gpu_type(&self) -> GpuType {
+    pub(crate) const fn gpu_type(&self) -> GpuType {
         self.gpu_type
     }
 
-    /// The last good fit.
-    pub const fn model(&self) -> Option<&ThroughputModel> {
+    pub(crate) const fn model(&self) -> Option<&ThroughputModel> {
         self.model.as_ref()
     }
 
-    /// One typical observation per configuration, ordered by shape and local batch.
-    pub fn observations(&self) -> Vec<Observation> {
-        self.cells.iter().map(Cell::observation).collect()
+    pub(crate) const fn fit_error(&self) -> Option<&ModelError> {
+        self.fit_error.as_ref()
     }
 
     /// Refuses a saved profile that no agent would have written.
     pub(crate) fn check(&self) -> Result<(), AgentError> {
-        for cell in &self.cells {
-            if cell.compute_s.is_empty() || cell.compute_s.len() != cell.sync_s.len() {
-                return Err(AgentError::EmptyCell { local_batch: cell.local_batch, replicas: cell.shape.replicas() });
+        let cells = self.cells.len();
+        if cells > CELLS_MAX {
+            return Err(AgentError::CellCount { cells, limit: CELLS_MAX });
+        }
+        for pair in self.cells.windows(2) {
+            if pair[0].key() >= pair[1].key() {
+                let (shape, local_batch) = pair[1].key();
+                return Err(AgentError::CellOrder { nodes: shape.nodes(), replicas: shape.replicas(), local_batch });
             }
-            cell.observation().check()?;
         }
-        if let Some(model) = &self.model {
-            model.params().check()?;
-        }
-        Ok(())
+        self.cells.iter().try_for_each(Cell::check)
     }
 
     /// Takes a checked observation in.
     pub(crate) fn record(&mut self, observation: &Observation) {
-        self.recorded += 1;
+        self.recorded = self.recorded.saturating_add(1);
         self.replicas_profiled = self.replicas_profiled.max(observation.shape.replicas());
         let key = (observation.shape, observation.local_batch);
         let idx = match self.cells.binary_search_by_key(&key, Cell::key) {
@@ -87,30 +97,48 @@ impl Profile {
         };
         let cell = &mut self.cells[idx];
         cell.record(observation, self.recorded);
-        self.stale |= cell.is_news();
+        if cell.is_news() {
+            self.stale = true;
+            self.fit_error = None;
+        }
         if self.cells.len() > CELLS_MAX {
             self.forget_oldest();
         }
     }
 
-    /// Fits again if there is news. A fit that fails leaves the last good model in place.
-    pub(crate) fn refit(&mut self) {
-        if !self.stale {
+    /// Fits again if there is news or the model is of another kind. A fit that fails leaves the last good model in
+    /// place and is not tried again before there is news.
+    pub(crate) fn refit(&mut self, parallelism: Parallelism) {
+        let other_kind = self.model.is_some_and(|model| model.parallelism() != parallelism);
+        if self.fit_error.is_some() || !(self.stale || other_kind) {
             return;
         }
-        self.stale = false;
-        for cell in &mut self.cells {
-            let typical = cell.observation();
-            cell.fitted = Some((typical.compute_s, typical.step_s));
-        }
-        if let Ok(found) = fit(self.parallelism, &self.observations(), self.model.as_ref()) {
-            self.model = Some(found.model);
+        let observations: Vec<_> = self.cells.iter().map(Cell::observation).collect();
+        match fit(parallelism, &observations, self.model.as_ref()) {
+            Ok(found) => {
+                self.model = Some(found.model);
+                self.stale = false;
+                for (cell, typical) in self.cells.iter_mut().zip(observations) {
+                    cell.fitted = Some((typical.compute_s, typical.step_s));
+                }
+            }
+            Err(error) => self.fit_error = Some(error),
         }
     }
 
     pub(crate) fn report(&self) -> Option<TypeReport> {
         let model = self.model?;
         Some(TypeReport { gpu_type: self.gpu_type, model, replicas_profiled: self.replicas_profiled })
+    }
+
+    /// Adds a configuration that no fit accepts.
+    #[cfg(test)]
+    pub(crate) fn spoil(&mut self) {
+        let mut cell = Cell::new((Shape::single(), u32::MAX));
+        cell.compute_s.push(f64::INFINITY);
+        cell.sync_s.push(0.0);
+        self.cells.push(cell);
+        self.stale = true;
     }
 
     fn forget_oldest(&mut self) {
@@ -128,6 +156,18 @@ impl Cell {
 
     fn key(&self) -> (Shape, u32) {
         (self.shape, self.local_batch)
+    }
+
+    fn check(&self) -> Result<(), AgentError> {
+        let (local_batch, replicas) = (self.local_batch, self.shape.replicas());
+        let (compute, sync) = (self.compute_s.len(), self.sync_s.len());
+        if compute != sync || !(1..=RECENT_STEPS).contains(&compute) {
+            return Err(AgentError::CellTimes { compute, sync, local_batch, replicas, limit: RECENT_STEPS });
+        }
+        for (&compute_s, sync_s) in self.compute_s.iter().zip(&self.sync_s) {
+            Observation { shape: self.shape, local_batch, compute_s, step_s: compute_s + sync_s }.check()?;
+        }
+        Ok(())
     }
 
     fn record(&mut self, observation: &Observation, recorded: u64) {
@@ -166,4 +206,35 @@ fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     sorted[(sorted.len() - 1) / 2]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIND: Parallelism = Parallelism::DataParallel;
+
+    fn seen(local_batch: u32, compute_s: f64) -> Observation {
+        Observation { shape: Shape::single(), local_batch, compute_s, step_s: compute_s }
+    }
+
+    #[test]
+    fn a_fit_that_fails_keeps_the_last_model_and_is_tried_again_when_there_is_news() {
+        let mut profile = Profile::new(GpuType::default());
+        profile.record(&seen(8, 0.1));
+        profile.refit(KIND);
+        let good = profile.clone();
+        assert!(good.model.is_some() && good.fit_error.is_none() && !good.stale);
+
+        profile.spoil();
+        profile.refit(KIND);
+        assert!(matches!(profile.fit_error(), Some(ModelError::StepTime { .. })), "{profile:?}");
+        assert_eq!((profile.report(), &profile.cells[0]), (good.report(), &good.cells[0]));
+
+        // The step that cannot be is outvoted.
+        (0..2).for_each(|_| profile.record(&seen(u32::MAX, 3.0)));
+        profile.refit(KIND);
+        assert_eq!((profile.fit_error(), profile.stale), (None, false));
+        assert_ne!(profile.model, good.model);
+    }
 }

@@ -43,7 +43,7 @@ pub struct AgentReport {
     pub epoch_samples: Option<u64>,
     /// What is running.
     pub tuning: Option<Tuning>,
-    /// Factor on the user's learning rate.
+    /// Factor on the user's learning rate; 1 where a rule of the user's own gives none that can be used.
     pub learning_rate_factor: f64,
 }
 

@@ -1,10 +1,11 @@
 //! What an agent does with what it is shown.
 
-use pollux_agent::{Agent, AgentError, AgentSettings, AgentState, Placement, StepObservation, Tuning};
+use pollux_agent::{Agent, AgentError, AgentSettings, AgentState, Placement, Progress, StepObservation, Tuning};
 use pollux_model::{
-    BatchLimits, Goodput, GpuType, GradientNorms, LearningRateRule, NoiseStatistics, Parallelism, Shape, StepParams,
-    ThroughputModel,
+    BatchLimits, Goodput, GpuType, GradientNorms, LearningRateRule, ModelError, NoiseStatistics, Parallelism, Shape,
+    StepParams, ThroughputModel,
 };
+use serde_json::{Value, json};
 
 const TRUTH: StepParams = StepParams {
     alpha_compute: 0.05,
@@ -74,7 +75,7 @@ fn before_anything_is_measured_the_baseline_batch_runs() {
         let batch_size = placement.shape.replicas() * tuning.local_batch * (tuning.accumulation_steps + 1);
         assert_eq!(batch_size, expected, "{placement:?}: {tuning:?}");
     }
-    assert!(agent.report().unwrap().types.is_empty());
+    assert!(agent.report().types.is_empty());
 }
 
 #[test]
@@ -85,15 +86,40 @@ fn the_first_steps_after_a_change_are_ignored() {
     for _ in 0..3 {
         agent.observe_step(&slow(small)).unwrap();
     }
-    assert!(agent.report().unwrap().types.is_empty(), "warm-up steps were believed");
+    assert!(agent.report().types.is_empty(), "warm-up steps were believed");
     agent.observe_step(&step(on(1, 4), small)).unwrap();
-    let model = agent.report().unwrap().types[0].model;
+    let model = agent.report().types[0].model;
 
     let larger = Tuning { local_batch: 64, ..small };
     for _ in 0..3 {
         agent.observe_step(&slow(larger)).unwrap();
     }
-    assert_eq!(agent.report().unwrap().types[0].model, model, "a change of batch did not start over");
+    assert_eq!(agent.report().types[0].model, model, "a change of batch did not start over");
+}
+
+#[test]
+fn a_resize_to_the_same_shape_settles_anew() {
+    let mut agent = Agent::new(AgentSettings::new(limits()));
+    let tuning = agent.resize(on(1, 4)).unwrap();
+    let usual = step(on(1, 4), tuning);
+    (0..4).for_each(|_| agent.observe_step(&usual).unwrap());
+    let learned = agent.report();
+    assert_eq!(learned.types.len(), 1);
+
+    assert_eq!(agent.resize(on(1, 4)).unwrap(), tuning);
+    let slow = StepObservation { compute_s: 50.0, ..usual };
+    (0..3).for_each(|_| agent.observe_step(&slow).unwrap());
+    assert_eq!(agent.report(), learned, "the first steps of new processes were believed");
+}
+
+#[test]
+fn noise_is_not_trusted_before_ten_steps() {
+    let mut agent = Agent::new(settings());
+    agent.observe_gradients(&norms(9, 1.0, 20.0));
+    assert_eq!(agent.report().noise, None);
+    agent.observe_gradients(&norms(1, 1.0, 20.0));
+    let noise = agent.report().noise.unwrap();
+    assert!((noise.var() / noise.sqr() - 20.0).abs() < 1e-9, "{noise:?}");
 }
 
 #[test]
@@ -101,10 +127,10 @@ fn outliers_do_not_move_the_model() {
     let mut agent = trained();
     let usual = step(on(1, 4), Tuning { local_batch: 128, accumulation_steps: 1 });
     (0..5).for_each(|_| agent.observe_step(&usual).unwrap());
-    let before = agent.report().unwrap();
+    let before = agent.report();
     agent.observe_step(&StepObservation { compute_s: usual.compute_s * 40.0, ..usual }).unwrap();
     agent.observe_step(&StepObservation { sync_s: usual.sync_s * 40.0, ..usual }).unwrap();
-    assert_eq!(agent.report().unwrap(), before);
+    assert_eq!(agent.report(), before);
 }
 
 #[test]
@@ -112,7 +138,7 @@ fn a_lasting_change_of_speed_is_learned() {
     let mut agent = trained();
     let placement = on(1, 4);
     let usual = step(placement, Tuning { local_batch: 128, accumulation_steps: 1 });
-    let predicted = |agent: &mut Agent| agent.report().unwrap().types[0].model.final_step_s(placement.shape, 128.0);
+    let predicted = |agent: &mut Agent| agent.report().types[0].model.final_step_s(placement.shape, 128.0);
     let before = predicted(&mut agent);
     for _ in 0..20 {
         agent
@@ -140,7 +166,7 @@ fn impossible_times_are_refused_and_change_nothing() {
 fn a_resize_and_an_epochs_end_choose_freely() {
     let mut agent = trained();
     let best = |agent: &mut Agent, placement: Placement| {
-        let report = agent.report().unwrap();
+        let report = agent.report();
         let goodput =
             Goodput { throughput: report.types[0].model, noise: report.noise.unwrap(), limits: report.limits };
         let best = goodput.best(placement.shape).unwrap();
@@ -153,7 +179,7 @@ fn a_resize_and_an_epochs_end_choose_freely() {
     assert_eq!(agent.retune().unwrap(), None);
     let at_end = agent.end_epoch().unwrap().unwrap();
     assert_eq!(at_end, best(&mut agent, placement));
-    assert_eq!(agent.report().unwrap().progress.epochs, 1);
+    assert_eq!(agent.report().progress.epochs, 1);
 }
 
 #[test]
@@ -164,7 +190,7 @@ fn in_the_middle_of_an_epoch_only_a_gain_of_five_percent_changes_the_batch() {
     let mut changed_at = None;
     for var in [22.0, 26.0, 30.0, 40.0, 60.0, 100.0, 200.0] {
         agent.observe_gradients(&norms(1_000_000, 1.0, var));
-        let report = agent.report().unwrap();
+        let report = agent.report();
         let goodput =
             Goodput { throughput: report.types[0].model, noise: report.noise.unwrap(), limits: report.limits };
         let current = goodput.evaluate(placement.shape, before.local_batch, before.accumulation_steps).unwrap();
@@ -190,29 +216,192 @@ fn everything_learned_comes_back_in_another_process_at_another_size() {
     let state: AgentState = serde_json::from_str(&text).unwrap();
     assert_eq!(state, *agent.state(), "nothing is lost or rounded");
     let mut restored = Agent::restore(settings(), state).unwrap();
-    assert_eq!(restored.report().unwrap(), agent.report().unwrap());
+    assert_eq!(restored.report(), agent.report());
     assert_eq!(restored.resize(on(2, 8)).unwrap(), agent.resize(on(2, 8)).unwrap());
+}
+
+/// What an agent answers to the state of a trained one, changed by `change`.
+fn restore_changed(change: impl FnOnce(&mut Value)) -> Result<Agent, AgentError> {
+    let mut agent = trained();
+    agent.resize(on(1, 4)).expect("feasible");
+    let mut state = serde_json::to_value(agent.state()).expect("plain data");
+    change(&mut state);
+    Agent::restore(settings(), serde_json::from_value(state).expect("a state in form"))
 }
 
 #[test]
 fn a_state_that_does_not_fit_is_refused() {
-    let saved = serde_json::to_string(trained().state()).unwrap();
-    let restore = |text: String, limits: BatchLimits| {
-        let state: AgentState = serde_json::from_str(&text).unwrap();
-        Agent::restore(AgentSettings::new(limits), state).map(|_| ()).unwrap_err()
-    };
+    let restore = |change: fn(&mut Value)| restore_changed(change).map(|_| ()).unwrap_err();
+    assert_eq!(restore(|state| state["version"] = json!(9)), AgentError::StateVersion { found: 9, supported: 1 });
     assert_eq!(
-        restore(saved.replace(r#""version":1"#, r#""version":9"#), limits()),
-        AgentError::StateVersion { found: 9, supported: 1 }
+        restore(|state| state["noise"]["batch_size_baseline"] = json!(64)).to_string(),
+        "agent state of baseline batch 64: this job's baseline is 128; keep it, or start afresh"
     );
     assert_eq!(
-        restore(saved.clone(), BatchLimits::new(64, 4096, 16, 256).unwrap()).to_string(),
-        "agent state of baseline batch 128: this job's baseline is 64; keep it, or start afresh"
-    );
-    assert_eq!(
-        restore(saved.replace(r#""baseline_steps":0.0"#, r#""baseline_steps":-3.0"#), limits()),
+        restore(|state| state["progress"]["baseline_steps"] = json!(-3.0)),
         AgentError::Progress { value: -3.0 }
     );
+}
+
+#[test]
+fn a_profile_that_no_agent_would_write_is_refused() {
+    fn cells(state: &mut Value) -> &mut Vec<Value> {
+        state["profiles"][0]["cells"].as_array_mut().unwrap()
+    }
+    let restore = |change: fn(&mut Value)| restore_changed(change).map(|_| ()).unwrap_err();
+    let order = AgentError::CellOrder { nodes: 1, replicas: 1, local_batch: 32 };
+    let times = |compute, sync| AgentError::CellTimes { compute, sync, local_batch: 32, replicas: 1, limit: 15 };
+
+    assert_eq!(restore(|state| cells(state).swap(0, 1)), order);
+    assert_eq!(
+        restore(|state| {
+            let twice = cells(state)[0].clone();
+            cells(state).insert(0, twice);
+        }),
+        order
+    );
+    assert_eq!(
+        restore(|state| {
+            let cell = cells(state)[0].clone();
+            let many = (1..=513).map(|local_batch| {
+                let mut cell = cell.clone();
+                cell["local_batch"] = json!(local_batch);
+                cell
+            });
+            *cells(state) = many.collect();
+        }),
+        AgentError::CellCount { cells: 513, limit: 512 }
+    );
+    assert_eq!(restore(|state| cells(state)[0]["sync_s"] = json!([])), times(1, 0));
+    assert_eq!(
+        restore(|state| {
+            cells(state)[0]["compute_s"] = json!([]);
+            cells(state)[0]["sync_s"] = json!([]);
+        }),
+        times(0, 0)
+    );
+    assert_eq!(
+        restore(|state| {
+            cells(state)[0]["compute_s"] = json!(vec![0.1; 16]);
+            cells(state)[0]["sync_s"] = json!(vec![0.0; 16]);
+        }),
+        times(16, 16)
+    );
+    // One bad time among good ones, which the median would hide.
+    assert!(matches!(
+        restore(|state| {
+            cells(state)[0]["compute_s"] = json!([0.1, 0.1, -0.1]);
+            cells(state)[0]["sync_s"] = json!([0.0, 0.0, 0.0]);
+        }),
+        AgentError::Model(ModelError::StepTime { .. })
+    ));
+    assert_eq!(
+        restore(|state| {
+            let twice = state["profiles"][0].clone();
+            state["profiles"].as_array_mut().unwrap().push(twice);
+        }),
+        AgentError::ProfileOrder { gpu_type: 0 }
+    );
+}
+
+#[test]
+fn a_tuning_that_no_limits_allow_is_refused() {
+    let restore = |local_batch: u32, accumulation_steps: u32, replicas: u32| {
+        restore_changed(|state| {
+            state["running"]["tuning"] = json!({"local_batch": local_batch, "accumulation_steps": accumulation_steps});
+            state["running"]["placement"]["shape"] = json!({"nodes": 1, "replicas": replicas});
+        })
+        .map(|_| ())
+    };
+    for (local_batch, accumulation_steps, replicas) in
+        [(0, 0, 1), (1, u32::MAX, 1), (1 << 16, 0, 1 << 16), (u32::MAX, u32::MAX, u32::MAX)]
+    {
+        assert_eq!(
+            restore(local_batch, accumulation_steps, replicas),
+            Err(AgentError::Tuning { local_batch, accumulation_steps, replicas })
+        );
+    }
+    assert_eq!(restore(512, 9, 2), Ok(()), "limits may have become tighter since");
+}
+
+#[test]
+fn counters_stop_at_their_largest_number() {
+    let mut agent = restore_changed(|state| {
+        state["progress"]["epochs"] = json!(u32::MAX);
+        state["profiles"][0]["recorded"] = json!(u64::MAX);
+    })
+    .unwrap();
+    agent.observe_step(&step(on(1, 4), Tuning { local_batch: 128, accumulation_steps: 1 })).unwrap();
+    agent.end_epoch().unwrap();
+    agent.advance(1 << 60);
+    agent.advance(u64::MAX);
+    let progress = agent.report().progress;
+    assert_eq!((progress.steps, progress.samples, progress.epochs), (u64::MAX, u64::MAX, u32::MAX));
+    assert!(progress.baseline_steps.is_finite());
+}
+
+#[test]
+fn before_a_job_is_placed_nothing_counts() {
+    let mut agent = trained();
+    agent.advance(10);
+    assert_eq!(agent.end_epoch(), Ok(None));
+    assert_eq!(agent.report().progress, Progress::default());
+}
+
+#[test]
+fn an_epoch_counts_only_once_a_batch_is_chosen_for_the_next() {
+    let mut agent = trained();
+    agent.resize(on(4, 16)).unwrap();
+    // The limits shrank: 16 replicas of at least 16 samples are more than 200.
+    let settings = AgentSettings { limits: BatchLimits::new(128, 200, 16, 256).unwrap(), ..settings() };
+    let mut restored = Agent::restore(settings, agent.state().clone()).unwrap();
+    assert!(matches!(restored.end_epoch(), Err(AgentError::Model(ModelError::NoFeasibleBatch { .. }))));
+    assert_eq!(restored.report().progress.epochs, 0);
+    restored.resize(on(1, 4)).unwrap();
+    restored.end_epoch().unwrap();
+    assert_eq!(restored.report().progress.epochs, 1);
+}
+
+#[test]
+fn a_job_restored_with_another_parallelism_gets_its_model() {
+    let mut agent = trained();
+    agent.report();
+    let settings = AgentSettings { parallelism: Parallelism::Sharded, ..settings() };
+    let mut restored = Agent::restore(settings, agent.state().clone()).unwrap();
+    let model = restored.report().types[0].model;
+    assert_eq!(model.parallelism(), Parallelism::Sharded);
+    let expected = truth(Parallelism::Sharded).final_step_s(on(1, 4).shape, 128.0);
+    let predicted = model.final_step_s(on(1, 4).shape, 128.0);
+    assert!((predicted / expected - 1.0).abs() < 0.05, "{predicted} s, in truth {expected} s");
+}
+
+#[test]
+fn beyond_the_limit_the_configuration_unseen_for_longest_is_forgotten() {
+    let mut agent = Agent::new(settings());
+    let observe = |agent: &mut Agent, local_batch| {
+        agent.observe_step(&step(on(1, 2), Tuning { local_batch, accumulation_steps: 0 })).unwrap();
+    };
+    let kept = |agent: &Agent| {
+        let state = serde_json::to_value(agent.state()).unwrap();
+        let cells = state["profiles"][0]["cells"].as_array().unwrap();
+        cells.iter().map(|cell| cell["local_batch"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    (1..=512).for_each(|local_batch| observe(&mut agent, local_batch));
+    observe(&mut agent, 1);
+    assert_eq!(kept(&agent), (1..=512).collect::<Vec<_>>());
+    observe(&mut agent, 600);
+    assert_eq!(kept(&agent), std::iter::once(1).chain(3..=512).chain([600]).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_learning_rate_rule_that_fails_keeps_no_report_from_the_scheduler() {
+    let learned = trained().report();
+    for nonsense in [f64::NAN, -1.0, f64::INFINITY] {
+        let settings = AgentSettings { learning_rate: LearningRateRule::custom(move |_| nonsense), ..settings() };
+        let mut agent = Agent::restore(settings, trained().state().clone()).unwrap();
+        assert!(agent.learning_rate_factor().is_err(), "the trainer must hear of it");
+        assert_eq!(agent.report(), Ok(learned.clone()));
+    }
 }
 
 #[test]
@@ -224,7 +413,7 @@ fn kinds_of_gpus_are_profiled_apart() {
     agent
         .observe_step(&StepObservation { compute_s: usual.compute_s / 10.0, sync_s: usual.sync_s / 10.0, ..usual })
         .unwrap();
-    let types = agent.report().unwrap().types;
+    let types = agent.report().types;
     assert_eq!(
         types.iter().map(|kind| (kind.gpu_type.0, kind.replicas_profiled)).collect::<Vec<_>>(),
         [(0, 4), (1, 2)]
@@ -239,7 +428,7 @@ fn progress_counts_what_steps_are_worth() {
     let tuning = agent.resize(on(1, 4)).unwrap();
     let batch_size = 4 * tuning.local_batch * (tuning.accumulation_steps + 1);
     agent.advance(10);
-    let progress = agent.report().unwrap().progress;
+    let progress = agent.report().progress;
     let gain = NoiseStatistics::new(1.0, 20.0).unwrap().gain(f64::from(batch_size) / 128.0);
     assert_eq!((progress.steps, progress.samples), (10, 10 * u64::from(batch_size)));
     assert!((progress.baseline_steps - 10.0 * gain).abs() < 1e-6, "{progress:?}");
@@ -273,7 +462,7 @@ fn another_parallelism_plugs_in_below_the_agent() {
         }
         agent.observe_gradients(&norms(100, 1.0, 6.0));
         let tuning = agent.resize(placement).unwrap();
-        let report = agent.report().unwrap();
+        let report = agent.report();
         assert_eq!(std::mem::discriminant(&report.types[0].model), std::mem::discriminant(&model));
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<pollux_agent::AgentReport>(&text).unwrap(), report);
@@ -294,5 +483,5 @@ fn another_parallelism_plugs_in_below_the_agent() {
 #[test]
 fn a_report_tells_the_samples_of_an_epoch() {
     let mut agent = Agent::new(AgentSettings { epoch_samples: Some(50_000), ..settings() });
-    assert_eq!(agent.report().unwrap().epoch_samples, Some(50_000));
+    assert_eq!(agent.report().epoch_samples, Some(50_000));
 }

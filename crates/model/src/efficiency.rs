@@ -29,7 +29,7 @@ impl NoiseStatistics {
         Ok(Self { sqr, var })
     }
 
-    /// Statistics with the given noise scale, which may be infinite: then every sample counts in full.
+    /// Statistics with the given noise scale `φ = M0·var/sqr`, which may be infinite: then every sample counts in full.
     pub fn from_noise_scale(noise_scale: f64, batch_size_baseline: u32) -> Result<Self, ModelError> {
         if noise_scale.is_nan() || noise_scale < 0.0 {
             return Err(ModelError::Parameter { name: "noise scale", value: noise_scale, accepted: "0 or more" });
@@ -50,19 +50,19 @@ impl NoiseStatistics {
         self.var
     }
 
-    /// `φ = M0·var/sqr` in samples; infinite where the signal is lost in the noise.
-    pub fn noise_scale(&self, batch_size_baseline: u32) -> f64 {
-        f64::from(batch_size_baseline) * self.var / self.sqr
-    }
-
     /// `(φ + M0)/(φ + M)` (equation 6) at `scale = M/M0`: progress per sample, relative to the baseline batch.
     pub fn efficiency(&self, scale: f64) -> f64 {
-        (self.var + self.sqr) / (self.var + self.sqr * scale)
+        1.0 / (1.0 + self.signal_share() * (scale - 1.0))
     }
 
     /// Progress of one step at `scale = M/M0`, in steps at the baseline batch (AdaScale's gain).
     pub fn gain(&self, scale: f64) -> f64 {
         scale * self.efficiency(scale)
+    }
+
+    /// Signal in signal and noise together. A share, because products of very small statistics would vanish.
+    pub(crate) fn signal_share(&self) -> f64 {
+        self.sqr / (self.sqr + self.var)
     }
 }
 
@@ -80,5 +80,21 @@ impl TryFrom<RawStatistics> for NoiseStatistics {
 
     fn try_from(raw: RawStatistics) -> Result<Self, ModelError> {
         Self::new(raw.sqr, raw.var)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_ratio_of_noise_to_signal_counts_however_small_they_are() {
+        for unit in [f64::from_bits(1), f64::MIN_POSITIVE, 1.0, STATISTIC_MAX / 4.0] {
+            let statistics = |sqr: f64, var: f64| NoiseStatistics::new(sqr * unit, var * unit).unwrap();
+            assert_eq!(statistics(1.0, 3.0).efficiency(5.0), 0.5);
+            assert_eq!(statistics(1.0, 3.0).gain(5.0), 2.5);
+            assert_eq!(statistics(1.0, 0.0).efficiency(4.0), 0.25);
+            assert_eq!(statistics(0.0, 1.0).efficiency(4.0), 1.0);
+        }
     }
 }

@@ -100,6 +100,16 @@ pub enum ModelError {
         /// How many observations there were.
         observations: usize,
     },
+    /// Values for each element of a gradient, but not as many as it has elements.
+    #[error("{name} of length {found}: accepted is {expected}, the length of the gradient")]
+    GradientLength {
+        /// What has the wrong length.
+        name: &'static str,
+        /// Its length.
+        found: usize,
+        /// The length of the gradient.
+        expected: usize,
+    },
     /// Parameters outside of what the model allows.
     #[error("{name} {value}: accepted are {accepted}")]
     Parameter {

@@ -1,4 +1,4 @@
-use crate::NoiseStatistics;
+use crate::{ModelError, NoiseStatistics};
 
 /// How much of the running average a step at the baseline batch keeps.
 const SMOOTHING: f64 = 0.999;
@@ -22,9 +22,17 @@ pub enum Preconditioner<'a> {
 }
 
 impl Preconditioner<'_> {
-    /// `|P·g|²`; norms of several tensors add up.
-    pub fn squared_norm(&self, gradient: &[f32]) -> f64 {
-        self.sum_squares(gradient.iter().map(|&value| f64::from(value)))
+    /// `|P·g|²`; norms of several tensors add up. Refused where the second moment belongs to another gradient.
+    pub fn squared_norm(&self, gradient: &[f32]) -> Result<f64, ModelError> {
+        self.check(gradient.len())?;
+        Ok(self.sum_squares(gradient.iter().map(|&value| f64::from(value))))
+    }
+
+    fn check(&self, length: usize) -> Result<(), ModelError> {
+        match self {
+            Self::Identity | Self::Adam { step: 0, .. } => Ok(()),
+            Self::Adam { second_moment, .. } => check_length("second moment", second_moment.len(), length),
+        }
     }
 
     fn sum_squares(&self, gradient: impl Iterator<Item = f64>) -> f64 {
@@ -60,32 +68,42 @@ pub struct GradientNorms {
 }
 
 impl GradientNorms {
-    /// From the gradients of the micro-batches of one step.
-    pub fn of_micro_batches(gradients: &[&[f32]], batch_size: u32, preconditioner: Preconditioner<'_>) -> Self {
+    /// From the gradients of the micro-batches of one step, which must be equally long.
+    pub fn of_micro_batches(
+        gradients: &[&[f32]],
+        batch_size: u32,
+        preconditioner: Preconditioner<'_>,
+    ) -> Result<Self, ModelError> {
         let count = gradients.len();
         let length = gradients.first().map_or(0, |gradient| gradient.len());
-        let micro_sqr: f64 = gradients.iter().map(|gradient| preconditioner.squared_norm(gradient)).sum();
+        let mut micro_sqr = 0.0;
+        for gradient in gradients {
+            check_length("micro-batch gradient", gradient.len(), length)?;
+            micro_sqr += preconditioner.squared_norm(gradient)?;
+        }
         let mean = (0..length)
             .map(|idx| gradients.iter().map(|gradient| f64::from(gradient[idx])).sum::<f64>() / count as f64);
-        Self {
+        Ok(Self {
             steps: 1,
             micro_batches: u32::try_from(count).unwrap_or(u32::MAX),
             batch_size: f64::from(batch_size),
             micro_sqr: micro_sqr / count as f64,
             mean_sqr: preconditioner.sum_squares(mean),
-        }
+        })
     }
 
-    /// From two steps in a row, where each had a single micro-batch: they serve as two micro-batches of one step
-    /// twice as large.
+    /// From two steps in a row, where each had a single micro-batch: what one of them would have said, had it run in
+    /// two micro-batches of twice its noise.
     pub fn of_consecutive_steps(
         previous: &[f32],
         current: &[f32],
         batch_size: u32,
         preconditioner: Preconditioner<'_>,
-    ) -> Self {
-        let pair = Self::of_micro_batches(&[previous, current], batch_size, preconditioner);
-        Self { batch_size: 2.0 * pair.batch_size, ..pair }
+    ) -> Result<Self, ModelError> {
+        let pair = Self::of_micro_batches(&[previous, current], batch_size, preconditioner)?;
+        // The mean of both has half of the noise that each has.
+        let noise = 2.0 * (pair.micro_sqr - pair.mean_sqr);
+        Ok(Self { micro_sqr: pair.micro_sqr + noise, mean_sqr: pair.micro_sqr, ..pair })
     }
 
     /// What this step alone says. `None` with fewer than two micro-batches or a norm that is not finite.
@@ -106,6 +124,10 @@ impl GradientNorms {
     }
 }
 
+fn check_length(name: &'static str, found: usize, expected: usize) -> Result<(), ModelError> {
+    if found == expected { Ok(()) } else { Err(ModelError::GradientLength { name, found, expected }) }
+}
+
 /// Unbiased estimates from a single step; either may come out negative.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NoiseSample {
@@ -119,7 +141,7 @@ pub struct NoiseSample {
 /// replicas, batch or accumulation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", serde(try_from = "RawEstimator"))]
 pub struct NoiseEstimator {
     batch_size_baseline: u32,
     steps: u64,
@@ -144,7 +166,7 @@ impl NoiseEstimator {
         self.sqr_sum = keep * self.sqr_sum + (1.0 - keep) * sqr;
         self.var_sum = keep * self.var_sum + (1.0 - keep) * var;
         self.weight = keep * self.weight + (1.0 - keep);
-        self.steps += u64::from(norms.steps);
+        self.steps = self.steps.saturating_add(u64::from(norms.steps));
         true
     }
 
@@ -166,5 +188,38 @@ impl NoiseEstimator {
         let sqr = (self.sqr_sum / self.weight).max(0.0);
         let var = (self.var_sum / self.weight).max(0.0);
         NoiseStatistics::new(sqr, var).ok()
+    }
+}
+
+#[cfg(feature = "serde")]
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawEstimator {
+    batch_size_baseline: u32,
+    steps: u64,
+    sqr_sum: f64,
+    var_sum: f64,
+    weight: f64,
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<RawEstimator> for NoiseEstimator {
+    type Error = ModelError;
+
+    fn try_from(raw: RawEstimator) -> Result<Self, ModelError> {
+        let RawEstimator { batch_size_baseline, steps, sqr_sum, var_sum, weight } = raw;
+        let refuse = |name, value, accepted| Err(ModelError::Parameter { name, value, accepted });
+        if batch_size_baseline == 0 {
+            return refuse("batch_size_baseline", 0.0, "1 or more");
+        }
+        for (name, sum) in [("sqr_sum", sqr_sum), ("var_sum", var_sum)] {
+            if !sum.is_finite() {
+                return refuse(name, sum, "finite numbers");
+            }
+        }
+        if !(0.0..=1.0).contains(&weight) {
+            return refuse("weight", weight, "0 to 1");
+        }
+        Ok(Self { batch_size_baseline, steps, sqr_sum, var_sum, weight })
     }
 }

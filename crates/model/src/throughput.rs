@@ -3,6 +3,8 @@
 //! A new kind of parallelism is one arm of [`Parallelism`] and of [`ThroughputModel`]; nothing outside this crate
 //! matches on them.
 
+use std::fmt;
+
 use crate::{ModelError, Shape};
 
 /// The smallest value an overhead or a slope may take, in seconds.
@@ -36,10 +38,20 @@ impl Parallelism {
     }
 }
 
+impl fmt::Display for Parallelism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DataParallel => "data-parallel",
+            Self::Sharded => "sharded",
+        })
+    }
+}
+
 /// A fitted throughput model: plain data that travels in reports and checkpoints.
 ///
 /// The search for the best batch is exact because every arm keeps two promises: both step times are positive,
-/// non-decreasing and convex in the local batch, and cutting the same samples into more micro-batches is never faster.
+/// non-decreasing and convex in the local batch, and cutting the same samples into more micro-batches, be they a fraction
+/// more, is never faster.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(tag = "parallelism", rename_all = "snake_case"))]
@@ -76,6 +88,14 @@ impl ThroughputModel {
         accumulation_steps * micro_s + self.final_step_s(shape, local_batch)
     }
 
+    /// The kind of parallelism it is a model of.
+    pub const fn parallelism(&self) -> Parallelism {
+        match self {
+            Self::DataParallel(_) => Parallelism::DataParallel,
+            Self::Sharded(_) => Parallelism::Sharded,
+        }
+    }
+
     /// The fitted parameters.
     pub fn params(&self) -> &StepParams {
         match self {
@@ -87,7 +107,7 @@ impl ThroughputModel {
 /// Seven numbers that say what a micro-batch costs: `α` an overhead in seconds, `β` a slope, `γ` the overlap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", serde(try_from = "RawParams"))]
 pub struct StepParams {
     /// `α_c`: seconds of compute that any micro-batch costs.
     pub alpha_compute: f64,
@@ -164,8 +184,40 @@ impl StepParams {
     }
 }
 
+#[cfg(feature = "serde")]
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawParams {
+    alpha_compute: f64,
+    beta_compute: f64,
+    alpha_internode: f64,
+    beta_internode: f64,
+    alpha_intranode: f64,
+    beta_intranode: f64,
+    gamma: f64,
+}
+
+#[cfg(feature = "serde")]
+impl TryFrom<RawParams> for StepParams {
+    type Error = ModelError;
+
+    fn try_from(raw: RawParams) -> Result<Self, ModelError> {
+        let params = Self {
+            alpha_compute: raw.alpha_compute,
+            beta_compute: raw.beta_compute,
+            alpha_internode: raw.alpha_internode,
+            beta_internode: raw.beta_internode,
+            alpha_intranode: raw.alpha_intranode,
+            beta_intranode: raw.beta_intranode,
+            gamma: raw.gamma,
+        };
+        params.check()?;
+        Ok(params)
+    }
+}
+
 /// `(a^γ + b^γ)^(1/γ)`, scaled by the larger term so that no power overflows.
-pub(crate) fn norm_gamma(a: f64, b: f64, gamma: f64) -> f64 {
+fn norm_gamma(a: f64, b: f64, gamma: f64) -> f64 {
     let (small, large) = if a < b { (a, b) } else { (b, a) };
     if small == 0.0 {
         return large;

@@ -79,6 +79,61 @@ fn the_order_of_observations_does_not_matter() {
     assert_eq!(fitted(&observations), forwards);
 }
 
+/// Two fits of the published implementation, `γ` and the links' growth well off their priors.
+#[test]
+fn published_fits_are_told_again_and_reached() {
+    let check = |rows: &[(u32, u32, u32, f64, f64)], params: [f64; 7], published: f64| {
+        let observations: Vec<Observation> = rows
+            .iter()
+            .map(|&(nodes, replicas, local_batch, compute_s, step_s)| {
+                let shape = Shape::new(nodes, replicas).expect("valid");
+                Observation { shape, local_batch, compute_s, step_s }
+            })
+            .collect();
+        let told = objective(&observations, &StepParams::from_array(params)).unwrap();
+        assert!((told / published - 1.0).abs() < 1e-6, "{told}, published {published}");
+        let found = fit(Parallelism::DataParallel, &observations, None).unwrap().objective;
+        assert!(found <= published * 1.001, "{found}, published {published}");
+    };
+    check(
+        &[
+            (1, 1, 12, 0.907_819_919_3, 0.921_515_673_4),
+            (2, 2, 12, 0.861_790_900_7, 1.481_467_187),
+            (1, 4, 12, 0.864_250_343_3, 0.957_118_213_2),
+            (1, 2, 12, 0.864_366_402_5, 0.919_040_814),
+            (2, 3, 12, 0.865_482_503_2, 1.874_689_847),
+        ],
+        [
+            0.436_371_006_9,
+            0.037_035_167_39,
+            1.130_981_382,
+            0.459_440_097_2,
+            0.228_397_184_1,
+            0.044_817_778_14,
+            1.810_617_253,
+        ],
+        0.044_971_723_14,
+    );
+    check(
+        &[
+            (1, 1, 8, 0.323_658_284_5, 0.326_148_420_6),
+            (1, 2, 4, 0.284_048_136_8, 0.304_201_141),
+            (1, 4, 8, 0.381_963_275_3, 0.500_925_108_8),
+            (2, 7, 8, 0.338_750_473_4, 1.578_358_158),
+        ],
+        [
+            0.226_279_688_1,
+            0.013_103_763_71,
+            1.500_927_014,
+            0.013_937_507_54,
+            0.176_141_592_1,
+            0.129_534_119_3,
+            2.758_010_509,
+        ],
+        0.090_011_942_35,
+    );
+}
+
 #[test]
 fn bad_observations_are_named() {
     let good = observe(&TRUTH, 1, 2, 64);

@@ -1,6 +1,6 @@
 //! The noise estimators on gradients whose signal and noise are known.
 
-use pollux_model::{GradientNorms, NoiseEstimator, NoiseSample, Preconditioner};
+use pollux_model::{GradientNorms, ModelError, NoiseEstimator, NoiseSample, NoiseStatistics, Preconditioner};
 use proptest::prelude::*;
 
 const DIMENSIONS: usize = 40;
@@ -52,7 +52,7 @@ impl World {
     fn step(&mut self, micro_batches: u32, local_batch: u32, preconditioner: Preconditioner<'_>) -> GradientNorms {
         let gradients: Vec<Vec<f32>> = (0..micro_batches).map(|_| self.gradient(local_batch)).collect();
         let views: Vec<&[f32]> = gradients.iter().map(Vec::as_slice).collect();
-        GradientNorms::of_micro_batches(&views, micro_batches * local_batch, preconditioner)
+        GradientNorms::of_micro_batches(&views, micro_batches * local_batch, preconditioner).expect("equally long")
     }
 
     /// `|P·g|²` and the variance of a baseline batch's preconditioned gradient.
@@ -119,7 +119,7 @@ proptest! {
             let norms =
                 GradientNorms::of_consecutive_steps(&previous, &current, batch_size, Preconditioner::Identity);
             previous = current;
-            norms
+            norms.expect("equally long")
         });
         assert_close(found, truth)?;
     }
@@ -205,4 +205,68 @@ fn norms_averaged_over_many_steps_weigh_as_many_steps() {
     let (slow, quick) = (one_by_one.statistics().unwrap(), at_once.statistics().unwrap());
     assert!((slow.sqr() / quick.sqr() - 1.0).abs() < 1e-9, "{slow:?} and {quick:?}");
     assert_eq!(one_by_one.steps(), at_once.steps());
+}
+
+/// Statistics after a step that says (1, 1) at the baseline batch and a second step.
+fn after(second: &GradientNorms) -> NoiseStatistics {
+    let first = GradientNorms { steps: 1, micro_batches: 2, batch_size: 32.0, micro_sqr: 3.0, mean_sqr: 2.0 };
+    let mut estimator = NoiseEstimator::new(BASELINE);
+    assert!(estimator.update(&first) && estimator.update(second));
+    estimator.statistics().expect("two steps with signal")
+}
+
+/// What a running average that keeps 0.999^S holds after (1, 1) and then (sqr, var).
+fn smoothed(scale: f64, sqr: f64, var: f64) -> (f64, f64) {
+    let (keep, first) = (0.999_f64.powf(scale), 1.0 - 0.999);
+    let average = |second: f64| (keep * first + (1.0 - keep) * second) / (keep * first + 1.0 - keep);
+    (average(sqr), average(var))
+}
+
+fn assert_statistics(found: NoiseStatistics, (sqr, var): (f64, f64)) {
+    assert!((found.sqr() / sqr - 1.0).abs() < 1e-9, "sqr {} of {sqr}", found.sqr());
+    assert!((found.var() / var - 1.0).abs() < 1e-9, "var {} of {var}", found.var());
+}
+
+#[test]
+fn a_step_weighs_as_much_as_its_batch_is_large() {
+    for scale in [1.0, 4.0, 50.0] {
+        let batch_size = scale * f64::from(BASELINE);
+        // (3, 5): two micro-batches have twice the step's noise, which is 5/S.
+        let norms = GradientNorms {
+            steps: 1,
+            micro_batches: 2,
+            batch_size,
+            micro_sqr: 3.0 + 10.0 / scale,
+            mean_sqr: 3.0 + 5.0 / scale,
+        };
+        assert_statistics(after(&norms), smoothed(scale, 3.0, 5.0));
+    }
+}
+
+#[test]
+fn a_pair_of_steps_weighs_as_much_as_one() {
+    // Signal 4 along one axis, noise of ±1 along the other: |g|² = 5 each, 4 for their mean.
+    let pair = GradientNorms::of_consecutive_steps(&[2.0, 1.0], &[2.0, -1.0], 64, Preconditioner::Identity).unwrap();
+    // The difference is 1, half of a step's noise; a baseline batch has twice that of one twice as large.
+    assert_eq!(pair.estimate(BASELINE), Some(NoiseSample { sqr: 3.0, var: 4.0 }));
+    assert_statistics(after(&pair), smoothed(2.0, 3.0, 4.0));
+}
+
+#[test]
+fn gradients_and_moments_of_other_lengths_are_refused() {
+    let refused = |name, found, expected| Err(ModelError::GradientLength { name, found, expected });
+    let identity = Preconditioner::Identity;
+    assert_eq!(
+        GradientNorms::of_micro_batches(&[&[1.0, 2.0], &[1.0]], 64, identity),
+        refused("micro-batch gradient", 1, 2)
+    );
+    assert_eq!(
+        GradientNorms::of_consecutive_steps(&[1.0], &[1.0, 2.0], 64, identity),
+        refused("micro-batch gradient", 2, 1)
+    );
+    let adam = |step| Preconditioner::Adam { second_moment: &[1.0], beta2: 0.99, step, epsilon: 1e-8 };
+    let error = GradientNorms::of_micro_batches(&[&[1.0, 2.0], &[3.0, 4.0]], 64, adam(1)).unwrap_err();
+    assert_eq!(error.to_string(), "second moment of length 1: accepted is 2, the length of the gradient");
+    assert_eq!(adam(1).squared_norm(&[1.0, 2.0]), Err(error));
+    assert_eq!(adam(0).squared_norm(&[3.0, 4.0]), Ok(25.0), "before the first update the moment is not used");
 }

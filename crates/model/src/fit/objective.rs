@@ -1,5 +1,5 @@
-use super::{Observation, PARAM_MIN_S};
-use crate::throughput::{GAMMA_MAX, GAMMA_MIN, PARAM_MAX_S};
+use super::Observation;
+use crate::throughput::{GAMMA_MAX, GAMMA_MIN, PARAM_MAX_S, PARAM_MIN_S};
 
 pub(super) const PARAMS: usize = 7;
 pub(super) type Params = [f64; PARAMS];
@@ -21,11 +21,12 @@ const INTERNODE_PRIOR: f64 = 1.1;
 
 /// Which parameters the observations say something about.
 pub(super) struct Structure {
-    /// Free to move; the others stay where `start` put them or follow a tie.
+    /// Free to move; the others stay where `project` puts them.
     pub(super) free: [bool; PARAMS],
     /// No multi-node evidence: links between nodes follow those within.
     internode_tied: bool,
-    pub(super) alpha_c_fixed: Option<f64>,
+    /// Seconds that `α_c` is believed to be where a single batch size tells nothing of it.
+    alpha_c_fixed: Option<f64>,
 }
 
 impl Structure {
@@ -53,16 +54,14 @@ impl Structure {
             *value = if self.free[idx] { value.clamp(low, high) } else { low };
         }
         if let Some(alpha_c) = self.alpha_c_fixed {
-            params[ALPHA_C] = alpha_c.max(PARAM_MIN_S);
+            params[ALPHA_C] = alpha_c;
         }
         if self.internode_tied {
             params[ALPHA_N] = INTERNODE_PRIOR * params[ALPHA_R];
             params[BETA_N] = INTERNODE_PRIOR * params[BETA_R];
         }
     }
-}
 
-impl Structure {
     /// Where links between nodes follow those within, what pulls on the former pulls on the latter.
     pub(super) fn fold(&self, expansion: &mut Expansion) {
         if !self.internode_tied {

@@ -70,11 +70,7 @@ impl Profile {
     pub fn to_toml(&self) -> String {
         let (limits, params) = (&self.limits, self.throughput.params());
         let knots: Vec<_> = self.noise_scale.iter().map(|(share, scale)| format!("  [{share}, {scale}],\n")).collect();
-        let parallelism = match self.throughput {
-            ThroughputModel::Sharded(_) => "sharded",
-            // Not exhaustive: the kinds that a fit of traces returns are named here.
-            _ => "data_parallel",
-        };
+        let parallelism = self.throughput.parallelism().to_string().replace('-', "_");
         format!(
             "# Fitted from the published traces by pollux_sim::profile::from_recorded; a test compares the two.\n\
              application = \"{}\"\nepochs = {}\nprogress_per_epoch = {}\n\

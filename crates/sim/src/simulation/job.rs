@@ -192,8 +192,8 @@ impl<'a> SimJob<'a> {
         }
     }
 
-    pub(super) fn report(&mut self) -> Option<AgentReport> {
-        self.agent.report().ok()
+    pub(super) fn report(&mut self) -> AgentReport {
+        self.agent.report()
     }
 
     /// When the current epoch ends: rounded to whole seconds, as published.

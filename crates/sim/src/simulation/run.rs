@@ -189,9 +189,8 @@ impl<'a> World<'a> {
                 self.predict(job);
             }
             let generation = self.jobs[job].generation;
-            if let Some(report) = self.jobs[job].report() {
-                self.deliver(Event::Report { job: id_of(job), generation, report });
-            }
+            let report = self.jobs[job].report();
+            self.deliver(Event::Report { job: id_of(job), generation, report });
         }
         self.deliver(Event::Tick);
         self.interfere();

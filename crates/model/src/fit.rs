@@ -5,7 +5,6 @@ mod solver;
 
 use std::ops::RangeInclusive;
 
-use crate::throughput::PARAM_MIN_S;
 use crate::{ModelError, Parallelism, Shape, StepParams, ThroughputModel};
 use objective::{Objective, Structure};
 
@@ -68,8 +67,8 @@ pub struct Fit {
 
 /// Fits a throughput model to observations; a model fitted to earlier ones is a good place to start from.
 ///
-/// Where there is no evidence the model is optimistic, so that a scheduler explores: unseen links cost no more than
-/// seen ones suggest, and replicas beyond two are free until measured.
+/// Where there is no evidence the model is optimistic, so that a scheduler explores: unseen links between nodes cost a
+/// tenth more than those within, and replicas beyond two are free until measured.
 pub fn fit(
     parallelism: Parallelism,
     observations: &[Observation],

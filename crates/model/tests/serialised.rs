@@ -1,0 +1,61 @@
+//! What comes back from text is as valid as what a constructor made.
+
+use std::fmt::Debug;
+
+use pollux_model::{GradientNorms, NoiseEstimator, Parallelism, StepParams, ThroughputModel};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+const PARAMS: StepParams = StepParams::from_array([0.02, 0.0007, 0.1, 1e-4, 0.01, 1e-3, 1.5]);
+
+/// Reads `value` again, then with the field `name` set to something it refuses.
+fn check<T>(value: &T, name: &str, refused: f64, message: &str)
+where
+    T: Serialize + DeserializeOwned + PartialEq + Debug,
+{
+    let mut json = serde_json::to_value(value).expect("plain data");
+    assert_eq!(&serde_json::from_value::<T>(json.clone()).expect("as written"), value);
+    json[name] = refused.into();
+    assert_eq!(serde_json::from_value::<T>(json).expect_err("not within bounds").to_string(), message);
+}
+
+#[test]
+fn parameters_outside_of_their_bounds_are_refused() {
+    check(&PARAMS, "alpha_compute", 0.0, "alpha_compute 0: accepted are 1e-8 to 1e9 seconds");
+    for parallelism in [Parallelism::DataParallel, Parallelism::Sharded] {
+        let model: ThroughputModel = parallelism.model(PARAMS).unwrap();
+        assert_eq!(model.parallelism(), parallelism);
+        check(&model, "gamma", 0.5, "gamma 0.5: accepted are 1 to 10");
+        check(&model, "beta_intranode", -1.0, "beta_intranode -1: accepted are 1e-8 to 1e9 seconds");
+    }
+    let mut json = serde_json::to_value(PARAMS).unwrap();
+    json["delta"] = 1.0.into();
+    let error = serde_json::from_value::<StepParams>(json).unwrap_err().to_string();
+    assert!(error.starts_with("unknown field `delta`"), "{error}");
+}
+
+#[test]
+fn sums_that_no_average_can_have_are_refused() {
+    let mut estimator = NoiseEstimator::new(32);
+    estimator.update(&GradientNorms { steps: 3, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 });
+    check(&estimator, "weight", 1.5, "weight 1.5: accepted are 0 to 1");
+    check(&estimator, "weight", -0.5, "weight -0.5: accepted are 0 to 1");
+    let mut json = serde_json::to_value(estimator).unwrap();
+    json["batch_size_baseline"] = 0.into();
+    let error = serde_json::from_value::<NoiseEstimator>(json).unwrap_err();
+    assert_eq!(error.to_string(), "batch_size_baseline 0: accepted are 1 or more");
+}
+
+#[test]
+fn a_count_of_steps_stops_at_the_largest_number() {
+    let text = r#"{"batch_size_baseline":32,"steps":18446744073709551615,"sqr_sum":0.5,"var_sum":0.5,"weight":0.5}"#;
+    let mut estimator: NoiseEstimator = serde_json::from_str(text).unwrap();
+    assert!(estimator.update(&GradientNorms {
+        steps: 3,
+        micro_batches: 2,
+        batch_size: 64.0,
+        micro_sqr: 5.0,
+        mean_sqr: 4.0
+    }));
+    assert_eq!(estimator.steps(), u64::MAX);
+}
