@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::measurements::{MeasurementError, Measurements, REPLICAS_MAX};
 use crate::output::OutputFormat;
 use crate::progress::Progress;
-pub(crate) use report::Report;
+use report::Report;
 use settings::{Bound, LocalBatchRange, NoiseScale, ParallelismArg, Settings};
 
 /// What `pollux fit` takes.
