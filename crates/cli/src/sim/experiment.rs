@@ -36,10 +36,10 @@ pub(super) struct ShownSettings {
 impl Experiment {
     /// Reads what the arguments name, and refuses what cannot be simulated.
     pub(super) fn resolve(args: &SimArgs, default_policies: &[&str]) -> Result<Self, SimError> {
-        let cluster = ClusterSpec::read(&args.cluster)?;
+        let cluster = ClusterSpec::read(&args.cluster).map_err(SimError::Cluster)?;
         let policies = policies(args, default_policies)?;
         let applications = applications(args)?;
-        let scenarios = scenarios(args, &applications)?;
+        let scenarios = scenarios(args, &applications, u32::try_from(cluster.gpus()).unwrap_or(u32::MAX))?;
         let shown = ShownSettings {
             cluster: args.cluster.clone(),
             gpus: cluster.gpus(),
@@ -81,7 +81,7 @@ fn policies(args: &SimArgs, default_policies: &[&str]) -> Result<Vec<PolicySetti
     }
     let given = args.policy.iter().map(String::as_str);
     let names: Vec<&str> = if args.policy.is_empty() { default_policies.to_vec() } else { given.collect() };
-    Ok(names.into_iter().map(PolicySettings::named).collect::<Result<_, _>>()?)
+    names.into_iter().map(|name| PolicySettings::named(name).map_err(SimError::Policy)).collect()
 }
 
 fn applications(args: &SimArgs) -> Result<ApplicationSet, SimError> {
@@ -89,5 +89,5 @@ fn applications(args: &SimArgs) -> Result<ApplicationSet, SimError> {
     if let Err(reason) = fs::read_dir(path) {
         return Err(SimError::Traces { path: path.clone(), reason });
     }
-    Ok(ApplicationSet::recorded(path)?)
+    ApplicationSet::recorded(path).map_err(SimError::Physics)
 }

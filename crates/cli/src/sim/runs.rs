@@ -44,8 +44,9 @@ fn run(
 fn explain(source: SimulationError, scenario: &Scenario, settings: &SimulationSettings) -> anyhow::Error {
     let workload = scenario.label.clone();
     match source {
-        SimulationError::Setting(_) | SimulationError::Engine(_) | SimulationError::TooLarge { .. } => {
-            SimError::Simulation { workload, source }.into()
+        SimulationError::Setting(_) | SimulationError::Engine(_) => SimError::Setting(source).into(),
+        SimulationError::TooLarge { .. } | SimulationError::Batch { .. } => {
+            SimError::Job { workload, reason: source }.into()
         }
         // Plans that cannot be used and runs without an end, and whatever else goes wrong within.
         _ => anyhow::Error::new(source).context(format!("cannot simulate {workload} under {}", settings.policy.name())),

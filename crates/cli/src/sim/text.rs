@@ -57,24 +57,19 @@ impl SimReport {
         self.write_settings(out)?;
         let policies = self.policies();
         let groups: Vec<&[RunReport]> = self.runs.chunks(policies.len()).collect();
-        let mut headings = vec![("policy", Align::Left)];
-        if policies.len() > 1 {
-            headings.push(("ratio", Align::Right));
-        }
-        headings.extend(COLUMNS.iter().map(|column| (column.heading, Align::Right)));
-        for (idx, group) in groups.iter().enumerate() {
+        let mut table = headings(policies.len() > 1);
+        for group in &groups {
             let seed = group[0].seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
             let title = format!("{} ({} jobs{seed})", group[0].workload, group[0].jobs.len());
             let summaries: Vec<Summary> = group.iter().map(|run| run.summary).collect();
-            let gap = if idx == 0 { "" } else { "\n" };
-            write_group(&format!("{gap}{title}"), &headings, &policies, &summaries, out)?;
+            push_group(&mut table, &title, &policies, &summaries);
         }
         if groups.len() > 1 {
             let of_policy = |idx: usize| mean(&groups.iter().map(|group| group[idx].summary).collect::<Vec<_>>());
             let means: Vec<Summary> = (0..policies.len()).map(of_policy).collect();
-            write_group(&format!("\nmean of {}", groups.len()), &headings, &policies, &means, out)?;
+            push_group(&mut table, &format!("mean of {}", groups.len()), &policies, &means);
         }
-        Ok(())
+        table.write("", out)
     }
 
     fn write_settings(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -107,39 +102,36 @@ impl SimReport {
     }
 }
 
-fn write_group(
-    title: &str,
-    headings: &[(&str, Align)],
-    policies: &[&str],
-    summaries: &[Summary],
-    out: &mut dyn Write,
-) -> io::Result<()> {
-    let bold = Style::new().bold();
-    writeln!(out, "{bold}{title}{bold:#}")?;
-    let mut table = Table::with_headings(headings);
-    let compared = policies.len() > 1;
-    let dimmed = |text: &str| Cell::styled(text, Style::new().dimmed());
+/// A table with its headings and, below, their units.
+fn headings(compared: bool) -> Table {
+    let ratio = if compared { &[("ratio", "")][..] } else { &[] };
+    let numbers = COLUMNS.iter().map(|column| (column.heading, column.unit));
+    let numbers: Vec<(&str, &str)> = ratio.iter().copied().chain(numbers).collect();
+    let mut headings = vec![("policy", Align::Left)];
+    headings.extend(numbers.iter().map(|&(heading, _)| (heading, Align::Right)));
+    let mut table = Table::with_headings(&headings);
     let mut units = vec![Cell::plain("")];
-    if compared {
-        units.push(dimmed(""));
-    }
-    units.extend(COLUMNS.iter().map(|column| dimmed(column.unit)));
+    units.extend(numbers.iter().map(|&(_, unit)| Cell::styled(unit, Style::new().dimmed())));
     table.push(units);
-    let texts: Vec<Vec<String>> = summaries.iter().map(cells).collect();
+    table
+}
+
+fn push_group(table: &mut Table, title: &str, policies: &[&str], summaries: &[Summary]) {
+    table.push_title(Cell::styled(title, Style::new().bold()));
+    let compared = policies.len() > 1;
     let best: Vec<Option<String>> = COLUMNS.iter().map(|column| best_text(column, summaries)).collect();
-    for ((policy, summary), texts) in policies.iter().zip(summaries).zip(texts) {
-        let mut line = vec![Cell::plain(*policy)];
+    for (policy, summary) in policies.iter().zip(summaries) {
+        let mut line = vec![Cell::plain(format!("  {policy}"))];
         if compared {
             line.push(Cell::plain(format!("{:.3}", summary.avg_jct_s / summaries[0].avg_jct_s)));
         }
-        for (text, best) in texts.into_iter().zip(&best) {
+        for (text, best) in cells(summary).into_iter().zip(&best) {
             let is_best = compared && best.as_ref() == Some(&text);
             let style = if is_best { AnsiColor::Green.on_default().bold() } else { Style::new() };
             line.push(Cell::styled(text, style));
         }
         table.push(line);
     }
-    table.write("  ", out)
 }
 
 fn cells(summary: &Summary) -> Vec<String> {

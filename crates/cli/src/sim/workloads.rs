@@ -23,7 +23,7 @@ pub(super) struct Scenario {
 }
 
 /// What is simulated under each policy.
-pub(super) fn scenarios(args: &SimArgs, applications: &ApplicationSet) -> Result<Vec<Scenario>, SimError> {
+pub(super) fn scenarios(args: &SimArgs, applications: &ApplicationSet, gpus: u32) -> Result<Vec<Scenario>, SimError> {
     if let Some(value) = repeated(&args.seed) {
         return Err(SimError::Repeated { option: "--seed", value: value.to_string() });
     }
@@ -33,16 +33,22 @@ pub(super) fn scenarios(args: &SimArgs, applications: &ApplicationSet) -> Result
     let mut scenarios = Vec::new();
     if args.workload.is_empty() {
         for &seed in &args.seed {
-            let settings = GeneratorSettings { jobs: args.generate_jobs, load: args.load, seed };
-            let workload = generate(&settings, applications)?;
+            let settings =
+                GeneratorSettings { jobs: args.generate_jobs, load: args.load, seed, requested_replicas_max: gpus };
+            let workload = generate(&settings, applications).map_err(SimError::Workload)?;
             scenarios.push(Scenario { label: workload.name().to_owned(), seed, workload });
         }
     }
     for path in &args.workload {
         if is_log(path)? {
             for &seed in &args.seed {
-                let settings = PhillySettings { jobs: drawn_jobs(args), seed, ..PhillySettings::default() };
-                let workload = read_philly(path, &settings, applications)?;
+                let settings = PhillySettings {
+                    jobs: drawn_jobs(args),
+                    seed,
+                    requested_replicas_max: gpus,
+                    ..PhillySettings::default()
+                };
+                let workload = read_philly(path, &settings, applications).map_err(SimError::Workload)?;
                 scenarios.push(Scenario { label: workload.name().to_owned(), seed, workload });
             }
         } else {
@@ -55,7 +61,7 @@ pub(super) fn scenarios(args: &SimArgs, applications: &ApplicationSet) -> Result
 
 /// A workload with nothing random about it needs one run, unless nodes fail.
 fn given(path: &Path, args: &SimArgs) -> Result<Vec<Scenario>, SimError> {
-    let workload = read_osdi21(path)?;
+    let workload = read_osdi21(path).map_err(SimError::Workload)?;
     let seeds = if args.failures > 0.0 && args.failure_seed.is_none() { &args.seed[..] } else { &args.seed[..1] };
     if seeds.len() < args.seed.len() {
         output::note(&format!("{} is simulated once: a seed changes nothing about it", path.display()));

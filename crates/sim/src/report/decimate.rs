@@ -43,16 +43,14 @@ pub(super) fn cluster_series(samples: &[ClusterSample], end_s: f64, slices: usiz
     let slice_s = end_s / slices as f64;
     let mut sums = vec![(0.0, 0.0); slices];
     for (idx, sample) in samples.iter().enumerate() {
-        let until = samples.get(idx + 1).map_or(end_s, |next| next.time_s).min(end_s);
-        let mut from = sample.time_s;
-        while from < until {
-            let slice = ((from / slice_s) as usize).min(slices - 1);
-            let to = if slice + 1 == slices { until } else { until.min((slice + 1) as f64 * slice_s) };
-            // Rounding may put a boundary a hair behind itself.
-            let to = if to > from { to } else { until };
-            sums[slice].0 += f64::from(sample.gpus_used) * (to - from);
-            sums[slice].1 += f64::from(sample.jobs_waiting) * (to - from);
-            from = to;
+        let until_s = samples.get(idx + 1).map_or(end_s, |next| next.time_s).min(end_s);
+        let first = ((sample.time_s / slice_s) as usize).min(slices - 1);
+        let last = ((until_s / slice_s) as usize).min(slices - 1);
+        for (slice, sum) in sums.iter_mut().enumerate().take(last + 1).skip(first) {
+            let (start_s, end_s) = (slice as f64 * slice_s, (slice + 1) as f64 * slice_s);
+            let held_s = (until_s.min(end_s) - sample.time_s.max(start_s)).max(0.0);
+            sum.0 += f64::from(sample.gpus_used) * held_s;
+            sum.1 += f64::from(sample.jobs_waiting) * held_s;
         }
     }
     sums.into_iter().map(|(used, waiting)| (used / slice_s, waiting / slice_s)).collect()

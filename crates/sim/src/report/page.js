@@ -121,10 +121,15 @@ function drawGroup(body, group) {
   select(interesting(group));
 }
 
-// The job whose batch changed most often under the first policy.
+// The job whose batch changed most under the first policy, among those that no policy let wait for ages.
 function interesting(group) {
-  const changes = group.runs[0].jobs.map((job) => new Set(pieces(job).map((piece) => piece.batch)).size);
-  return changes.indexOf(Math.max(...changes));
+  const score = (row) => {
+    const times = group.runs.map((run) => run.jobs[row].finished_s - group.jobs[row].submitted_s);
+    const batches = new Set(pieces(group.runs[0].jobs[row]).map((piece) => piece.batch)).size;
+    return (batches * Math.min(...times)) / Math.max(...times);
+  };
+  const scores = group.jobs.map((_, row) => score(row));
+  return scores.indexOf(Math.max(...scores));
 }
 
 function tiles(group) {
@@ -175,8 +180,8 @@ function drawJob(detail, group, row, select) {
     element("div", { class: "scale" }, picker, ...times),
     element("div", { class: "thirds" },
       card("GPUs", lines({ value: (piece) => piece.gpus, format: (gpus) => `${gpus}`, least: 4 })),
-      card("Batch, samples", lines({ value: (piece) => piece.batch, format: (batch) => `${Math.round(batch)}`, least: 1, logScale: true })),
-      card("Statistical efficiency", lines({ value: (piece) => piece.efficiency, format: percentShort, least: 1 }))),
+      card("Batch, samples", lines({ value: (piece) => piece.batch, format: (batch) => `${Math.round(batch)}`, least: 1, logScale: true, gaps: true })),
+      card("Statistical efficiency", lines({ value: (piece) => piece.efficiency, format: percentShort, least: 1, gaps: true }))),
   );
 }
 

@@ -112,8 +112,8 @@ function ribbon(group, run, select) {
   return root;
 }
 
-// One quantity of one job under each policy, from its submission on.
-function jobLines(group, row, { value, format, least, logScale }) {
+// One quantity of one job under each policy, from its submission on; with `gaps`, nothing where it is zero.
+function jobLines(group, row, { value, format, least, logScale, gaps }) {
   const plot = frame(420, 230, { left: 48, right: 10, top: 8, bottom: 38 });
   const { root, inner } = plot;
   const { submitted_s } = group.jobs[row];
@@ -125,7 +125,7 @@ function jobLines(group, row, { value, format, least, logScale }) {
   const x = linear(0, end_s, inner.left, inner.right);
   const y = (logScale ? logarithmic : linear)(low, most, inner.bottom, inner.top);
   const powers = [];
-  for (let tick = low; tick <= most * 1.001; tick *= 2) powers.push(tick);
+  for (let tick = low; tick > 0 && tick <= most * 1.001; tick *= 2) powers.push(tick);
   const every = Math.ceil(powers.length / 6);
   axisY(plot, logScale ? powers.filter((_, idx) => idx % every === 0) : roundTicks(most, 4), y, format);
   axisX(plot, hourTicks(end_s, 6), x, duration, "since submission");
@@ -134,7 +134,10 @@ function jobLines(group, row, { value, format, least, logScale }) {
     let joined = false;
     for (const piece of list) {
       const level = value(piece);
-      if (!(level > 0) && logScale) { joined = false; continue; }
+      if (gaps && !(level > 0)) {
+        joined = false;
+        continue;
+      }
       const [from, to, height] = [piece.from - submitted_s, piece.to - submitted_s, y(level).toFixed(1)];
       path += joined ? `V${height}H${x(to).toFixed(1)}` : `M${x(from).toFixed(1)} ${height}H${x(to).toFixed(1)}`;
       joined = true;

@@ -12,7 +12,7 @@ use super::job::{BatchMode, SimJob};
 use super::outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome};
 use super::queue::{Happening, Queue};
 use super::settings::{SettingError, SimulationSettings};
-use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload};
+use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload, fixed_batch};
 
 /// Nobody is given more, as in the published runs.
 const REPLICAS_MAX: u32 = 64;
@@ -40,6 +40,22 @@ pub enum SimulationError {
         /// GPUs there are.
         gpus: u32,
     },
+    /// A batch that cannot be trained with on the GPUs asked for.
+    #[error(
+        "job {job} asks for batch {batch_size} at {replicas} replicas; accepted: batches of {application} up to {max}"
+    )]
+    Batch {
+        /// Its name.
+        job: String,
+        /// What it trains.
+        application: ApplicationName,
+        /// GPUs it asks for.
+        replicas: u32,
+        /// Batch it asks for.
+        batch_size: u32,
+        /// The largest that its application trains with.
+        max: u32,
+    },
     /// The policy made a plan that cannot be used.
     #[error("the policy made a plan that cannot be used: {0}")]
     Plan(String),
@@ -61,10 +77,8 @@ pub fn simulate(
     progress: &mut dyn FnMut(usize),
 ) -> Result<RunOutcome, SimulationError> {
     settings.check()?;
-    let gpus = cluster_gpus(settings);
-    if let Some(job) = workload.jobs().iter().find(|job| job.requested_replicas > gpus) {
-        let (job, requested) = (job.name.clone(), job.requested_replicas);
-        return Err(SimulationError::TooLarge { job, requested, gpus });
+    for job in workload.jobs() {
+        check_request(job, settings, applications)?;
     }
     let mut world = World::new(settings, applications, workload)?;
     world.run(progress)?;
@@ -164,7 +178,8 @@ impl<'a> World<'a> {
                 }
             }
             Happening::GroupReady { job, generation } => {
-                if self.jobs[job].generation == generation {
+                // A group that was stopped or lost with its nodes never gets ready.
+                if self.jobs[job].generation == generation && !self.jobs[job].allocation.is_empty() {
                     self.jobs[job].begin(self.now);
                     self.predict(job);
                     let pause_s = Some(self.settings.restart_delay_s);
@@ -429,6 +444,25 @@ impl<'a> World<'a> {
             cluster: self.samples,
         }
     }
+}
+
+/// Refuses a job that could never run as its user asked.
+fn check_request(
+    job: &JobSpec,
+    settings: &SimulationSettings,
+    applications: &ApplicationSet,
+) -> Result<(), SimulationError> {
+    let (gpus, replicas) = (cluster_gpus(settings), job.requested_replicas);
+    if replicas > gpus {
+        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
+    }
+    let (application, batch_size) = (job.application, job.requested_batch);
+    let limits = applications.get(application).limits();
+    if !settings.policy.adapts_batches() && fixed_batch(limits, batch_size, replicas).is_none() {
+        let (job, max) = (job.name.clone(), limits.batch_size_max());
+        return Err(SimulationError::Batch { job, application, replicas, batch_size, max });
+    }
+    Ok(())
 }
 
 /// Whether a happening is due before the engine's tick.
