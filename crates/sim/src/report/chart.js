@@ -1,7 +1,7 @@
 
 // Elements, scales, axes and the tooltip that every plot shares.
 
-const SVG = "http" + "://www.w3.org/2000/svg";
+const SVG = document.getElementById("svg").namespaceURI;
 
 function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);

@@ -139,10 +139,11 @@ function tiles(group) {
     const ratio = idx === 0 ? "" : `${(avg_jct_s / first).toFixed(2)} × ${group.runs[0].policy} · `;
     return element("div", { class: `card tile of-${idx}`, style: `--colour:${colour(idx)}` },
       element("div", { class: "name" }, run.policy),
+      element("div", { class: "small" }, "average completion"),
       element("div", { class: "big" }, duration(avg_jct_s)),
       element("div", { class: "small" }, `${ratio}ρ max ${rho_max.toFixed(1)} · ${percent(utilisation)} held`));
   };
-  return element("div", { class: "tiles", title: "average completion time" }, ...group.runs.map(tile));
+  return element("div", { class: "tiles" }, ...group.runs.map(tile));
 }
 
 function summaryTable(group) {

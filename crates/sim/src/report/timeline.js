@@ -90,10 +90,22 @@ function ribbon(group, run, select) {
   });
   root.append(shape("path", { d: waits, style: "fill:var(--wait)" }));
   paths.forEach((d, level) => root.append(shape("path", { d, style: `fill:var(--g${level})` })));
-  const rowAt = (y) => Math.min(Math.max(Math.floor((y - inner.top) / pitch), 0), group.jobs.length - 1);
+  const timeAt = linear(inner.left, inner.right, 0, group.end_s);
+  // Lines are thin: the nearest job that is there at that time, if one is near.
+  const rowAt = (atX, atY) => {
+    const time = timeAt(atX);
+    const middle = Math.min(Math.max(Math.floor((atY - inner.top) / pitch), 0), group.jobs.length - 1);
+    const there = (row) => run.jobs[row] && group.jobs[row].submitted_s <= time && time < run.jobs[row].finished_s;
+    const reach = Math.ceil(8 / pitch);
+    for (let away = 0; away <= reach; away++) {
+      const found = [middle - away, middle + away].find(there);
+      if (found !== undefined) return found;
+    }
+    return middle;
+  };
   const { catcher, place } = hover(plot, (atX, atY) => {
-    const row = rowAt(atY);
-    const time = linear(inner.left, inner.right, 0, group.end_s)(atX);
+    const row = rowAt(atX, atY);
+    const time = timeAt(atX);
     const job = run.jobs[row];
     const { name, submitted_s } = group.jobs[row];
     const piece = pieces(job).find((piece) => piece.from <= time && time < piece.to);
@@ -108,7 +120,10 @@ function ribbon(group, run, select) {
     if (piece && piece.batch) rows.splice(1, 0, [null, "batch", `${piece.batch} at ${percent(piece.efficiency)}`]);
     return { title: name, rows };
   });
-  catcher.addEventListener("click", (event) => select(rowAt(place(event).y)));
+  catcher.addEventListener("click", (event) => {
+    const { x, y } = place(event);
+    select(rowAt(x, y));
+  });
   return root;
 }
 
