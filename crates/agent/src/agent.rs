@@ -300,11 +300,11 @@ mod tests {
         let placement = Placement::from(pollux_model::Shape::single());
         let step = StepObservation { placement, local_batch: 8, accumulation_steps: 0, compute_s: 0.1, sync_s: 0.0 };
         agent.observe_step(&step).unwrap();
-        let before = agent.report().unwrap();
+        let before = agent.report();
         assert_eq!(agent.fit_errors().count(), 0);
 
         agent.state.profiles[0].spoil();
-        assert_eq!(agent.report().unwrap(), before);
+        assert_eq!(agent.report(), before);
         let errors: Vec<_> = agent.fit_errors().collect();
         assert!(matches!(errors[..], [(GpuType(0), ModelError::StepTime { .. })]), "{errors:?}");
     }

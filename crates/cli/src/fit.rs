@@ -17,7 +17,7 @@ use thiserror::Error;
 use crate::measurements::{MeasurementError, Measurements, REPLICAS_MAX};
 use crate::output::OutputFormat;
 use crate::progress::Progress;
-pub(crate) use report::Report;
+use report::Report;
 use settings::{Bound, LocalBatchRange, NoiseScale, ParallelismArg, Settings, whole_number};
 
 /// What `pollux fit` takes. Numbers may start with a hyphen, so that a negative one is refused as what it is.

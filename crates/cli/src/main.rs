@@ -5,13 +5,14 @@
 //!  files ──────────┘           └──────> stderr (notes, progress, one line per mistake)
 //! ```
 //!
-//! Decisions are made elsewhere: `pollux fit` asks `pollux-model`. Exit codes: 0 done, 2 for a mistake in arguments
-//! or input, 1 for any other failure.
+//! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` asks `pollux-sim`. Exit codes: 0 done,
+//! 2 for a mistake in arguments or input, 1 for any other failure.
 
 mod fit;
 mod measurements;
 mod output;
 mod progress;
+mod sim;
 mod table;
 mod usage;
 
@@ -33,6 +34,9 @@ struct Cli {
 enum Command {
     /// Fit a throughput model to measured steps: how many GPUs should this job get?
     Fit(fit::FitArgs),
+    /// Simulate whole workloads under scheduling policies: what would this cluster do?
+    #[command(subcommand)]
+    Sim(sim::SimCommand),
 }
 
 fn main() -> ExitCode {
@@ -63,8 +67,14 @@ fn refuse(error: &clap::Error) -> ExitCode {
         _ => {
             let mut pollux = Cli::command();
             pollux.build();
-            let subcommand = env::args_os().nth(1).and_then(|name| pollux.find_subcommand(name));
-            output::complain(&usage::message(error, subcommand.unwrap_or(&pollux)));
+            let mut command = &pollux;
+            for name in env::args_os().skip(1) {
+                match command.find_subcommand(name) {
+                    Some(subcommand) => command = subcommand,
+                    None => break,
+                }
+            }
+            output::complain(&usage::message(error, command));
             ExitCode::from(2)
         }
     }
@@ -77,13 +87,17 @@ fn run(command: &Command) -> anyhow::Result<()> {
             for note in &report.notes {
                 output::note(note);
             }
-            output::print(args.output, &report)
+            output::print(args.output, &report, |out| report.write_text(out))
+        }
+        Command::Sim(command) => {
+            let report = sim::run(command)?;
+            output::print(command.args().output, &report, |out| report.write_text(out))
         }
     }
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.is::<fit::FitError>() { 2 } else { 1 }
+    if error.is::<fit::FitError>() || error.is::<sim::SimError>() { 2 } else { 1 }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -1,13 +1,12 @@
 //! How reports and messages reach the user: data to stdout, talk to stderr.
 
 use std::fmt::Display;
-use std::io::Write;
+use std::io::{self, Write};
 
 use anyhow::Context;
 use clap::ValueEnum;
 use clap::builder::styling::{AnsiColor, Style};
-
-use crate::fit::Report;
+use serde::Serialize;
 
 /// How a command prints what it returns.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -18,11 +17,15 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
-/// Prints a report to stdout, with colours only where they can be seen.
-pub(crate) fn print(format: OutputFormat, report: &Report) -> anyhow::Result<()> {
+/// Prints a report to stdout, with colours only where they can be seen; `write_text` writes it for people.
+pub(crate) fn print(
+    format: OutputFormat,
+    report: &impl Serialize,
+    write_text: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> anyhow::Result<()> {
     let mut text = Vec::new();
     match format {
-        OutputFormat::Table => report.write_text(&mut text)?,
+        OutputFormat::Table => write_text(&mut text)?,
         OutputFormat::Json => {
             serde_json::to_writer_pretty(&mut text, report)?;
             text.push(b'\n');

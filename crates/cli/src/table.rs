@@ -39,7 +39,14 @@ impl Cell {
 #[derive(Debug)]
 pub(crate) struct Table {
     aligns: Vec<Align>,
-    lines: Vec<Vec<Cell>>,
+    lines: Vec<Line>,
+}
+
+#[derive(Debug)]
+enum Line {
+    Cells(Vec<Cell>),
+    /// Over all columns.
+    Title(Cell),
 }
 
 impl Table {
@@ -58,15 +65,27 @@ impl Table {
     /// Adds a line, one cell for each column.
     pub(crate) fn push(&mut self, cells: Vec<Cell>) {
         assert_eq!(cells.len(), self.aligns.len(), "a line has a cell for each column");
-        self.lines.push(cells);
+        self.lines.push(Line::Cells(cells));
+    }
+
+    /// Adds a line that says what the next ones are about, below a blank one.
+    pub(crate) fn push_title(&mut self, title: Cell) {
+        self.lines.push(Line::Title(title));
     }
 
     /// Writes every line behind an indent.
     pub(crate) fn write(&self, indent: &str, out: &mut dyn Write) -> io::Result<()> {
         let widths: Vec<usize> = (0..self.aligns.len())
-            .map(|column| self.lines.iter().map(|line| width(&line[column])).max().unwrap_or(0))
+            .map(|column| self.rows().map(|line| width(&line[column])).max().unwrap_or(0))
             .collect();
         for line in &self.lines {
+            let line = match line {
+                Line::Cells(line) => line,
+                Line::Title(Cell { text, style }) => {
+                    writeln!(out, "\n{indent}{style}{text}{style:#}")?;
+                    continue;
+                }
+            };
             write!(out, "{indent}")?;
             for (column, cell) in line.iter().enumerate() {
                 let (gap, last) = (if column == 0 { "" } else { GAP }, column + 1 == line.len());
@@ -81,6 +100,13 @@ impl Table {
             writeln!(out)?;
         }
         Ok(())
+    }
+
+    fn rows(&self) -> impl Iterator<Item = &[Cell]> {
+        self.lines.iter().filter_map(|line| match line {
+            Line::Cells(cells) => Some(cells.as_slice()),
+            Line::Title(_) => None,
+        })
     }
 }
 

@@ -8,6 +8,8 @@
 //!  osdi21 CSV ──┐
 //!  Philly log ──┼─> Workload: who arrives when, with what request
 //!  Generator ───┘
+//!
+//!  simulate(settings, applications, workload) ──> RunOutcome ──> Summary, report_page
 //! ```
 //!
 //! The physics here is hidden from policies: they learn of it only what an agent would observe. The crate has no
@@ -29,6 +31,7 @@
 mod cluster;
 mod physics;
 mod progress;
+mod report;
 mod rng;
 mod simulation;
 mod table;
@@ -41,6 +44,7 @@ pub use physics::{
     UnknownApplication,
 };
 pub use progress::{Batch, Outcome, Running, TrainingState, fixed_batch};
+pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
 pub use simulation::{
     ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, SettingError, SimulationError, SimulationSettings,

@@ -49,6 +49,10 @@ fn whole_s(application: &Application, fixed: Option<u32>, gpus: u32, gpus_per_no
     let sizes = fixed.map_or_else(|| application.batch_sizes(), |batch_size| vec![batch_size]);
     let batches: Vec<_> =
         sizes.iter().filter_map(|&batch_size| fixed_batch(application.limits(), batch_size, gpus)).collect();
+    if batches.is_empty() && gpus > 1 {
+        // More GPUs than there are samples in a batch: the rest would stand idle.
+        return whole_s(application, fixed, gpus / 2, gpus_per_node);
+    }
     let mut start = 0.0;
     let mut total_s = 0.0;
     for epoch in 0..application.epochs() {

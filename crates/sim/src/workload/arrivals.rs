@@ -1,5 +1,6 @@
 use super::jobs::{Arrival, named};
-use super::{Workload, WorkloadError, tuned_requests};
+use super::tuned::requests_within;
+use super::{Workload, WorkloadError};
 use crate::{ApplicationName, ApplicationSet, SimRng};
 
 /// Arrivals per hour, relative to the first: over the eight hours that the paper replays, submissions peak in the fourth
@@ -28,12 +29,14 @@ pub struct GeneratorSettings {
     pub load: f64,
     /// The same seed gives the same workload.
     pub seed: u64,
+    /// Nobody asks for more GPUs: those of the cluster.
+    pub requested_replicas_max: u32,
 }
 
 impl Default for GeneratorSettings {
     /// The paper's: 160 jobs in eight hours.
     fn default() -> Self {
-        Self { jobs: 160, load: 1.0, seed: 0 }
+        Self { jobs: 160, load: 1.0, seed: 0, requested_replicas_max: 64 }
     }
 }
 
@@ -48,7 +51,7 @@ pub fn generate(settings: &GeneratorSettings, applications: &ApplicationSet) -> 
     let mut seeds = SimRng::new(settings.seed);
     let (mut times, mut kinds, mut requests) = (seeds.split(), seeds.split(), seeds.split());
     let weights = MIX.map(|(_, weight)| weight);
-    let choices = MIX.map(|(name, _)| tuned_requests(applications.get(name)));
+    let choices = MIX.map(|(name, _)| requests_within(applications.get(name), settings.requested_replicas_max));
     let mut arrivals = Vec::with_capacity(count as usize);
     for _ in 0..count as u32 {
         let hour = times.weighted(&HOURLY_RATES);
@@ -78,7 +81,7 @@ mod tests {
 
     #[test]
     fn arrivals_peak_in_the_fourth_hour_and_follow_the_mix() {
-        let settings = GeneratorSettings { jobs: 10_000, load: 2.0, seed: 1 };
+        let settings = GeneratorSettings { jobs: 10_000, load: 2.0, seed: 1, ..GeneratorSettings::default() };
         let workload = workload(&settings);
         let in_hour = |hour: u64| workload.jobs().iter().filter(|job| job.submitted_s / 3600 == hour).count() as f64;
         assert!((in_hour(3) / in_hour(0) - 3.0).abs() < 0.25);
@@ -88,9 +91,17 @@ mod tests {
     }
 
     #[test]
+    fn requests_stay_within_the_cluster() {
+        for requested_replicas_max in [1, 3, 8] {
+            let workload = workload(&GeneratorSettings { requested_replicas_max, ..GeneratorSettings::default() });
+            assert!(workload.jobs().iter().all(|job| job.requested_replicas <= requested_replicas_max));
+        }
+    }
+
+    #[test]
     fn counts_that_make_no_workload_are_refused() {
         for (jobs, load) in [(0, 1.0), (160, 0.0), (160, f64::NAN), (160, -1.0), (160, f64::INFINITY), (1, 1e9)] {
-            let settings = GeneratorSettings { jobs, load, seed: 0 };
+            let settings = GeneratorSettings { jobs, load, ..GeneratorSettings::default() };
             let error = generate(&settings, &ApplicationSet::parametric()).unwrap_err().to_string();
             assert_eq!(error, format!("jobs {jobs} at load {load}; accepted: 1 to 100000 jobs in all"));
         }

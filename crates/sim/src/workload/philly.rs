@@ -1,7 +1,8 @@
 use std::path::Path;
 
 use super::jobs::{Arrival, named};
-use super::{Workload, WorkloadError, tuned_requests};
+use super::tuned::requests_within;
+use super::{Workload, WorkloadError};
 use crate::table::{Row, Table, TableError, is_measure};
 use crate::{ApplicationName, ApplicationSet, SimRng};
 
@@ -21,12 +22,14 @@ pub struct PhillySettings {
     pub hours: u32,
     /// The same seed draws the same jobs.
     pub seed: u64,
+    /// Nobody asks for more GPUs: those of the cluster.
+    pub requested_replicas_max: u32,
 }
 
 impl Default for PhillySettings {
     /// What the paper replays: 160 jobs from the eight busiest hours.
     fn default() -> Self {
-        Self { jobs: 160, first_hour: 2, hours: 8, seed: 0 }
+        Self { jobs: 160, first_hour: 2, hours: 8, seed: 0, requested_replicas_max: 64 }
     }
 }
 
@@ -40,7 +43,7 @@ struct Entry {
 /// The log says how long a job used GPUs, not what it trained. As in the paper, its GPU-hours choose an application of
 /// that size: below 1 cifar10 or ncf, below 10 deepspeech2 or bert, below 100 yolov3, below 1000 imagenet; jobs beyond
 /// and jobs of less than a minute are left out. Days are laid over each other: only the time of day remains. The
-/// request is one that a careful user would make ([`tuned_requests`]), not the log's.
+/// request is one that a careful user would make ([`tuned_requests`](crate::tuned_requests)), not the log's.
 pub fn read_philly(
     path: &Path,
     settings: &PhillySettings,
@@ -70,7 +73,8 @@ fn sample(table: &Table, settings: &PhillySettings, applications: &ApplicationSe
     }
     let mut seeds = SimRng::new(settings.seed);
     let (mut draws, mut kinds, mut requests) = (seeds.split(), seeds.split(), seeds.split());
-    let choices = ApplicationName::ALL.map(|name| tuned_requests(applications.get(name)));
+    let choices =
+        ApplicationName::ALL.map(|name| requests_within(applications.get(name), settings.requested_replicas_max));
     let mut arrivals = Vec::with_capacity(settings.jobs);
     for drawn in 0..settings.jobs {
         // A step of a shuffle: what was drawn moves to the front and is not drawn again.

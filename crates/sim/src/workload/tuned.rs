@@ -45,6 +45,19 @@ pub fn tuned_requests(application: &Application) -> Vec<TunedRequest> {
     requests
 }
 
+/// Those of the [`tuned_requests`] that a cluster of this many GPUs can serve; where it serves none, all of its GPUs.
+pub(super) fn requests_within(application: &Application, replicas_max: u32) -> Vec<TunedRequest> {
+    let mut requests = tuned_requests(application);
+    let smallest = requests[0];
+    requests.retain(|request| request.replicas <= replicas_max);
+    if requests.is_empty() {
+        let replicas = replicas_max.max(1);
+        let batch_size = best_batch(application, replicas).map_or(smallest.batch_size, |(batch_size, _)| batch_size);
+        requests.push(TunedRequest { replicas, batch_size });
+    }
+    requests
+}
+
 /// The batch that completes a whole training soonest on nodes filled one after the other, and the seconds that takes.
 fn best_batch(application: &Application, replicas: u32) -> Option<(u32, f64)> {
     let limits = application.limits();

@@ -1,0 +1,90 @@
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use crate::output::OutputFormat;
+
+/// What `pollux sim run` and `pollux sim compare` take.
+#[derive(Args, Debug)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct SimArgs {
+    /// Policies, by name: pollux, castor, tiresias, srtf, fifo
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
+    pub(super) policy: Vec<String>,
+
+    /// Workloads: CSV files, or a cluster's log to draw from [default: generate one]
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    pub(super) workload: Vec<PathBuf>,
+
+    /// Measured applications, a folder each [default: the profiles that ship]
+    #[arg(long, value_name = "DIR")]
+    pub(super) traces: Option<PathBuf>,
+
+    /// Nodes by GPUs per node, or a .toml file of node groups
+    #[arg(long, value_name = "NxG", default_value = "16x4")]
+    pub(super) cluster: String,
+
+    /// Seconds between scheduling rounds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
+    pub(super) interval: f64,
+
+    /// Seconds a job stands still when its GPUs change
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, allow_negative_numbers = true)]
+    pub(super) restart_delay: f64,
+
+    /// Share of its speed a multi-node job loses on a node that hosts another
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(super) interference: f64,
+
+    /// Whether users say how many epochs their jobs train
+    #[arg(long, value_enum, value_name = "yes|no", default_value_t = YesNo::Yes, hide_possible_values = true)]
+    pub(super) declare_epochs: YesNo,
+
+    /// Failures per node and day
+    #[arg(long, value_name = "RATE", default_value_t = 0.0, allow_negative_numbers = true)]
+    pub(super) failures: f64,
+
+    /// Seed of the moments of failure [default: that of the workload]
+    #[arg(long, value_name = "SEED")]
+    pub(super) failure_seed: Option<u64>,
+
+    /// Jobs to generate, or to draw from a log, at load 1
+    #[arg(long, value_name = "N", default_value_t = 160)]
+    pub(super) generate_jobs: u32,
+
+    /// Multiplies those jobs: 2 is twice as many in the same time
+    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    pub(super) load: f64,
+
+    /// Seeds, each a workload of its own where workloads are generated or drawn
+    #[arg(long, value_name = "SEED,...", value_delimiter = ',', default_value = "0")]
+    pub(super) seed: Vec<u64>,
+
+    /// Simulations to run at once [default: one per core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) jobs: Option<u16>,
+
+    /// Print for people or for programs
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
+
+    /// Also draw it: one page, DIR/index.html
+    #[arg(long, value_name = "DIR")]
+    pub(super) report: Option<PathBuf>,
+}
+
+/// A question with two answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum YesNo {
+    /// It is so.
+    Yes,
+    /// It is not.
+    No,
+}
+
+const AFTER_HELP: &str = "\
+Workloads are told apart by their columns, others are ignored:
+  name,time,application,num_replicas,batch_size   jobs in order of time (seconds)
+  timestamp,duration,num_gpus,gpu_time            a cluster's log; jobs of its sizes are drawn from it
+Applications: bert, cifar10, deepspeech2, imagenet, ncf, yolov3.
+The same arguments give the same bytes, whatever --jobs says.";

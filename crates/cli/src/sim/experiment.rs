@@ -1,0 +1,93 @@
+use std::fs;
+
+use pollux_policy::PolicySettings;
+use pollux_sim::{ApplicationSet, ClusterSpec, Failures, SimulationSettings};
+use serde::Serialize;
+
+use super::SimError;
+use super::args::{SimArgs, YesNo};
+use super::workloads::{Scenario, repeated, scenarios};
+
+/// Everything that decides the outcome: policies, workloads and the world they run in.
+pub(super) struct Experiment {
+    pub(super) applications: ApplicationSet,
+    pub(super) scenarios: Vec<Scenario>,
+    /// One per policy, for the scenario's own seed of failures to be filled in.
+    pub(super) settings: Vec<SimulationSettings>,
+    pub(super) shown: ShownSettings,
+    /// Simulations at once; none for one per core.
+    pub(super) threads: Option<u16>,
+    failure_seed: Option<u64>,
+}
+
+/// Settings as reports show them.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct ShownSettings {
+    pub(super) cluster: String,
+    pub(super) gpus: u64,
+    pub(super) physics: String,
+    pub(super) interval_s: f64,
+    pub(super) restart_delay_s: f64,
+    pub(super) interference: f64,
+    pub(super) declare_epochs: bool,
+    pub(super) failures_per_node_day: f64,
+}
+
+impl Experiment {
+    /// Reads what the arguments name, and refuses what cannot be simulated.
+    pub(super) fn resolve(args: &SimArgs, default_policies: &[&str]) -> Result<Self, SimError> {
+        let cluster = ClusterSpec::read(&args.cluster).map_err(SimError::Cluster)?;
+        let policies = policies(args, default_policies)?;
+        let applications = applications(args)?;
+        let scenarios = scenarios(args, &applications, u32::try_from(cluster.gpus()).unwrap_or(u32::MAX))?;
+        let shown = ShownSettings {
+            cluster: args.cluster.clone(),
+            gpus: cluster.gpus(),
+            physics: args.traces.as_ref().map_or("parametric profiles".to_owned(), |path| path.display().to_string()),
+            interval_s: args.interval,
+            restart_delay_s: args.restart_delay,
+            interference: args.interference,
+            declare_epochs: args.declare_epochs == YesNo::Yes,
+            failures_per_node_day: args.failures,
+        };
+        let settings = |policy| SimulationSettings {
+            interval_s: args.interval,
+            restart_delay_s: args.restart_delay,
+            interference: args.interference,
+            declare_epochs: shown.declare_epochs,
+            failures: Failures { per_node_day: args.failures, ..Failures::NONE },
+            record_series: args.report.is_some(),
+            ..SimulationSettings::new(policy, cluster.clone())
+        };
+        let settings = policies.into_iter().map(settings).collect();
+        Ok(Self { applications, scenarios, settings, shown, threads: args.jobs, failure_seed: args.failure_seed })
+    }
+
+    /// Every simulation to run: scenario by scenario, policy by policy.
+    pub(super) fn runs(&self) -> Vec<(&Scenario, SimulationSettings)> {
+        let run = |scenario: &'_ Scenario, settings: &SimulationSettings| {
+            let mut settings = settings.clone();
+            settings.failures.seed = self.failure_seed.unwrap_or(scenario.seed);
+            settings
+        };
+        let of_scenario = |scenario| self.settings.iter().map(move |settings| (scenario, run(scenario, settings)));
+        self.scenarios.iter().flat_map(of_scenario).collect()
+    }
+}
+
+fn policies(args: &SimArgs, default_policies: &[&str]) -> Result<Vec<PolicySettings>, SimError> {
+    if let Some(name) = repeated(&args.policy) {
+        return Err(SimError::Repeated { option: "--policy", value: name.clone() });
+    }
+    let given = args.policy.iter().map(String::as_str);
+    let names: Vec<&str> = if args.policy.is_empty() { default_policies.to_vec() } else { given.collect() };
+    names.into_iter().map(|name| PolicySettings::named(name).map_err(SimError::Policy)).collect()
+}
+
+fn applications(args: &SimArgs) -> Result<ApplicationSet, SimError> {
+    let Some(path) = &args.traces else { return Ok(ApplicationSet::parametric()) };
+    if let Err(reason) = fs::read_dir(path) {
+        return Err(SimError::Traces { path: path.clone(), reason });
+    }
+    ApplicationSet::recorded(path).map_err(SimError::Physics)
+}

@@ -1,0 +1,84 @@
+use super::{folder, sim, workload};
+
+/// One line on stderr, nothing on stdout, exit code 2.
+fn check(args: &[&str], expected: &str) {
+    let result = sim(args);
+    assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""), "{args:?}: {}", result.stderr);
+    assert_eq!(result.stderr, format!("error: {expected}\n"), "{args:?}");
+}
+
+fn check_workload(test: &str, rows: &str, expected: &str) {
+    let path = workload(test, &format!("name,time,application,num_replicas,batch_size\n{rows}"));
+    let path = path.to_str().unwrap();
+    check(&["run", "--policy", "fifo", "--workload", path], &expected.replace("FILE", path));
+}
+
+#[test]
+fn unknown_and_repeated_policies() {
+    let result = sim(&["compare", "--policy", "fifo,magic"]);
+    assert_eq!(result.code, Some(2));
+    assert!(result.stderr.starts_with("error: --policy: unknown policy \"magic\": accepted are "), "{}", result.stderr);
+    assert_eq!(result.stderr.lines().count(), 1);
+    check(&["run", "--policy", "fifo,fifo"], "--policy fifo is given more than once; accepted is once");
+    check(&["run", "--seed", "1,2,1"], "--seed 1 is given more than once; accepted is once");
+}
+
+#[test]
+fn contradictory_clusters() {
+    let shape = "accepted: NODESxGPUS such as 16x4, or a .toml file of node groups";
+    check(&["run", "--cluster", "16"], &format!("--cluster: cluster \"16\"; {shape}"));
+    check(&["run", "--cluster", "0x4"], "--cluster: 0 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
+    check(&["run", "--cluster", "4x0"], "--cluster: 0 GPUs per node; accepted: 1 to 1024");
+}
+
+#[test]
+fn settings_out_of_their_range() {
+    check(&["run", "--interval", "0"], "interval 0; accepted: 1 to 86400 seconds");
+    check(&["run", "--interval", "NaN"], "interval NaN; accepted: 1 to 86400 seconds");
+    check(&["run", "--restart-delay", "-1"], "restart delay -1; accepted: 0 to 86400 seconds");
+    check(&["run", "--interference", "1"], "interference 1; accepted: a share from 0 to 0.99");
+    check(&["run", "--failures", "-1"], "failures per node and day -1; accepted: 0 to 1000");
+    check(&["run", "--generate-jobs", "0"], "jobs 0 at load 1; accepted: 1 to 100000 jobs in all");
+    check(&["run", "--load", "-2"], "jobs 160 at load -2; accepted: 1 to 100000 jobs in all");
+    for args in
+        [&["--jobs", "0"][..], &["--declare-epochs", "perhaps"], &["-o", "yaml"], &["--interval", "x"], &["--x"]]
+    {
+        let result = sim(&[&["run"], args].concat());
+        assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn workloads_with_mistakes_name_file_and_line() {
+    check_workload("types", "a,now,ncf,1,256\n", "FILE:2: time \"now\"; accepted: whole seconds, 0 or more");
+    let applications = "bert, cifar10, deepspeech2, imagenet, ncf, yolov3";
+    let expected = format!("FILE:3: application \"gpt\"; accepted: {applications}");
+    check_workload("unknown", "a,0,ncf,1,256\nb,0,gpt,1,256\n", &expected);
+    let expected = "FILE:3: time \"4\"; accepted: 5 or more, jobs come in order of time";
+    check_workload("order", "a,5,ncf,1,256\nb,4,ncf,1,256\n", expected);
+    check_workload("none", "", "FILE: no rows below the header; accepted: one row or more");
+}
+
+#[test]
+fn jobs_that_can_never_run() {
+    let expected = "jobs: job a asks for 65 GPUs; accepted: up to the 64 of the cluster";
+    check_workload("large", "a,0,cifar10,65,4096\n", expected);
+    let expected = "jobs: job a asks for batch 9999999 at 1 replicas; accepted: batches of yolov3 up to 512";
+    check_workload("batch", "a,0,yolov3,1,9999999\n", expected);
+}
+
+#[test]
+fn files_that_are_not_there() {
+    let folder = folder("missing");
+    let (file, traces) = (folder.join("none.csv"), folder.join("traces"));
+    let result = sim(&["run", "--workload", file.to_str().unwrap()]);
+    assert_eq!(result.code, Some(2));
+    assert!(result.stderr.starts_with(&format!("error: --workload {}: ", file.display())), "{}", result.stderr);
+    let result = sim(&["run", "--traces", traces.to_str().unwrap()]);
+    assert_eq!(result.code, Some(2));
+    assert!(result.stderr.starts_with(&format!("error: --traces {}: ", traces.display())), "{}", result.stderr);
+    let result = sim(&["run", "--traces", folder.to_str().unwrap()]);
+    assert!(result.code == Some(2) && result.stderr.contains("placements.csv"), "{}", result.stderr);
+    let result = sim(&["run", "--workload", folder.to_str().unwrap()]);
+    assert!(result.code == Some(2) && result.stderr.lines().count() == 1, "{}", result.stderr);
+}

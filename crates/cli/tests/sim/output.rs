@@ -1,0 +1,120 @@
+use std::fs;
+
+use serde_json::Value;
+
+use super::{WORKLOAD, command, folder, sim, workload};
+
+#[test]
+fn the_table_has_a_line_per_policy_and_a_ratio_to_the_first() {
+    let path = workload("table", WORKLOAD);
+    let result = sim(&["compare", "--policy", "fifo,srtf", "--cluster", "2x4", "--workload", path.to_str().unwrap()]);
+    assert_eq!((result.code, result.stderr.as_str()), (Some(0), ""));
+    let lines: Vec<&str> = result.stdout.lines().collect();
+    assert!(
+        lines[0].ends_with(
+            ": cluster 2x4 (8 GPUs), rounds of 60 s, 30 s per restart, epochs declared, parametric profiles"
+        )
+    );
+    let headings = "policy ratio avg p50 p99 makespan GPU time util restarts queued ρ max ρ p90 ρ > 1 efficiency";
+    assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>().join(" "), headings);
+    assert_eq!(lines[5], "jobs (3 jobs, seed 0)");
+    assert!(lines[6].starts_with("  fifo  1.000"), "{}", lines[6]);
+    assert!(lines[7].starts_with("  srtf  1.000"), "{}", lines[7]);
+    let width = |line: &str| line.chars().count();
+    assert!(lines[6..8].iter().all(|line| width(line) == width(lines[2])), "columns are aligned");
+    assert_eq!(lines.len(), 8);
+}
+
+#[test]
+fn several_workloads_end_with_their_mean() {
+    let args = ["compare", "--policy", "fifo,tiresias", "--generate-jobs", "5", "--seed", "1,2"];
+    let result = sim(&args);
+    let mean = result.stdout.lines().position(|line| line == "mean of 2").expect("a mean");
+    assert_eq!(result.stdout.lines().count(), mean + 3);
+    let value = |line: &str, column: usize| line.split_whitespace().nth(column).unwrap().parse::<f64>().unwrap();
+    let fifo: Vec<f64> =
+        result.stdout.lines().filter(|line| line.starts_with("  fifo")).map(|line| value(line, 2)).collect();
+    assert!((f64::midpoint(fifo[0], fifo[1]) - fifo[2]).abs() < 0.11, "{fifo:?}");
+}
+
+#[test]
+fn the_best_is_coloured_where_colours_are_wanted() {
+    let args = ["compare", "--policy", "fifo,tiresias", "--generate-jobs", "5"];
+    let coloured = |variable| {
+        let output = command().args(args).env(variable, "1").output().unwrap();
+        String::from_utf8(output.stdout).unwrap().contains("\u{1b}[1m\u{1b}[32m")
+    };
+    assert!(coloured("CLICOLOR_FORCE") && !coloured("NO_COLOR"));
+}
+
+#[test]
+fn json_has_every_run_and_every_job_under_stable_names() {
+    let path = workload("json", WORKLOAD);
+    let result = sim(&["run", "--policy", "pollux,fifo", "-o", "json", "--workload", path.to_str().unwrap()]);
+    let report = result.json();
+    let runs = report["runs"].as_array().unwrap();
+    assert_eq!(runs.iter().map(|run| run["policy"].as_str().unwrap()).collect::<Vec<_>>(), ["pollux", "fifo"]);
+    for run in runs {
+        assert_eq!((&run["workload"], &run["seed"]), (&Value::from("jobs"), &Value::from(0)));
+        for name in
+            ["avg_jct_s", "p50_jct_s", "p99_jct_s", "makespan_s", "gpu_hours", "utilisation", "rho_max", "rho_p90"]
+        {
+            assert!(run[name].as_f64().unwrap() > 0.0, "{name}");
+        }
+        assert!(run["restarts_per_job"].is_number() && run["rho_above_1"].is_number());
+        let jobs = run["jobs"].as_array().unwrap();
+        assert_eq!(jobs.len(), 3);
+        let completion_s = |job: &Value| job["finished_s"].as_f64().unwrap() - job["submitted_s"].as_f64().unwrap();
+        let average = jobs.iter().map(completion_s).sum::<f64>() / 3.0;
+        assert!((average / run["avg_jct_s"].as_f64().unwrap() - 1.0).abs() < 1e-9);
+        assert!(jobs[0]["name"] == "first" && jobs[0]["restarts"].is_u64() && jobs[0]["gpu_seconds"].is_f64());
+    }
+}
+
+#[test]
+fn the_same_bytes_come_from_any_number_of_threads() {
+    let run = |threads: &str| {
+        let args = ["compare", "--generate-jobs", "12", "--seed", "3,4", "--failures", "2", "-o", "json"];
+        let result = sim(&[&args[..], &["--jobs", threads]].concat());
+        assert_eq!(result.code, Some(0), "{}", result.stderr);
+        result.stdout
+    };
+    let first = run("1");
+    assert!(first.len() > 1000);
+    assert!([run("2"), run("1"), run("2"), run("7")].iter().all(|other| *other == first));
+}
+
+#[test]
+fn a_log_is_known_by_its_columns_and_drawn_from_with_each_seed() {
+    let path = folder("log").join("log.csv");
+    let mut log = "timestamp,duration,num_gpus,gpu_time,cluster\n".to_owned();
+    for minute in 10..60 {
+        log += &format!("2017-10-09 03:{minute}:00,600.0,1,600.0,a\n");
+    }
+    fs::write(&path, log).unwrap();
+    let args = ["run", "--policy", "fifo", "--generate-jobs", "4", "--seed", "5,6", "-o", "json", "--workload"];
+    let report = sim(&[&args[..], &[path.to_str().unwrap()]].concat()).json();
+    let runs: Vec<_> = report["runs"].as_array().unwrap().iter().map(|run| run["workload"].clone()).collect();
+    assert_eq!(runs, ["philly-5", "philly-6"]);
+    assert_eq!(report["runs"][0]["jobs"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn workloads_of_one_name_are_told_apart_by_their_folders() {
+    let paths = [workload("same/a", WORKLOAD), workload("same/b", WORKLOAD)].map(|path| path.display().to_string());
+    let report = sim(&["run", "--policy", "fifo", "-o", "json", "--workload", &paths[0], &paths[1]]).json();
+    for (run, path) in report["runs"].as_array().unwrap().iter().zip(&paths) {
+        assert_eq!(format!("{}.csv", run["workload"].as_str().unwrap()), *path);
+    }
+}
+
+#[test]
+fn a_seed_that_changes_nothing_is_said_to() {
+    let path = workload("seeds", WORKLOAD);
+    let args = ["run", "--policy", "fifo", "--seed", "1,2", "-o", "json", "--workload", path.to_str().unwrap()];
+    let result = sim(&args);
+    assert!(result.stderr.ends_with("is simulated once: a seed changes nothing about it\n"), "{}", result.stderr);
+    assert_eq!(result.json()["runs"].as_array().unwrap().len(), 1);
+    let failing = sim(&[&args[..], &["--failures", "50"]].concat()).json();
+    assert_eq!(failing["runs"].as_array().unwrap().len(), 2);
+}

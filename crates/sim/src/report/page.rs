@@ -1,0 +1,73 @@
+use super::data::PageData;
+use crate::RunOutcome;
+
+const TEMPLATE: &str = include_str!("page.html");
+const STYLE: &str = include_str!("page.css");
+const SCRIPTS: [&str; 4] =
+    [include_str!("chart.js"), include_str!("curves.js"), include_str!("timeline.js"), include_str!("page.js")];
+
+/// What decided the outcomes, for the head of the page.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageHeader {
+    /// Who made them.
+    pub build: String,
+    /// Names and values of settings.
+    pub settings: Vec<(String, String)>,
+}
+
+/// One page of HTML that needs nothing but itself. Runs of one workload and seed stand together; those that recorded
+/// no series have no plots over time.
+pub fn report_page(header: &PageHeader, runs: &[RunOutcome]) -> String {
+    let data = serde_json::to_string(&PageData::new(header, runs)).expect("numbers and names are JSON");
+    // No name may end the script that holds it.
+    let data = data.replace('<', "\\u003c");
+    let parts = [("{{style}}", STYLE), ("{{script}}", &SCRIPTS.concat()), ("{{data}}", &data)];
+    let mut page = String::with_capacity(TEMPLATE.len() + STYLE.len() + data.len() + 40_000);
+    let mut rest = TEMPLATE;
+    // In the order of the template, so that what was filled in is never searched again.
+    for (place, part) in parts {
+        let (before, after) = rest.split_once(place).expect("the template is ours");
+        page.push_str(before);
+        page.push_str(part);
+        rest = after;
+    }
+    page + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApplicationName, JobOutcome};
+
+    fn outcome(name: &str) -> RunOutcome {
+        let job = JobOutcome {
+            name: name.to_owned(),
+            application: ApplicationName::Ncf,
+            submitted_s: 5.0,
+            started_s: 60.0,
+            finished_s: 100.0,
+            restarts: 0,
+            gpu_seconds: 40.0,
+            queued_s: 55.0,
+            rho: 1.5,
+            efficiency: 1.0,
+            series: Vec::new(),
+        };
+        RunOutcome {
+            policy: "fifo".to_owned(),
+            workload: "w".to_owned(),
+            seed: Some(3),
+            gpus: 4,
+            jobs: vec![job],
+            cluster: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn names_cannot_leave_their_script() {
+        let page = report_page(&PageHeader::default(), &[outcome("</script><b>{{data}}")]);
+        assert!(!page.contains("</script><b>"));
+        assert!(page.contains(r"\u003c/script>\u003cb>{{data}}"));
+        assert_eq!(page.matches("{{").count(), 1, "every other place is filled");
+    }
+}

@@ -1,0 +1,65 @@
+//! What goes wrong in the world: nodes that fail, jobs that slow each other down.
+
+use pollux_engine::Event;
+use pollux_model::GpuType;
+use pollux_policy::NodeId;
+
+use super::job::SimJob;
+use super::queue::Happening;
+use super::run::World;
+
+const DAY_S: f64 = 86_400.0;
+
+impl World<'_> {
+    /// Multi-node jobs that meet on a node slow each other down.
+    pub(super) fn interfere(&mut self) {
+        if self.settings.interference == 0.0 {
+            return;
+        }
+        let mut spanning = vec![0u32; self.node_ids as usize];
+        let multi_node = |job: &SimJob<'_>| job.is_training() && job.allocation.is_multi_node();
+        let live: Vec<usize> = self.live.iter().copied().collect();
+        for job in live.iter().map(|&idx| &self.jobs[idx]).filter(|job| multi_node(job)) {
+            for (node, _) in job.allocation.iter() {
+                spanning[node.0 as usize] += 1;
+            }
+        }
+        for idx in live {
+            let job = &mut self.jobs[idx];
+            let met = multi_node(job) && job.allocation.iter().any(|(node, _)| spanning[node.0 as usize] > 1);
+            let changes = job.changes;
+            job.slow_down(self.now, if met { self.settings.interference } else { 0.0 });
+            if job.changes != changes {
+                self.predict(idx);
+            }
+        }
+    }
+
+    pub(super) fn join(&mut self, node: usize) {
+        let id = NodeId(self.node_ids);
+        self.node_ids += 1;
+        self.nodes[node].0 = id;
+        let gpus = self.nodes[node].1;
+        self.deliver(Event::NodeJoined { node: id, gpus, gpu_type: GpuType::default() });
+        if self.settings.failures.per_node_day > 0.0 {
+            let mean_s = DAY_S / self.settings.failures.per_node_day;
+            let after_s = -mean_s * (1.0 - self.failures.unit()).ln();
+            self.queue.push(self.now.after_s(after_s), Happening::NodeFails { node });
+        }
+    }
+
+    pub(super) fn fail(&mut self, node: usize) {
+        let id = self.nodes[node].0;
+        for &idx in &self.live {
+            let job = &mut self.jobs[idx];
+            if job.allocation.replicas_on(id) > 0 {
+                job.crash(self.now);
+                job.allocation = job.allocation.without(id);
+            }
+        }
+        self.deliver(Event::NodeLost { node: id });
+        let back = self.now.after_s(self.settings.failures.repair_s);
+        self.queue.push(back, Happening::NodeReturns { node });
+        self.interfere();
+    }
+}

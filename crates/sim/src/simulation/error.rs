@@ -1,0 +1,53 @@
+use pollux_engine::SettingsError;
+use thiserror::Error;
+
+use super::run::TIME_MAX_YEARS;
+use super::settings::SettingError;
+use crate::ApplicationName;
+
+/// Why a simulation could not be run.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SimulationError {
+    /// A setting that makes no sense.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+    /// Settings that the engine refuses.
+    #[error(transparent)]
+    Engine(#[from] SettingsError),
+    /// A job that can never run.
+    #[error("job {job} asks for {requested} GPUs; accepted: up to the {gpus} of the cluster")]
+    TooLarge {
+        /// Its name.
+        job: String,
+        /// GPUs it asks for.
+        requested: u32,
+        /// GPUs there are.
+        gpus: u32,
+    },
+    /// A batch that cannot be trained with on the GPUs asked for.
+    #[error(
+        "job {job} asks for batch {batch_size} at {replicas} replicas; accepted: batches of {application} up to {max}"
+    )]
+    Batch {
+        /// Its name.
+        job: String,
+        /// What it trains.
+        application: ApplicationName,
+        /// GPUs it asks for.
+        replicas: u32,
+        /// Batch it asks for.
+        batch_size: u32,
+        /// The largest that its application trains with.
+        max: u32,
+    },
+    /// The policy made a plan that cannot be used.
+    #[error("the policy made a plan that cannot be used: {0}")]
+    Plan(String),
+    /// Jobs that never end.
+    #[error("{left} jobs did not end within {TIME_MAX_YEARS} years of simulated time")]
+    Endless {
+        /// How many.
+        left: usize,
+    },
+}

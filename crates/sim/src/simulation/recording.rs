@@ -1,0 +1,90 @@
+//! What a run leaves behind: samples on the way, books at the end.
+
+use std::collections::BTreeMap;
+
+use pollux_engine::Books;
+use pollux_policy::{JobId, Timestamp};
+
+use super::fairness::{Isolated, Presence};
+use super::job::SimJob;
+use super::outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome};
+use super::run::{World, cluster_gpus, id_of, replicas_max};
+use crate::Workload;
+
+impl World<'_> {
+    pub(super) fn sample_job(&mut self, job: usize) {
+        if !self.settings.record_series {
+            return;
+        }
+        let time_s = self.now.as_s();
+        let job = &mut self.jobs[job];
+        let (batch_size, efficiency) = job.batch_and_efficiency();
+        let nodes = job.allocation.iter().len() as u32;
+        let sample = JobSample { time_s, replicas: job.allocation.replicas(), nodes, batch_size, efficiency };
+        job.series.push(sample);
+    }
+
+    pub(super) fn sample_cluster(&mut self) {
+        if !self.settings.record_series {
+            return;
+        }
+        let held = |job: &&pollux_engine::Job| job.gpus_held() > 0;
+        let jobs_running = self.engine.jobs().filter(held).count() as u32;
+        let jobs_waiting = self.engine.jobs().len() as u32 - jobs_running;
+        let gpus_used = self.engine.nodes().map(pollux_engine::Node::gpus_held).sum();
+        let sample = ClusterSample { time_s: self.now.as_s(), gpus_used, jobs_running, jobs_waiting };
+        match self.samples.last_mut() {
+            Some(last) if last.time_s == sample.time_s => *last = sample,
+            Some(last)
+                if (last.gpus_used, last.jobs_running, last.jobs_waiting)
+                    == (gpus_used, jobs_running, jobs_waiting) => {}
+            Some(_) | None => self.samples.push(sample),
+        }
+    }
+
+    pub(super) fn outcome(mut self, workload: &Workload) -> RunOutcome {
+        let now = self.now;
+        let ended = self.engine.take_ended_jobs();
+        let books: BTreeMap<JobId, Books> = ended.iter().map(|ended| (ended.id(), ended.books(now))).collect();
+        let gpus = cluster_gpus(self.settings);
+        let lives = self.jobs.iter().map(|job| (job.spec.submitted_s as f64, finished_s(job)));
+        let presence = Presence::new(lives);
+        let mut isolated = Isolated::new(self.settings.cluster.node_gpus().first().copied().unwrap_or(1));
+        let mut jobs = Vec::with_capacity(self.jobs.len());
+        for (idx, job) in self.jobs.iter_mut().enumerate() {
+            let submitted_s = job.spec.submitted_s as f64;
+            let finished_s = finished_s(job);
+            let books = books.get(&id_of(idx));
+            let share = f64::from(gpus) / presence.mean(submitted_s, finished_s).max(1.0);
+            let most = f64::from(replicas_max(self.settings, job.spec));
+            // Alone it would have to be started, too.
+            let alone_s =
+                self.settings.restart_delay_s + isolated.time_s(job.application, self.modes[idx], share.min(most));
+            jobs.push(JobOutcome {
+                name: job.spec.name.clone(),
+                application: job.spec.application,
+                submitted_s,
+                started_s: books.and_then(|books| books.first_started).map_or(submitted_s, Timestamp::as_s),
+                finished_s,
+                restarts: books.map_or(0, |books| books.restarts),
+                gpu_seconds: books.map_or(0.0, Books::attained_gpu_s),
+                queued_s: books.map_or(0.0, Books::queued_s),
+                rho: (finished_s - submitted_s) / alone_s,
+                efficiency: if job.samples > 0.0 { job.useful_samples / job.samples } else { 1.0 },
+                series: std::mem::take(&mut job.series),
+            });
+        }
+        RunOutcome {
+            policy: self.settings.policy.name().to_owned(),
+            workload: workload.name().to_owned(),
+            seed: workload.seed(),
+            gpus,
+            jobs,
+            cluster: self.samples,
+        }
+    }
+}
+
+fn finished_s(job: &SimJob<'_>) -> f64 {
+    job.finished.map_or(0.0, Timestamp::as_s)
+}
