@@ -8,7 +8,7 @@ use crate::output::OutputFormat;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct SimArgs {
-    /// Policies, by name: pollux, castor, tiresias, srtf, fifo
+    /// Policies: pollux, castor, tiresias, srtf, fifo, or .toml files with settings of one
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(super) policy: Vec<String>,
 

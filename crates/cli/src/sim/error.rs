@@ -11,6 +11,14 @@ pub(crate) enum SimError {
     /// A policy that does not exist.
     #[error("--policy: {0}")]
     Policy(UnknownPolicy),
+    /// A file of a policy's settings.
+    #[error("{}: {reason}; accepted: policy = \"pollux\" (or another name) and settings of that policy", path.display())]
+    PolicyFile {
+        /// As given.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The same thing twice.
     #[error("{option} {value} is given more than once; accepted is once")]
     Repeated { option: &'static str, value: String },

@@ -1,4 +1,5 @@
 use std::fs;
+use std::path::Path;
 
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, Failures, SimulationSettings};
@@ -50,7 +51,8 @@ impl Experiment {
             declare_epochs: args.declare_epochs == YesNo::Yes,
             failures_per_node_day: args.failures,
         };
-        let settings = |policy| SimulationSettings {
+        let settings = |(label, policy)| SimulationSettings {
+            label,
             interval_s: args.interval,
             restart_delay_s: args.restart_delay,
             interference: args.interference,
@@ -75,13 +77,29 @@ impl Experiment {
     }
 }
 
-fn policies(args: &SimArgs, default_policies: &[&str]) -> Result<Vec<PolicySettings>, SimError> {
+/// The policies to simulate, each with what to call it.
+fn policies(args: &SimArgs, default_policies: &[&str]) -> Result<Vec<(String, PolicySettings)>, SimError> {
     if let Some(name) = repeated(&args.policy) {
         return Err(SimError::Repeated { option: "--policy", value: name.clone() });
     }
     let given = args.policy.iter().map(String::as_str);
     let names: Vec<&str> = if args.policy.is_empty() { default_policies.to_vec() } else { given.collect() };
-    names.into_iter().map(|name| PolicySettings::named(name).map_err(SimError::Policy)).collect()
+    names.into_iter().map(policy).collect()
+}
+
+/// By name, or from a file that is called like the policy it describes is to be called.
+fn policy(name: &str) -> Result<(String, PolicySettings), SimError> {
+    let path = Path::new(name);
+    if path.extension().is_none_or(|extension| extension != "toml") {
+        return Ok((name.to_owned(), PolicySettings::named(name).map_err(SimError::Policy)?));
+    }
+    let refused = |reason: String| SimError::PolicyFile { path: path.to_owned(), reason };
+    let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
+    let settings: PolicySettings =
+        toml::from_str(&text).map_err(|error| refused(error.message().replace('\n', "; ")))?;
+    settings.check().map_err(|error| refused(error.to_string()))?;
+    let label = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    Ok((label.unwrap_or_else(|| settings.name().to_owned()), settings))
 }
 
 fn applications(args: &SimArgs) -> Result<ApplicationSet, SimError> {

@@ -1,3 +1,5 @@
+use std::fs;
+
 use super::{folder, sim, workload};
 
 /// One line on stderr, nothing on stdout, exit code 2.
@@ -81,4 +83,22 @@ fn files_that_are_not_there() {
     assert!(result.code == Some(2) && result.stderr.contains("placements.csv"), "{}", result.stderr);
     let result = sim(&["run", "--workload", folder.to_str().unwrap()]);
     assert!(result.code == Some(2) && result.stderr.lines().count() == 1, "{}", result.stderr);
+}
+
+#[test]
+fn policy_files_with_mistakes() {
+    let refuse = |name: &str, text: &str, reason: &str| {
+        let path = folder(&format!("policy_{name}")).join("mine.toml");
+        fs::write(&path, text).unwrap();
+        let path = path.to_str().unwrap();
+        let accepted = "accepted: policy = \"pollux\" (or another name) and settings of that policy";
+        check(&["run", "--policy", path], &format!("{path}: {reason}; {accepted}"));
+    };
+    refuse("nan", "policy = \"pollux\"\nfairness = nan", "fairness NaN: accepted are numbers up to 10, -inf included");
+    refuse(
+        "name",
+        "policy = \"polux\"",
+        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`",
+    );
+    refuse("setting", "policy = \"tiresias\"\nqueues = 3", "unknown field `queues`, expected `demotion_gpu_hours`");
 }

@@ -118,3 +118,15 @@ fn a_seed_that_changes_nothing_is_said_to() {
     let failing = sim(&[&args[..], &["--failures", "50"]].concat()).json();
     assert_eq!(failing["runs"].as_array().unwrap().len(), 2);
 }
+
+#[test]
+fn a_policy_file_is_a_policy_with_a_name_of_its_own() {
+    let jobs = workload("policy_file", WORKLOAD);
+    let path = jobs.with_file_name("worst-off.toml");
+    fs::write(&path, "policy = \"pollux\"\nfairness = -inf\n").unwrap();
+    let policies = format!("pollux,{}", path.display());
+    let run = sim(&["compare", "--policy", &policies, "--workload", jobs.to_str().unwrap(), "-o", "json"]);
+    let names: Vec<String> =
+        run.json()["runs"].as_array().unwrap().iter().map(|run| run["policy"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(names, ["pollux", "worst-off"]);
+}

@@ -5,7 +5,7 @@ use crate::ApplicationName;
 /// What became of a workload under a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunOutcome {
-    /// Name of the policy.
+    /// What the policy is called.
     pub policy: String,
     /// Name of the workload.
     pub workload: String,

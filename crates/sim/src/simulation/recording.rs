@@ -75,7 +75,7 @@ impl World<'_> {
             });
         }
         RunOutcome {
-            policy: self.settings.policy.name().to_owned(),
+            policy: self.settings.label.clone(),
             workload: workload.name().to_owned(),
             seed: workload.seed(),
             gpus,

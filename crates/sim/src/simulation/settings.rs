@@ -8,6 +8,8 @@ use crate::ClusterSpec;
 pub struct SimulationSettings {
     /// Who decides.
     pub policy: PolicySettings,
+    /// What reports call it: two settings of one policy are told apart by it.
+    pub label: String,
     /// Where jobs run.
     pub cluster: ClusterSpec,
     /// Seconds between rounds.
@@ -56,6 +58,7 @@ impl SimulationSettings {
     /// The published setting: 60 s rounds, 30 s per change, no interference, no failures.
     pub fn new(policy: PolicySettings, cluster: ClusterSpec) -> Self {
         Self {
+            label: policy.name().to_owned(),
             policy,
             cluster,
             interval_s: 60.0,
