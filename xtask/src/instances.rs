@@ -25,8 +25,10 @@ const TIMED_RUNS: u32 = 20;
 pub(crate) struct InstanceSummary {
     /// Rounds compared.
     pub(crate) count: usize,
-    /// Rounds where our fitness is lower.
+    /// Rounds where our fitness is lower than that of the recorded allocation, both by exact goodput.
     pub(crate) below_ga: usize,
+    /// Rounds where it is lower than the fitness as recorded.
+    pub(crate) below_ga_as_recorded: usize,
     /// Smallest ratio of our fitness to that of the recorded allocation, both by exact goodput.
     pub(crate) ratio_min: f64,
     /// The same against the fitness as recorded, whose goodput comes from a grid that may overshoot the largest batch.
@@ -110,6 +112,7 @@ pub(crate) fn compare(file: &InstanceFile) -> Result<InstanceSummary> {
     Ok(InstanceSummary {
         count: ratios.len(),
         below_ga: ratios.iter().filter(|&&ratio| ratio < 1.0 - FITNESS_TOLERANCE).count(),
+        below_ga_as_recorded: recorded_ratios.iter().filter(|&&ratio| ratio < 1.0 - FITNESS_TOLERANCE).count(),
         ratio_min: ratios.iter().copied().fold(f64::INFINITY, f64::min),
         ratio_min_as_recorded: recorded_ratios.iter().copied().fold(f64::INFINITY, f64::min),
         ratio_mean: mean(&ratios),

@@ -189,6 +189,12 @@ impl Agent {
         Ok(tuning)
     }
 
+    /// The job now runs on `placement` with a tuning that its user fixed.
+    pub fn run_fixed(&mut self, placement: Placement, tuning: Tuning) {
+        self.settling = Settling::default();
+        self.state.running = Some(Running { placement, tuning });
+    }
+
     /// An epoch ended: counts it and chooses freely. `None` before the job is placed, when no epoch can have run.
     pub fn end_epoch(&mut self) -> Result<Option<Tuning>, AgentError> {
         let Some(Running { placement, .. }) = self.state.running else { return Ok(None) };

@@ -485,3 +485,13 @@ fn a_report_tells_the_samples_of_an_epoch() {
     let mut agent = Agent::new(AgentSettings { epoch_samples: Some(50_000), ..settings() });
     assert_eq!(agent.report().epoch_samples, Some(50_000));
 }
+
+#[test]
+fn progress_under_a_batch_that_the_user_fixed_is_counted_at_that_batch() {
+    let mut agent = trained();
+    agent.run_fixed(on(1, 4), Tuning { local_batch: 32, accumulation_steps: 0 });
+    agent.advance(10);
+    let progress = agent.report().progress;
+    assert_eq!((progress.steps, progress.samples), (10, 10 * 128));
+    assert!((progress.baseline_steps - 10.0).abs() < 1e-9, "{progress:?}");
+}

@@ -34,6 +34,7 @@ impl Engine {
     /// A cluster under a policy that settings cannot name: an oracle in a simulator, a script in a test.
     pub fn with_policy(settings: EngineSettings, policy: Box<dyn Policy + Send>) -> Result<Self, SettingsError> {
         settings.check()?;
+        let rounds = Rounds::new(&settings, policy.plans_on_events());
         Ok(Self {
             settings,
             policy,
@@ -43,7 +44,7 @@ impl Engine {
             last_job: None,
             nodes: Nodes::default(),
             timers: BTreeSet::new(),
-            rounds: Rounds::new(&settings),
+            rounds,
             last_plan: None,
         })
     }
@@ -63,7 +64,7 @@ impl Engine {
             Event::LaunchFailed { job, generation, node, kind } => self.launch_failed(job, generation, node, kind, out),
             Event::NodeJoined { node, gpus, gpu_type } => self.join(node, gpus, gpu_type),
             Event::NodeLost { node } => self.lose(node, out),
-            Event::NodeDrain { node } => self.drain(node),
+            Event::NodeDrain { node } => self.drain(node, out),
             Event::NodeUndrain { node } => self.undrain(node),
             Event::Cancel { job } => self.cancel(job, out),
             Event::Pause { job } => self.pause(job, out),

@@ -83,6 +83,9 @@ impl Engine {
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
         self.failed_on(id, generation, node, kind)?;
+        if kind == FailureKind::Retryable {
+            self.nodes.blame_for_launch(node, self.now);
+        }
         self.fail(id, FailureCause::Launch { node }, kind, out);
         Ok(())
     }

@@ -26,15 +26,32 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn drain(&mut self, id: NodeId) -> Result<(), Refusal> {
+    pub(crate) fn drain(&mut self, id: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
         self.nodes.set_draining(id, true)?;
         let node = self.nodes.get(id).ok_or(Refusal::UnknownNode { node: id })?;
-        let queued = |job: &JobId| matches!(self.jobs[job].phase, Phase::Queued { .. });
-        for job in node.waiting().iter().copied().filter(queued).collect::<Vec<_>>() {
-            self.aim(job, Allocation::NONE);
+        for job in node.waiting().iter().copied().collect::<Vec<_>>() {
+            self.look_elsewhere(job, id, out);
         }
         self.rounds.request(self.now);
         Ok(())
+    }
+
+    /// A job that waits for GPUs of a node which takes nothing any more does without them.
+    fn look_elsewhere(&mut self, id: JobId, node: NodeId, out: &mut Vec<Command>) {
+        let job = &self.jobs[&id];
+        if matches!(job.phase, Phase::Queued { .. }) {
+            self.aim(id, Allocation::NONE);
+            return;
+        }
+        let missing = job.target.minus(&job.group).replicas_on(node);
+        let target = job.target.minus(&Allocation::on(node, missing));
+        self.nodes.forget(id, &job.target);
+        if target.replicas() >= job.spec.fewest() {
+            self.resize(id, target, ResizeCause::Plan, out);
+            self.launch_if_free(id, out);
+        } else {
+            self.stop_group(id, Phase::QUEUED, StopReason::Preempted, out);
+        }
     }
 
     pub(crate) fn undrain(&mut self, node: NodeId) -> Result<(), Refusal> {

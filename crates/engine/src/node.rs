@@ -161,6 +161,16 @@ impl Nodes {
         }
     }
 
+    /// Notes that a node could not start a replica: it takes nothing new for a while, so that the retry goes elsewhere.
+    /// Some node must be left, and a job that no node can start must not empty the cluster.
+    pub(crate) fn blame_for_launch(&mut self, id: NodeId, now: Timestamp) {
+        let cooling = self.nodes.iter().filter(|node| node.is_cooling(now)).count();
+        let may_cool = self.nodes.len() > 1 && cooling < (self.nodes.len() / COOLING_SHARE).max(1);
+        if let Some(node) = self.get_mut(id).filter(|_| may_cool) {
+            node.cooling_until = Some(now.after_s(COOL_DOWN_S));
+        }
+    }
+
     /// Notes that a job failed on a node. One that fails several jobs takes nothing new for a while.
     ///
     /// Policies do not know which job failed where, so a single failure changes nothing: it is as likely the job's own

@@ -16,12 +16,12 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    pub(crate) fn new(settings: &EngineSettings) -> Self {
+    pub(crate) fn new(settings: &EngineSettings, policy_wants_events: bool) -> Self {
         let milliseconds = |seconds: f64| Timestamp(0).after_s(seconds).0;
         Self {
             interval_ms: milliseconds(settings.round_interval_s),
             gap_ms: milliseconds(settings.round_gap_min_s),
-            on_events: settings.replans_on_events,
+            on_events: settings.replans_on_events || policy_wants_events,
             last: None,
             timer: Timestamp(0),
             requested: None,
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     fn rounds(replans_on_events: bool) -> Rounds {
-        Rounds::new(&EngineSettings { replans_on_events, ..EngineSettings::default() })
+        Rounds::new(&EngineSettings { replans_on_events, ..EngineSettings::default() }, false)
     }
 
     #[test]

@@ -10,7 +10,8 @@ pub struct EngineSettings {
     pub round_interval_s: f64,
     /// Fewest seconds between two rounds, whatever happens: it bounds how often a job is resized.
     pub round_gap_min_s: f64,
-    /// Whether arrivals, departures and changes of nodes bring the next round forward.
+    /// Whether arrivals, departures and changes of nodes bring the next round forward, also under a policy that does
+    /// not ask for it.
     pub replans_on_events: bool,
     /// Seconds that a change of allocation is taken to cost before it was measured on the job itself.
     pub restart_cost_default_s: f64,

@@ -10,10 +10,13 @@ const SPEEDUP_FLOOR: f64 = 4e-3;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct CastorSettings {
-    /// How strongly the jobs soonest done are preferred: 1 treats all alike, 2 to 3 finishes short ones early.
+    /// How strongly the jobs soonest done are preferred: 1 treats all alike, 3 finishes short ones early.
     pub size_preference: f64,
-    /// Share of its weight that a job of undeclared length has whatever its age, because a guess should starve nobody.
-    pub uniform_share: f64,
+    /// The same for jobs of undeclared length, which are taken to last as long as they are old: a guess weighs less.
+    pub age_preference: f64,
+    /// How many times less than its share of the cluster a job may have had before it weighs more: lower is fairer,
+    /// higher lets long jobs wait longer for short ones.
+    pub patience: f64,
     /// Most replicas as a multiple of the most a job was measured on; higher explores more boldly.
     pub profile_limit: f64,
     /// Gain below which an allocation is left alone.
@@ -25,10 +28,11 @@ pub struct CastorSettings {
 impl Default for CastorSettings {
     fn default() -> Self {
         Self {
-            size_preference: 2.5,
-            uniform_share: 0.04,
+            size_preference: 3.0,
+            age_preference: 1.75,
+            patience: 10.0,
             profile_limit: 4.0,
-            hysteresis: 0.15,
+            hysteresis: 0.2,
             avoid_interference: true,
         }
     }
@@ -47,19 +51,25 @@ impl Castor {
         Self { settings, tables: GoodputTables::default() }
     }
 
-    /// The i-th largest of n jobs weighs `(i/n)^a - ((i-1)/n)^a`, scaled to a mean of 1.
+    /// The i-th largest of n jobs weighs `(i/n)^a - ((i-1)/n)^a`, scaled to a mean of 1; but a job that has had much less
+    /// than its share of the cluster since it came weighs as much as any.
     fn weights(&self, now: Timestamp, view: &ClusterView<'_>, elastic: &Elastic<'_>) -> Vec<f64> {
         let jobs = view.jobs.iter().zip(&elastic.speedups);
         let sizes: Vec<f64> = jobs.map(|(job, speedups)| remaining_gpu_s(job, speedups.single_goodput, now)).collect();
         let mut order: Vec<usize> = (0..view.jobs.len()).collect();
-        order.sort_by(|&a, &b| sizes[b].total_cmp(&sizes[a]).then(a.cmp(&b)));
+        order.sort_by(|&a, &b| sizes[b].total_cmp(&sizes[a]).then(b.cmp(&a)));
         let count = order.len() as f64;
-        let power = |rank: usize| (rank as f64 / count).powf(self.settings.size_preference);
+        let share = f64::from(view.gpus()) / count;
         let mut weights = vec![0.0; order.len()];
         for (rank, &job) in order.iter().enumerate() {
+            let preference = match view.jobs[job].remaining_samples {
+                Some(_) => self.settings.size_preference,
+                None => self.settings.age_preference,
+            };
+            let power = |rank: usize| (rank as f64 / count).powf(preference);
             let by_rank = (power(rank + 1) - power(rank)) * count;
-            let uniform = if view.jobs[job].remaining_samples.is_some() { 0.0 } else { self.settings.uniform_share };
-            weights[job] = uniform + (1.0 - uniform) * by_rank;
+            let owed = view.jobs[job].age_s(now) * share / view.jobs[job].attained_gpu_s.max(1.0);
+            weights[job] = by_rank.max((owed / self.settings.patience - 1.0).clamp(0.0, 1.0));
         }
         weights
     }
@@ -82,7 +92,7 @@ impl Policy for Castor {
             if job.allocation.is_empty() {
                 return 1.0;
             }
-            let left_s = match (job.remaining_samples, elastic.speedups[idx].fair_goodput) {
+            let left_s = match (declared(job), elastic.speedups[idx].fair_goodput) {
                 (Some(samples), Some(goodput)) => samples / (goodput * speedup),
                 _ => job.age_s(now),
             };
@@ -116,11 +126,20 @@ impl Policy for Castor {
     }
 }
 
-/// Seconds of work left on one GPU. A job that declared nothing, or was not measured yet, is taken to have as much
-/// left as it is old: of jobs of unknown length the older ones last longer, and their order never changes.
+/// Seconds of work left on one GPU. A job that was never measured goes first, because a minute measures it. One that
+/// declared nothing, or has outlived what it declared, is taken to have as much left as it is old: of jobs of unknown
+/// length the older ones last longer, and their order never changes.
 fn remaining_gpu_s(job: &JobView<'_>, single_goodput: Option<f64>, now: Timestamp) -> f64 {
-    match (job.remaining_samples, single_goodput) {
+    if job.profiles.is_empty() {
+        return 0.0;
+    }
+    match (declared(job), single_goodput) {
         (Some(samples), Some(goodput)) if goodput > 0.0 => samples / goodput,
         _ => job.age_s(now),
     }
+}
+
+/// Samples left of what was declared, if there are any.
+fn declared(job: &JobView<'_>) -> Option<f64> {
+    job.remaining_samples.filter(|samples| *samples > 0.0)
 }

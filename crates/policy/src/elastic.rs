@@ -298,16 +298,21 @@ impl Speedups {
         let mut multi = Vec::with_capacity(kinds.len());
         let (mut fair_goodput, mut single_goodput): (Option<f64>, Option<f64>) = (None, None);
         for &gpu_type in kinds {
+            if let Some(table) = tables.get(job, gpu_type, single_max.max(sizes.fair_replicas), size_max) {
+                let (fair, on_one) = (table.fair(sizes.fair_replicas), table.single[0]);
+                fair_goodput = Some(fair_goodput.map_or(fair, |other| other.max(fair)));
+                single_goodput = Some(single_goodput.map_or(on_one, |other| other.max(on_one)));
+            }
+        }
+        for &gpu_type in kinds {
             let unmeasured = |count: u32, fewest: u32| -> Vec<f64> {
                 let speedup = |replicas: u32| f64::from(replicas) / f64::from(sizes.fair_replicas);
                 (1..=count).map(|replicas| if replicas < fewest { 0.0 } else { speedup(replicas) }).collect()
             };
             match tables.get(job, gpu_type, single_max.max(sizes.fair_replicas), size_max) {
                 Some(table) => {
-                    let fair = table.fair(sizes.fair_replicas);
-                    fair_goodput = Some(fair_goodput.map_or(fair, |other| other.max(fair)));
-                    let on_one = table.single[0];
-                    single_goodput = Some(single_goodput.map_or(on_one, |other| other.max(on_one)));
+                    // One denominator for all kinds, so that a faster one is worth more.
+                    let fair = fair_goodput.unwrap_or(1.0);
                     let scaled = |values: &[f64], count: u32, fewest: usize| -> Vec<f64> {
                         let values = values.iter().take(count as usize).enumerate();
                         values.map(|(idx, value)| if idx + 1 < fewest { 0.0 } else { value / fair }).collect()

@@ -14,10 +14,13 @@ impl Policy for Fifo {
 
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let mut order: Vec<usize> = (0..view.jobs.len()).collect();
-        // What runs goes first, so that a later job of higher priority waits rather than preempts.
+        let drains =
+            |id| view.nodes.binary_search_by_key(&id, |node| node.id).is_ok_and(|idx| !view.nodes[idx].schedulable);
+        // What runs and can stay goes first, so that nobody who comes later, or from a node that drains, preempts it.
         order.sort_by_key(|&idx| {
             let job = &view.jobs[idx];
-            (job.allocation.is_empty(), Reverse(job.priority), idx)
+            let moves = job.allocation.iter().any(|(node, _)| drains(node));
+            (job.allocation.is_empty(), moves, Reverse(job.priority), idx)
         });
         plan_gangs(view, &order, GangPlacement::Consolidated, Overtaking::Forbidden)
     }

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use pollux_model::GpuType;
 
@@ -49,15 +49,13 @@ impl FreeGpus {
         }
     }
 
-    /// The first kind that has at least this many GPUs free.
-    pub(crate) fn kind_with_room(&self, replicas: u32) -> Option<GpuType> {
-        let kinds: BTreeSet<GpuType> = self.nodes.iter().map(|node| node.gpu_type).collect();
-        kinds.into_iter().find(|&kind| self.of_kind(kind) >= replicas)
-    }
-
-    /// Free GPUs of a kind.
-    pub(crate) fn of_kind(&self, kind: GpuType) -> u32 {
-        self.nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.gpus).sum()
+    /// Free GPUs of every kind.
+    pub(crate) fn by_kind(&self) -> BTreeMap<GpuType, u32> {
+        let mut pools = BTreeMap::new();
+        for node in &self.nodes {
+            *pools.entry(node.gpu_type).or_default() += node.gpus;
+        }
+        pools
     }
 
     /// Takes `replicas` of a kind on as few nodes as possible: the fullest node that has room for all, else the
@@ -73,10 +71,11 @@ impl FreeGpus {
 
     /// Takes `replicas` of a kind from the nodes with the most free GPUs first; ties go to the lowest node.
     pub(crate) fn take_emptiest_first(&mut self, kind: GpuType, replicas: u32) -> Option<Allocation> {
-        if self.of_kind(kind) < replicas {
+        let usable = |idx: &usize| self.nodes[*idx].gpu_type == kind && self.nodes[*idx].gpus > 0;
+        let mut order: Vec<usize> = (0..self.nodes.len()).filter(usable).collect();
+        if order.iter().map(|&idx| self.nodes[idx].gpus).sum::<u32>() < replicas {
             return None;
         }
-        let mut order: Vec<usize> = (0..self.nodes.len()).filter(|&idx| self.nodes[idx].gpu_type == kind).collect();
         order.sort_by_key(|&idx| (std::cmp::Reverse(self.nodes[idx].gpus), idx));
         let mut missing = replicas;
         let taken = order.into_iter().map(|idx| {

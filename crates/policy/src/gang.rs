@@ -44,29 +44,30 @@ pub(crate) fn plan_gangs(
         granted[idx] = Some(job.allocation.clone());
     }
     // Who runs is decided on the GPUs as a pool per kind; where, once it is known who keeps what.
-    let mut pool = free.clone();
+    let mut pools = free.by_kind();
+    let largest_pool = pools.values().copied().max().unwrap_or(0);
     let mut starting = Vec::new();
     for &idx in order {
         let job = &view.jobs[idx];
         let size = gang_size(job);
-        if granted[idx].is_some() {
+        if granted[idx].is_some() || size > largest_pool {
             continue;
         }
+        let room = |kind: &GpuType| pools.get(kind).is_some_and(|&gpus| gpus >= size);
         let kept = (job.allocation.replicas() == size).then(|| kind_of(job.allocation, view)).flatten();
-        let kept = kept.filter(|&kind| pool.of_kind(kind) >= size && free.keep(job.allocation));
-        match kept.or_else(|| pool.kind_with_room(size)) {
-            Some(kind) => {
-                pool.take_emptiest_first(kind, size);
+        let kept = kept.filter(|kind| room(kind) && free.keep(job.allocation));
+        let found = kept.or_else(|| pools.keys().copied().find(room));
+        match (found, overtaking) {
+            (Some(kind), _) => {
+                pools.entry(kind).and_modify(|gpus| *gpus -= size);
                 if kept.is_some() {
                     granted[idx] = Some(job.allocation.clone());
                 } else {
                     starting.push((idx, kind));
                 }
             }
-            None => match overtaking {
-                Overtaking::Allowed => {}
-                Overtaking::Forbidden => break,
-            },
+            (None, Overtaking::Allowed) => {}
+            (None, Overtaking::Forbidden) => break,
         }
     }
     for (idx, kind) in starting {

@@ -13,7 +13,7 @@ const MAX_MIN_POWER: f64 = -64.0;
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct PolluxSettings {
     /// The power `p` of the mean over jobs' speedups: 1 for throughput, lower for fairness, minus infinity for the
-    /// worst-off job alone.
+    /// worst-off job alone, which all below -64 comes down to.
     pub fairness: f64,
     /// Most replicas as a multiple of the most a job was measured on; lower is more careful.
     pub profile_limit: f64,

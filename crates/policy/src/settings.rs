@@ -53,7 +53,8 @@ impl PolicySettings {
             }
             Self::Castor(settings) => {
                 within("size_preference", settings.size_preference, 1.0..=10.0, "1 to 10")?;
-                within("uniform_share", settings.uniform_share, 0.0..=1.0, "0 to 1")?;
+                within("age_preference", settings.age_preference, 1.0..=10.0, "1 to 10")?;
+                within("patience", settings.patience, 1.0..=f64::INFINITY, "1 or more")?;
                 within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
                 profile_limit(settings.profile_limit)
             }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gang::{GangPlacement, Overtaking, gang_size, plan_gangs};
 use crate::{ClusterView, JobId, PlacementRules, Plan, Policy, Timestamp};
@@ -41,7 +41,7 @@ impl Policy for Tiresias {
 
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let threshold_gpu_s = self.settings.demotion_gpu_hours * 3600.0;
-        let present: Vec<JobId> = view.jobs.iter().map(|job| job.id).collect();
+        let present: BTreeSet<JobId> = view.jobs.iter().map(|job| job.id).collect();
         self.demoted.retain(|job, _| present.contains(job));
         for job in view.jobs {
             let attained_gpu_s = job.executed_s * f64::from(gang_size(job));

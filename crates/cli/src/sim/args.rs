@@ -1,10 +1,12 @@
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 
 use crate::output::OutputFormat;
 
-/// What `pollux sim run` and `pollux sim compare` take.
+/// What `pollux sim run` and `pollux sim compare` take. A negative number is a value, so that it is
+/// refused as what it is; in a list only a hyphen tells it.
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct SimArgs {
@@ -25,15 +27,18 @@ pub(crate) struct SimArgs {
     pub(super) cluster: String,
 
     /// Seconds between scheduling rounds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 1 to 86400"))]
     pub(super) interval: f64,
 
     /// Seconds a job stands still when its GPUs change
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
     pub(super) restart_delay: f64,
 
     /// Share of its speed a multi-node job loses on a node that hosts another
-    #[arg(long, value_name = "SHARE", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted is a share from 0 to 0.99"))]
     pub(super) interference: f64,
 
     /// Whether users say how many epochs their jobs train
@@ -41,27 +46,31 @@ pub(crate) struct SimArgs {
     pub(super) declare_epochs: YesNo,
 
     /// Failures per node and day
-    #[arg(long, value_name = "RATE", default_value_t = 0.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "RATE", default_value_t = 0.0)]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are numbers from 0 to 1000"))]
     pub(super) failures: f64,
 
     /// Seed of the moments of failure [default: that of the workload]
-    #[arg(long, value_name = "SEED")]
+    #[arg(long, value_name = "SEED", allow_negative_numbers = true, value_parser = number::<u64>(SEEDS))]
     pub(super) failure_seed: Option<u64>,
 
     /// Jobs to generate, or to draw from a log, at load 1
     #[arg(long, value_name = "N", default_value_t = 160)]
+    #[arg(allow_negative_numbers = true, value_parser = number::<u32>("accepted are whole numbers from 1 to 100000"))]
     pub(super) generate_jobs: u32,
 
     /// Multiplies those jobs: 2 is twice as many in the same time
-    #[arg(long, value_name = "X", default_value_t = 1.0, allow_negative_numbers = true)]
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are numbers above 0"))]
     pub(super) load: f64,
 
     /// Seeds, each a workload of its own where workloads are generated or drawn
     #[arg(long, value_name = "SEED,...", value_delimiter = ',', default_value = "0")]
+    #[arg(allow_hyphen_values = true, value_parser = number::<u64>(SEEDS))]
     pub(super) seed: Vec<u64>,
 
     /// Simulations to run at once [default: one per core]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = threads)]
     pub(super) jobs: Option<u16>,
 
     /// Print for people or for programs
@@ -80,6 +89,18 @@ pub(super) enum YesNo {
     Yes,
     /// It is not.
     No,
+}
+
+const SEEDS: &str = "accepted are whole numbers from 0 to 18446744073709551615";
+
+/// Reads what is a number. Its range is for the simulator to check.
+fn number<T: FromStr>(accepted: &'static str) -> impl Fn(&str) -> Result<T, &'static str> + Clone {
+    move |text| text.parse().map_err(|_| accepted)
+}
+
+fn threads(text: &str) -> Result<u16, &'static str> {
+    let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
+    threads.ok_or("accepted are whole numbers from 1 to 1024")
 }
 
 const AFTER_HELP: &str = "\

@@ -2,12 +2,12 @@ use std::fs;
 use std::path::Path;
 
 use pollux_policy::PolicySettings;
-use pollux_sim::{ApplicationSet, ClusterSpec, Failures, SimulationSettings};
+use pollux_sim::{ApplicationSet, ClusterSpec, Failures, NodeGroup, SimulationSettings};
 use serde::Serialize;
 
 use super::SimError;
 use super::args::{SimArgs, YesNo};
-use super::workloads::{Scenario, repeated, scenarios};
+use super::workloads::{Scenario, Seeded, repeated, scenarios};
 
 /// Everything that decides the outcome: policies, workloads and the world they run in.
 pub(super) struct Experiment {
@@ -26,12 +26,58 @@ pub(super) struct Experiment {
 pub(super) struct ShownSettings {
     pub(super) cluster: String,
     pub(super) gpus: u64,
+    /// What a file said; a shape says it all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    groups: Option<Vec<NodeGroup>>,
     pub(super) physics: String,
     pub(super) interval_s: f64,
     pub(super) restart_delay_s: f64,
     pub(super) interference: f64,
     pub(super) declare_epochs: bool,
     pub(super) failures_per_node_day: f64,
+    /// Where nodes fail at moments of their own, and not those of the workload's seed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) failure_seed: Option<u64>,
+    /// Where jobs are generated or drawn.
+    #[serde(flatten)]
+    pub(super) random_jobs: Option<RandomJobs>,
+}
+
+/// How many jobs were asked for.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct RandomJobs {
+    pub(super) generate_jobs: u32,
+    pub(super) load: f64,
+}
+
+impl ShownSettings {
+    fn new(args: &SimArgs, cluster: &ClusterSpec, scenarios: &[Scenario]) -> Self {
+        let random = scenarios.iter().any(|scenario| scenario.seeded == Seeded::Jobs);
+        let is_file = Path::new(&args.cluster).extension().is_some_and(|extension| extension == "toml");
+        Self {
+            cluster: args.cluster.clone(),
+            gpus: cluster.gpus(),
+            groups: is_file.then(|| cluster.groups().to_vec()),
+            physics: args.traces.as_ref().map_or("parametric profiles".to_owned(), |path| path.display().to_string()),
+            interval_s: args.interval,
+            restart_delay_s: args.restart_delay,
+            interference: args.interference,
+            declare_epochs: args.declare_epochs == YesNo::Yes,
+            failures_per_node_day: args.failures,
+            failure_seed: args.failure_seed.filter(|_| args.failures > 0.0),
+            random_jobs: random.then_some(RandomJobs { generate_jobs: args.generate_jobs, load: args.load }),
+        }
+    }
+
+    /// The cluster, its groups where a file named them, and its GPUs.
+    pub(super) fn cluster_text(&self) -> String {
+        let group = |group: &NodeGroup| {
+            let gpu_type = group.gpu_type.as_ref().map_or_else(String::new, |gpu_type| format!(" {gpu_type}"));
+            format!("{}x{}{gpu_type}, ", group.count, group.gpus)
+        };
+        let groups: String = self.groups.iter().flatten().map(group).collect();
+        format!("{} ({groups}{} GPUs)", self.cluster, self.gpus)
+    }
 }
 
 impl Experiment {
@@ -41,16 +87,7 @@ impl Experiment {
         let policies = policies(args, default_policies)?;
         let applications = applications(args)?;
         let scenarios = scenarios(args, &applications, u32::try_from(cluster.gpus()).unwrap_or(u32::MAX))?;
-        let shown = ShownSettings {
-            cluster: args.cluster.clone(),
-            gpus: cluster.gpus(),
-            physics: args.traces.as_ref().map_or("parametric profiles".to_owned(), |path| path.display().to_string()),
-            interval_s: args.interval,
-            restart_delay_s: args.restart_delay,
-            interference: args.interference,
-            declare_epochs: args.declare_epochs == YesNo::Yes,
-            failures_per_node_day: args.failures,
-        };
+        let shown = ShownSettings::new(args, &cluster, &scenarios);
         let settings = |(label, policy)| SimulationSettings {
             label,
             interval_s: args.interval,

@@ -1,43 +1,70 @@
 //! The page of `--report`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
+use std::io;
 use std::path::{Path, PathBuf};
+use std::process;
 
 use pollux_sim::{PageHeader, RunOutcome, report_page};
 
 use super::SimError;
 use super::experiment::Experiment;
 
-/// Makes the folder and the file, so that what cannot be written is known at once.
-pub(super) fn prepare(folder: &Path) -> Result<PathBuf, SimError> {
-    let unwritable = |reason| SimError::ReportUnwritable { path: folder.to_owned(), reason };
-    fs::create_dir_all(folder).map_err(unwritable)?;
-    let path = folder.join("index.html");
-    File::create(&path).map_err(unwritable)?;
-    Ok(path)
+/// Where the page goes. What stands there stays until the new page is complete.
+pub(super) struct PageFile {
+    path: PathBuf,
+    draft: PathBuf,
+}
+
+/// Makes the folder and tries to write in it, so that what cannot be written is known at once.
+pub(super) fn prepare(folder: &Path) -> Result<PageFile, SimError> {
+    // Runs that share a folder must not share a draft.
+    let draft = folder.join(format!(".index.html.{}", process::id()));
+    let page = PageFile { path: folder.join("index.html"), draft };
+    let attempt = || -> io::Result<()> {
+        fs::create_dir_all(folder)?;
+        if page.path.exists() {
+            OpenOptions::new().write(true).open(&page.path)?;
+        }
+        File::create(&page.draft)?;
+        // Nothing is left behind where the simulation fails or is interrupted.
+        fs::remove_file(&page.draft)
+    };
+    attempt().map_err(|reason| SimError::ReportUnwritable { path: folder.to_owned(), reason })?;
+    Ok(page)
 }
 
 /// Draws the outcomes.
-pub(super) fn write(path: &Path, experiment: &Experiment, outcomes: &[RunOutcome]) -> Result<(), SimError> {
+pub(super) fn write(page: &PageFile, experiment: &Experiment, outcomes: &[RunOutcome]) -> Result<(), SimError> {
     let header = PageHeader { build: format!("pollux {}", env!("CARGO_PKG_VERSION")), settings: settings(experiment) };
-    let unwritable = |reason| SimError::ReportUnwritable { path: path.to_owned(), reason };
-    fs::write(path, report_page(&header, outcomes)).map_err(unwritable)
+    let written = fs::write(&page.draft, report_page(&header, outcomes));
+    written.and_then(|()| fs::rename(&page.draft, &page.path)).map_err(|reason| {
+        // The reason is what matters; a draft that cannot be removed either adds nothing to it.
+        let _ = fs::remove_file(&page.draft);
+        SimError::ReportUnwritable { path: page.path.clone(), reason }
+    })
 }
 
 fn settings(experiment: &Experiment) -> Vec<(String, String)> {
     let shown = &experiment.shown;
     let mut settings = vec![
-        ("cluster", format!("{} ({} GPUs)", shown.cluster, shown.gpus)),
+        ("cluster", shown.cluster_text()),
         ("round", format!("{} s", shown.interval_s)),
         ("restart delay", format!("{} s", shown.restart_delay_s)),
         ("epochs declared", if shown.declare_epochs { "yes" } else { "no" }.to_owned()),
         ("physics", shown.physics.clone()),
     ];
+    if let Some(random) = &shown.random_jobs {
+        settings.push(("jobs", format!("{} at load {}", random.generate_jobs, random.load)));
+    }
     if shown.interference > 0.0 {
         settings.push(("interference", format!("{:.0}%", shown.interference * 100.0)));
     }
     if shown.failures_per_node_day > 0.0 {
         settings.push(("failures", format!("{} per node and day", shown.failures_per_node_day)));
+    }
+    if let Some(seed) = shown.failure_seed {
+        settings.push(("failure seed", seed.to_string()));
     }
     settings.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

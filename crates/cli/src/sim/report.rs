@@ -2,6 +2,7 @@ use pollux_sim::{RunOutcome, Summary};
 use serde::Serialize;
 
 use super::experiment::{Experiment, ShownSettings};
+use super::workloads::{Scenario, Seeded};
 
 /// What became of every workload under every policy.
 #[derive(Clone, Debug, Serialize)]
@@ -16,7 +17,9 @@ pub(crate) struct SimReport {
 pub(super) struct RunReport {
     pub(super) policy: String,
     pub(super) workload: String,
-    pub(super) seed: Option<u64>,
+    pub(super) seed: u64,
+    #[serde(skip)]
+    pub(super) seeded: Seeded,
     #[serde(flatten)]
     pub(super) summary: Summary,
     pub(super) jobs: Vec<JobReport>,
@@ -39,16 +42,14 @@ pub(super) struct JobReport {
 
 impl SimReport {
     pub(super) fn new(experiment: &Experiment, outcomes: &[RunOutcome]) -> Self {
-        Self {
-            version: env!("CARGO_PKG_VERSION"),
-            settings: experiment.shown.clone(),
-            runs: outcomes.iter().map(RunReport::new).collect(),
-        }
+        let runs = experiment.runs().into_iter().zip(outcomes);
+        let runs = runs.map(|((scenario, _), outcome)| RunReport::new(scenario, outcome));
+        Self { version: env!("CARGO_PKG_VERSION"), settings: experiment.shown.clone(), runs: runs.collect() }
     }
 }
 
 impl RunReport {
-    fn new(outcome: &RunOutcome) -> Self {
+    fn new(scenario: &Scenario, outcome: &RunOutcome) -> Self {
         let job = |job: &pollux_sim::JobOutcome| JobReport {
             name: job.name.clone(),
             application: job.application.as_str(),
@@ -64,7 +65,8 @@ impl RunReport {
         Self {
             policy: outcome.policy.clone(),
             workload: outcome.workload.clone(),
-            seed: outcome.seed,
+            seed: scenario.seed,
+            seeded: scenario.seeded,
             summary: outcome.summary(),
             jobs: outcome.jobs.iter().map(job).collect(),
         }

@@ -8,7 +8,7 @@ use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIter
 
 use super::SimError;
 use super::experiment::Experiment;
-use super::workloads::Scenario;
+use super::workloads::{Scenario, Seeded};
 
 /// Outcomes in the order of [`Experiment::runs`], whatever the number of threads.
 pub(super) fn simulate_all(experiment: &Experiment) -> anyhow::Result<Vec<RunOutcome>> {
@@ -37,7 +37,8 @@ fn run(
     };
     let outcome = simulate(settings, &experiment.applications, &scenario.workload, &mut progress);
     let outcome = outcome.map_err(|source| explain(source, scenario, settings))?;
-    Ok(RunOutcome { workload: scenario.label.clone(), seed: Some(scenario.seed), ..outcome })
+    let seed = (scenario.seeded != Seeded::Nothing).then_some(scenario.seed);
+    Ok(RunOutcome { workload: scenario.label.clone(), seed, ..outcome })
 }
 
 /// Whose fault it is: what the user asked for, or what we did.

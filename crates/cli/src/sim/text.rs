@@ -4,6 +4,7 @@ use clap::builder::styling::{AnsiColor, Style};
 use pollux_sim::Summary;
 
 use super::report::{RunReport, SimReport};
+use super::workloads::Seeded;
 use crate::table::{Align, Cell, Table};
 
 /// A column of numbers: heading, unit, which number in that unit, its digits, and which end of the column is best.
@@ -59,7 +60,11 @@ impl SimReport {
         let groups: Vec<&[RunReport]> = self.runs.chunks(policies.len()).collect();
         let mut table = headings(policies.len() > 1);
         for group in &groups {
-            let seed = group[0].seed.map_or_else(String::new, |seed| format!(", seed {seed}"));
+            let seed = match group[0].seeded {
+                Seeded::Jobs => format!(", seed {}", group[0].seed),
+                Seeded::Failures => format!(", failure seed {}", group[0].seed),
+                Seeded::Nothing => String::new(),
+            };
             let title = format!("{} ({} jobs{seed})", group[0].workload, group[0].jobs.len());
             let summaries: Vec<Summary> = group.iter().map(|run| run.summary).collect();
             push_group(&mut table, &title, &policies, &summaries);
@@ -76,28 +81,32 @@ impl SimReport {
         let dimmed = Style::new().dimmed();
         let settings = &self.settings;
         let mut line = format!(
-            "pollux {}: cluster {} ({} GPUs), rounds of {} s, {} s per restart, epochs {}, {}",
+            "pollux {}: cluster {}, rounds of {} s, {} s per restart, epochs {}, {}",
             self.version,
-            settings.cluster,
-            settings.gpus,
+            settings.cluster_text(),
             settings.interval_s,
             settings.restart_delay_s,
             if settings.declare_epochs { "declared" } else { "not declared" },
             settings.physics,
         );
+        if let Some(random) = &settings.random_jobs {
+            line += &format!(", {} jobs at load {}", random.generate_jobs, random.load);
+        }
         if settings.interference > 0.0 {
             line += &format!(", interference {:.0}%", settings.interference * 100.0);
         }
         if settings.failures_per_node_day > 0.0 {
             line += &format!(", {} failures per node and day", settings.failures_per_node_day);
         }
+        if let Some(seed) = settings.failure_seed {
+            line += &format!(", failure seed {seed}");
+        }
         writeln!(out, "{dimmed}{line}{dimmed:#}\n")
     }
 
     /// Each policy once, in the order in which they were asked for.
     fn policies(&self) -> Vec<&str> {
-        let first = &self.runs[0];
-        let same = |run: &&RunReport| (&run.workload, run.seed) == (&first.workload, first.seed);
+        let same = |run: &&RunReport| run.workload == self.runs[0].workload;
         self.runs.iter().take_while(same).map(|run| run.policy.as_str()).collect()
     }
 }

@@ -1,11 +1,14 @@
 //! Workloads from arguments: files, logs to draw from, or made up.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
+use std::iter;
+use std::path::{Path, PathBuf};
 
-use pollux_sim::{ApplicationSet, GeneratorSettings, PhillySettings, Workload, generate, read_osdi21, read_philly};
+use pollux_sim::{
+    ApplicationSet, GeneratorSettings, PhillySettings, Workload, WorkloadError, generate, read_osdi21, read_philly,
+};
 
 use super::SimError;
 use super::args::SimArgs;
@@ -14,12 +17,24 @@ use crate::output;
 /// More of a header is no header.
 const HEADER_BYTES_MAX: u64 = 1 << 16;
 
-/// Jobs, the seed that decides everything random about them, and what reports call them.
+/// Jobs, a seed, and what reports call them: no two scenarios the same.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) label: String,
     pub(super) seed: u64,
+    pub(super) seeded: Seeded,
     pub(super) workload: Workload,
+}
+
+/// What the seed of a scenario decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Seeded {
+    /// The jobs, and the moments of failure unless they have a seed of their own.
+    Jobs,
+    /// The moments of failure only.
+    Failures,
+    /// Nothing that happens.
+    Nothing,
 }
 
 /// What is simulated under each policy.
@@ -27,64 +42,92 @@ pub(super) fn scenarios(args: &SimArgs, applications: &ApplicationSet, gpus: u32
     if let Some(value) = repeated(&args.seed) {
         return Err(SimError::Repeated { option: "--seed", value: value.to_string() });
     }
-    if let Some(path) = repeated(&args.workload) {
-        return Err(SimError::Repeated { option: "--workload", value: path.display().to_string() });
-    }
+    let files = files(&args.workload)?;
     let mut scenarios = Vec::new();
-    if args.workload.is_empty() {
+    if files.is_empty() {
         for &seed in &args.seed {
             let settings =
                 GeneratorSettings { jobs: args.generate_jobs, load: args.load, seed, requested_replicas_max: gpus };
-            let workload = generate(&settings, applications).map_err(SimError::Workload)?;
-            scenarios.push(Scenario { label: workload.name().to_owned(), seed, workload });
+            scenarios.push(random(seed, generate(&settings, applications))?);
         }
     }
-    for path in &args.workload {
-        if is_log(path)? {
-            for &seed in &args.seed {
-                let settings = PhillySettings {
-                    jobs: drawn_jobs(args),
-                    seed,
-                    requested_replicas_max: gpus,
-                    ..PhillySettings::default()
-                };
-                let workload = read_philly(path, &settings, applications).map_err(SimError::Workload)?;
-                scenarios.push(Scenario { label: workload.name().to_owned(), seed, workload });
-            }
-        } else {
-            scenarios.extend(given(path, args)?);
+    for file in &files {
+        if !is_log(file.path)? {
+            scenarios.extend(given(file, args)?);
+            continue;
+        }
+        for &seed in &args.seed {
+            let settings = PhillySettings {
+                jobs: drawn_jobs(args),
+                seed,
+                requested_replicas_max: gpus,
+                ..PhillySettings::default()
+            };
+            scenarios.push(random(seed, read_philly(file.path, &settings, applications))?);
         }
     }
-    tell_apart(&mut scenarios, args);
+    tell_apart(&mut scenarios);
     Ok(scenarios)
 }
 
-/// A workload with nothing random about it needs one run, unless nodes fail.
-fn given(path: &Path, args: &SimArgs) -> Result<Vec<Scenario>, SimError> {
-    let workload = read_osdi21(path).map_err(SimError::Workload)?;
-    let seeds = if args.failures > 0.0 && args.failure_seed.is_none() { &args.seed[..] } else { &args.seed[..1] };
-    if seeds.len() < args.seed.len() {
-        output::note(&format!("{} is simulated once: a seed changes nothing about it", path.display()));
-    }
-    let scenario = |&seed| Scenario { label: workload.name().to_owned(), seed, workload: workload.clone() };
-    Ok(seeds.iter().map(scenario).collect())
+/// A file of jobs, and what reports call it.
+struct WorkloadFile<'a> {
+    path: &'a Path,
+    label: String,
 }
 
 /// Files of one name in different folders are called by their paths.
-fn tell_apart(scenarios: &mut [Scenario], args: &SimArgs) {
-    let stem = |path: &Path| path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
-    let mut paths: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for path in &args.workload {
-        paths.entry(stem(path)).or_default().push(path.with_extension("").display().to_string());
-    }
-    let mut seen: BTreeMap<(String, u64), usize> = BTreeMap::new();
-    for scenario in scenarios {
-        let Some(paths) = paths.get(&scenario.label).filter(|paths| paths.len() > 1) else { continue };
-        let count = seen.entry((scenario.label.clone(), scenario.seed)).or_default();
-        if let Some(path) = paths.get(*count) {
-            scenario.label.clone_from(path);
+fn files(paths: &[PathBuf]) -> Result<Vec<WorkloadFile<'_>>, SimError> {
+    let mut real_paths: Vec<PathBuf> = Vec::new();
+    for path in paths {
+        let real_path =
+            path.canonicalize().map_err(|reason| SimError::WorkloadUnreadable { path: path.clone(), reason })?;
+        if real_paths.contains(&real_path) {
+            return Err(SimError::Repeated { option: "--workload", value: path.display().to_string() });
         }
-        *count += 1;
+        real_paths.push(real_path);
+    }
+    let label = |(path, real_path): (&PathBuf, &PathBuf)| {
+        let elsewhere = |(other, real_other): (&PathBuf, &PathBuf)| {
+            other.file_stem() == path.file_stem() && real_other.parent() != real_path.parent()
+        };
+        let is_ambiguous = paths.iter().zip(&real_paths).any(elsewhere);
+        let name = if is_ambiguous { Some(path.as_os_str()) } else { path.file_name() };
+        name.map_or_else(String::new, |name| Path::new(name).with_extension("").display().to_string())
+    };
+    let labels: Vec<String> = paths.iter().zip(&real_paths).map(label).collect();
+    Ok(paths.iter().zip(labels).map(|(path, label)| WorkloadFile { path, label }).collect())
+}
+
+/// A workload that another seed would have made another.
+fn random(seed: u64, workload: Result<Workload, WorkloadError>) -> Result<Scenario, SimError> {
+    let workload = workload.map_err(SimError::Workload)?;
+    Ok(Scenario { label: workload.name().to_owned(), seed, seeded: Seeded::Jobs, workload })
+}
+
+/// A workload with nothing random about it needs one run, unless nodes fail.
+fn given(file: &WorkloadFile<'_>, args: &SimArgs) -> Result<Vec<Scenario>, SimError> {
+    let workload = read_osdi21(file.path).map_err(SimError::Workload)?;
+    let fails = args.failures > 0.0 && args.failure_seed.is_none();
+    let (seeded, seeds) = if fails { (Seeded::Failures, &args.seed[..]) } else { (Seeded::Nothing, &args.seed[..1]) };
+    if seeds.len() < args.seed.len() {
+        output::note(&format!("{} is simulated once: a seed changes nothing about it", file.path.display()));
+    }
+    let label = |seed| if seeds.len() > 1 { format!("{}-{seed}", file.label) } else { file.label.clone() };
+    let scenario = |&seed| Scenario { label: label(seed), seed, seeded, workload: workload.clone() };
+    Ok(seeds.iter().map(scenario).collect())
+}
+
+/// Numbers all but the first of those that are called the same.
+fn tell_apart(scenarios: &mut [Scenario]) {
+    let mut taken = BTreeSet::new();
+    for scenario in scenarios {
+        let numbered = (2..).map(|number: u32| format!("{}#{number}", scenario.label));
+        let mut labels = iter::once(scenario.label.clone()).chain(numbered);
+        if let Some(label) = labels.find(|label| !taken.contains(label)) {
+            taken.insert(label.clone());
+            scenario.label = label;
+        }
     }
 }
 

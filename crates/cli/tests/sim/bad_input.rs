@@ -1,6 +1,6 @@
 use std::fs;
 
-use super::{folder, sim, workload};
+use super::{WORKLOAD, folder, sim, workload};
 
 /// One line on stderr, nothing on stdout, exit code 2.
 fn check(args: &[&str], expected: &str) {
@@ -42,11 +42,40 @@ fn settings_out_of_their_range() {
     check(&["run", "--failures", "-1"], "failures per node and day -1; accepted: 0 to 1000");
     check(&["run", "--generate-jobs", "0"], "jobs 0 at load 1; accepted: 1 to 100000 jobs in all");
     check(&["run", "--load", "-2"], "jobs 160 at load -2; accepted: 1 to 100000 jobs in all");
-    for args in
-        [&["--jobs", "0"][..], &["--declare-epochs", "perhaps"], &["-o", "yaml"], &["--interval", "x"], &["--x"]]
-    {
+    for args in [&["--declare-epochs", "perhaps"][..], &["-o", "yaml"], &["--x"]] {
         let result = sim(&[&["run"], args].concat());
         assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""), "{args:?}");
+    }
+}
+
+#[test]
+fn numbers_that_are_none() {
+    let seeds = "whole numbers from 0 to 18446744073709551615";
+    for (option, value, accepted) in [
+        ("--interval", "abc", "are seconds from 1 to 86400"),
+        ("--restart-delay", "abc", "are seconds from 0 to 86400"),
+        ("--interference", "abc", "is a share from 0 to 0.99"),
+        ("--failures", "x", "are numbers from 0 to 1000"),
+        ("--failure-seed", "-1", &format!("are {seeds}")),
+        ("--seed", "x", &format!("are {seeds}")),
+        ("--seed", "-1", &format!("are {seeds}")),
+        ("--load", "x", "are numbers above 0"),
+        ("--generate-jobs", "-5", "are whole numbers from 1 to 100000"),
+        ("--jobs", "0", "are whole numbers from 1 to 1024"),
+        ("--jobs", "-1", "are whole numbers from 1 to 1024"),
+    ] {
+        check(&["run", option, value], &format!("{option} is {value:?}; accepted {accepted}"));
+    }
+}
+
+#[test]
+fn one_file_under_two_names() {
+    let path = workload("twice", WORKLOAD);
+    let other = path.with_file_name(".").join("../twice/jobs.csv");
+    let (path, other) = (path.to_str().unwrap(), other.to_str().unwrap());
+    for second in [path, other] {
+        let expected = format!("--workload {second} is given more than once; accepted is once");
+        check(&["run", "--workload", path, second], &expected);
     }
 }
 

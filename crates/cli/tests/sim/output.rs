@@ -17,7 +17,7 @@ fn the_table_has_a_line_per_policy_and_a_ratio_to_the_first() {
     );
     let headings = "policy ratio avg p50 p99 makespan GPU time util restarts queued ρ max ρ p90 ρ > 1 efficiency";
     assert_eq!(lines[2].split_whitespace().collect::<Vec<_>>().join(" "), headings);
-    assert_eq!(lines[5], "jobs (3 jobs, seed 0)");
+    assert_eq!(lines[5], "jobs (3 jobs)");
     assert!(lines[6].starts_with("  fifo  1.000"), "{}", lines[6]);
     assert!(lines[7].starts_with("  srtf  1.000"), "{}", lines[7]);
     let width = |line: &str| line.chars().count();
@@ -84,18 +84,25 @@ fn the_same_bytes_come_from_any_number_of_threads() {
     assert!([run("2"), run("1"), run("2"), run("7")].iter().all(|other| *other == first));
 }
 
+/// Ten-minute jobs of a cluster.
+fn log() -> String {
+    let row = |minute| format!("2017-10-09 03:{minute}:00,600.0,1,600.0,a\n");
+    let rows: String = (10..60).map(row).collect();
+    format!("timestamp,duration,num_gpus,gpu_time,cluster\n{rows}")
+}
+
+/// What each run's workload is called.
+fn workloads(report: &Value) -> Vec<&str> {
+    report["runs"].as_array().unwrap().iter().map(|run| run["workload"].as_str().unwrap()).collect()
+}
+
 #[test]
 fn a_log_is_known_by_its_columns_and_drawn_from_with_each_seed() {
     let path = folder("log").join("log.csv");
-    let mut log = "timestamp,duration,num_gpus,gpu_time,cluster\n".to_owned();
-    for minute in 10..60 {
-        log += &format!("2017-10-09 03:{minute}:00,600.0,1,600.0,a\n");
-    }
-    fs::write(&path, log).unwrap();
+    fs::write(&path, log()).unwrap();
     let args = ["run", "--policy", "fifo", "--generate-jobs", "4", "--seed", "5,6", "-o", "json", "--workload"];
     let report = sim(&[&args[..], &[path.to_str().unwrap()]].concat()).json();
-    let runs: Vec<_> = report["runs"].as_array().unwrap().iter().map(|run| run["workload"].clone()).collect();
-    assert_eq!(runs, ["philly-5", "philly-6"]);
+    assert_eq!(workloads(&report), ["philly-5", "philly-6"]);
     assert_eq!(report["runs"][0]["jobs"].as_array().unwrap().len(), 4);
 }
 
@@ -106,6 +113,76 @@ fn workloads_of_one_name_are_told_apart_by_their_folders() {
     for (run, path) in report["runs"].as_array().unwrap().iter().zip(&paths) {
         assert_eq!(format!("{}.csv", run["workload"].as_str().unwrap()), *path);
     }
+}
+
+#[test]
+fn workloads_that_are_called_the_same_are_numbered() {
+    let folder = folder("numbered");
+    let first = WORKLOAD.lines().take(2).collect::<Vec<_>>().join("\n");
+    for (name, text) in [("one.csv", WORKLOAD), ("one.txt", &first), ("a.csv", &log()), ("b.csv", &log())] {
+        fs::write(folder.join(name), text).unwrap();
+    }
+    let run = |args: &[&str]| {
+        let all = ["compare", "--policy", "fifo,srtf", "--generate-jobs", "4", "--report", ".", "--workload"];
+        let output = command().current_dir(&folder).args(all).args(args).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let table = run(&["one.csv", "./one.txt"]);
+    let titles = |table: &str| -> Vec<String> {
+        table.lines().filter(|line| line.ends_with(" jobs)") || line.starts_with("mean")).map(str::to_owned).collect()
+    };
+    assert_eq!(titles(&table), ["one (3 jobs)", "one#2 (1 jobs)", "mean of 2"]);
+    assert_eq!(table.lines().filter(|line| line.starts_with("  fifo ")).count(), 3);
+    assert_eq!(table.lines().filter(|line| line.starts_with("  srtf ")).count(), 3);
+    let page = fs::read_to_string(folder.join("index.html")).unwrap();
+    assert_eq!(["\"one\"", "\"one#2\""].map(|workload| page.matches(workload).count()), [1, 1]);
+
+    let report = serde_json::from_str(&run(&["a.csv", "b.csv", "--seed", "0,1", "-o", "json"])).unwrap();
+    let expected = ["philly-0", "philly-1", "philly-0#2", "philly-1#2"];
+    assert_eq!(workloads(&report), expected.map(|workload| [workload; 2]).concat());
+    let report =
+        serde_json::from_str(&run(&["one.csv", "one.txt", "--seed", "0,1", "--failures", "9", "-o", "json"])).unwrap();
+    let expected = ["one-0", "one-1", "one-0#2", "one-1#2"];
+    assert_eq!(workloads(&report), expected.map(|workload| [workload; 2]).concat());
+}
+
+#[test]
+fn reports_show_what_tells_a_run_from_others() {
+    let folder = folder("shown");
+    let cluster = folder.join("two.toml");
+    let groups = "[[group]]\ncount = 2\ngpus = 8\ngpu_type = \"a100\"\n[[group]]\ncount = 3\ngpus = 4\n";
+    fs::write(&cluster, groups).unwrap();
+    let (cluster, folder) = (cluster.to_str().unwrap(), folder.to_str().unwrap());
+    let args = ["run", "--policy", "fifo", "--generate-jobs", "4", "--load", "1.5", "--cluster", cluster, "--failures"];
+    let args = [&args[..], &["3", "--failure-seed", "7", "--seed", "2", "--report", folder]].concat();
+    let table = sim(&args).stdout;
+    let line = table.lines().next().unwrap();
+    let shown = format!("cluster {cluster} (2x8 a100, 3x4, 28 GPUs), rounds of");
+    assert!(line.contains(&shown), "{line}");
+    assert!(line.ends_with(", 4 jobs at load 1.5, 3 failures per node and day, failure seed 7"), "{line}");
+    assert!(table.contains("\ngenerated-2 (6 jobs, seed 2)\n"), "{table}");
+    let page = fs::read_to_string(format!("{folder}/index.html")).unwrap();
+    for shown in [r#"["jobs","4 at load 1.5"]"#, r#"["failure seed","7"]"#, "(2x8 a100, 3x4, 28 GPUs)"] {
+        assert!(page.contains(shown), "{shown}");
+    }
+    let settings = sim(&[&args[..], &["-o", "json"]].concat()).json()["settings"].clone();
+    assert_eq!((&settings["generate_jobs"], &settings["load"]), (&Value::from(4), &Value::from(1.5)));
+    assert_eq!(settings["failure_seed"], 7);
+    let groups = serde_json::json!([{"count": 2, "gpus": 8, "gpu_type": "a100"}, {"count": 3, "gpus": 4}]);
+    assert_eq!(settings["groups"], groups);
+}
+
+#[test]
+fn reports_show_nothing_that_does_not_apply() {
+    let path = workload("applies", WORKLOAD);
+    let args = ["run", "--policy", "fifo", "--failure-seed", "7", "--workload", path.to_str().unwrap()];
+    let report = sim(&[&args[..], &["-o", "json"]].concat()).json();
+    for name in ["generate_jobs", "load", "failure_seed", "groups"] {
+        assert!(report["settings"].get(name).is_none(), "{name}");
+    }
+    let failing = sim(&["run", "--policy", "fifo", "--failures", "2", "--seed", "5", "--workload", args[6]]);
+    assert!(failing.stdout.contains("\njobs (3 jobs, failure seed 5)\n"), "{}", failing.stdout);
 }
 
 #[test]

@@ -43,3 +43,21 @@ fn a_page_that_cannot_be_written_is_refused_before_the_work() {
     assert!(result.stderr.starts_with(&format!("error: --report {}: ", path.display())), "{}", result.stderr);
     assert!(result.stderr.ends_with("; accepted is a folder that can be written\n"), "{}", result.stderr);
 }
+
+#[test]
+fn a_page_outlives_runs_that_fail() {
+    let folder = folder("page-kept");
+    let page = folder.join("index.html");
+    fs::write(&page, "before").unwrap();
+    let large = folder.join("large.csv");
+    fs::write(&large, "name,time,application,num_replicas,batch_size\na,0,cifar10,65,4096\n").unwrap();
+    let report = ["run", "--generate-jobs", "4", "--report", folder.to_str().unwrap()];
+    for mistake in [["--interval", "0"], ["--cluster", "0x4"], ["--workload", large.to_str().unwrap()]] {
+        assert_eq!(sim(&[&report[..], &mistake].concat()).code, Some(2), "{mistake:?}");
+        assert_eq!(fs::read_to_string(&page).unwrap(), "before", "{mistake:?}");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "{mistake:?}");
+    }
+    assert_eq!(sim(&report).code, Some(0));
+    assert!(fs::read_to_string(&page).unwrap().starts_with("<!doctype html>"));
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+}

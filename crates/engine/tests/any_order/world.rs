@@ -1,7 +1,9 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_engine::{Engine, EngineSettings, Event, FailureKind, Generation, JobSpec, Node, Phase, Wait, Work};
 use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
-use pollux_policy::{Flexibility, JobId, NodeId, PolicySettings, Timestamp};
+use pollux_policy::{
+    CastorSettings, Flexibility, JobId, NodeId, PolicySettings, PolluxSettings, Timestamp, TiresiasSettings,
+};
 
 use crate::backend::Backend;
 use crate::dice::Dice;
@@ -29,10 +31,13 @@ impl World {
             ended_jobs_max: 5,
             ..EngineSettings::default()
         };
-        let policy = dice.below(4);
+        let policy = dice.below(8);
         let engine = match policy {
             0 => Engine::new(settings, &PolicySettings::Fifo),
             1 => Engine::new(settings, &PolicySettings::Srtf),
+            2 => Engine::new(settings, &PolicySettings::Pollux(PolluxSettings::default())),
+            3 => Engine::new(settings, &PolicySettings::Castor(CastorSettings::default())),
+            4 => Engine::new(settings, &PolicySettings::Tiresias(TiresiasSettings::default())),
             _ => Engine::with_policy(settings, Box::new(RandomPolicy { dice: Dice(dice.roll()) })),
         };
         let engine = engine.expect("settings are valid");

@@ -138,3 +138,16 @@ fn a_single_node_never_cools_down() {
          120 tick j1=n0*1             => launch j1 g2 n0*1",
     );
 }
+
+#[test]
+fn a_node_that_cannot_start_a_replica_is_left_alone_for_a_while() {
+    check(
+        "0   join n0 4                     =>
+         0   join n1 4                     =>
+         0   submit j1 2                   =>
+         60  tick j1=n0*2                  => launch j1 g1 n0*2
+         61  launch-failed j1 g1 n0        => stop j1 g1 n0*2 failed
+         62  released j1 g1 n0*2           =>
+         120 tick j1=n0*2                  => plan rejected: job 1 gets replicas on node 0, which takes none",
+    );
+}

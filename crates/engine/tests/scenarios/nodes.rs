@@ -134,3 +134,21 @@ fn a_draining_node_takes_nothing_new_and_the_next_plan_moves_jobs_away() {
          300 tick j2=n1*2             => launch j2 g1 n1*2",
     );
 }
+
+#[test]
+fn additions_that_wait_for_a_node_which_drains_are_given_up() {
+    check(
+        "0   join n0 4                   =>
+         0   join n1 4                   =>
+         0   submit j1 2                 =>
+         0   submit j2 2                 =>
+         60  tick j1=n0*2 j2=n1*4        => launch j1 g1 n0*2; launch j2 g1 n1*4
+         90  ready j1 g1                 =>
+         90  ready j2 g1                 =>
+         120 tick j1=n0*2+n1*2 j2=n0*2   => resize j1 g2 keep n0*2 add n1*2; stop j2 g1 n1*4 moved
+         130 drain n1                    => resize j1 g3 keep n0*2
+         140 released j2 g1 n1*4         => launch j2 g2 n0*2
+         150 ready j1 g3                 =>
+         150 show j1                     => running g3 n0*2",
+    );
+}

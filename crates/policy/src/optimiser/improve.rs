@@ -33,12 +33,12 @@ pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut 
         }
         let nodes = problem.nodes.len();
         for first in 0..nodes {
-            let guest = starved.get(first % STARVED.max(1)).copied();
+            let guest = starved.get(first % STARVED).copied();
             improved |= search.attempt(packing, &[first], guest.as_slice());
             let partners =
                 if nodes <= ALL_PAIRS_NODES_MAX { first + 1..nodes } else { first + 1..(first + 2).min(nodes) };
             for second in partners {
-                let guest = starved.get((first + second) % STARVED.max(1)).copied();
+                let guest = starved.get((first + second) % STARVED).copied();
                 improved |= search.attempt(packing, &[first, second], guest.as_slice());
             }
         }
@@ -137,7 +137,7 @@ impl Search<'_> {
         }
     }
 
-    /// Fills the freed places in each of the given ways at two prices; puts everything back and returns false unless
+    /// Fills the freed places in each of the given ways at several prices; puts everything back and returns false unless
     /// one is worth more.
     fn keep_if_better(&self, packing: &mut Packing<'_>, fills: &[&Fill<'_>]) -> bool {
         let old: f64 = self.before.iter().map(|(_, value)| value).sum();

@@ -121,7 +121,7 @@ impl<'a> Packing<'a> {
         self.place(job, places, offer.value);
     }
 
-    /// Puts a job back where it was.
+    /// Puts a job on the given places, which have room for it.
     pub(super) fn place(&mut self, job: usize, places: Vec<(usize, u32)>, value: f64) {
         let multi = places.len() > 1 && self.problem.one_multi_node_job_per_node;
         for &(node, replicas) in &places {

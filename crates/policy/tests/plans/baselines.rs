@@ -24,6 +24,19 @@ fn fifo_never_preempts() {
 }
 
 #[test]
+fn a_gang_that_can_never_fit_holds_nobody_up() {
+    let world = World::new(1, 4, vec![gang(8, 30), gang(1, 20)]);
+    assert_eq!(replicas("fifo", &world), [0, 1]);
+}
+
+#[test]
+fn draining_a_node_preempts_no_fifo_job_elsewhere() {
+    let mut world = World::new(2, 4, vec![gang(4, 30).running(&[(0, 4)]), gang(4, 20).running(&[(1, 4)])]);
+    world.nodes[0].schedulable = false;
+    assert_eq!(replicas("fifo", &world), [0, 4]);
+}
+
+#[test]
 fn tiresias_lets_a_short_job_overtake_one_that_has_had_its_share() {
     let mut world = World::new(1, 4, vec![gang(4, 90_000), gang(4, 10)]);
     world.jobs[0] = gang(4, 90_000).running(&[(0, 4)]);

@@ -1,7 +1,7 @@
-use pollux_model::GpuType;
-use pollux_policy::{Binding, CastorSettings, Flexibility, NodeId, PolicySettings, PolluxSettings};
+use pollux_model::{Goodput, GpuType, Parallelism, StepParams};
+use pollux_policy::{Binding, CastorSettings, Flexibility, NodeId, PolicySettings, PolluxSettings, TypeProfile};
 
-use crate::world::{Job, World, profile};
+use crate::world::{Job, World};
 
 fn pollux(settings: PolluxSettings) -> Box<dyn pollux_policy::Policy + Send> {
     PolicySettings::Pollux(settings).build()
@@ -116,26 +116,56 @@ fn a_job_runs_on_one_kind_of_gpu() {
     for node in &mut world.nodes[2..] {
         node.gpu_type = GpuType(1);
     }
-    let mut fast = profile(GpuType(1), 64, 0.0001);
-    fast.goodput.limits = world.jobs[0].profiles[0].goodput.limits;
-    world.jobs[0].profiles.push(fast);
-    let plan = world.plan(&mut *pollux(PolluxSettings::default()));
-    let nodes: Vec<u32> = plan.assignments[0].allocation.iter().map(|(node, _)| node.0).collect();
-    assert_eq!(nodes, [2, 3], "the kind that is faster");
+    // Four times as fast in everything: no ratio tells the kinds apart, only the goodput itself.
+    let slow = world.jobs[0].profiles[0];
+    let quick = slow.goodput.throughput.params().to_array().map(|param| if param > 1.1 { param } else { param / 4.0 });
+    let quick = StepParams { gamma: slow.goodput.throughput.params().gamma, ..StepParams::from_array(quick) };
+    let throughput = Parallelism::DataParallel.model(quick).unwrap();
+    let goodput = Goodput { throughput, ..slow.goodput };
+    world.jobs[0].profiles.push(TypeProfile { gpu_type: GpuType(1), goodput, ..slow });
+    for policy in [&mut *pollux(PolluxSettings::default()), &mut *castor()] {
+        let plan = world.plan(policy);
+        let nodes: Vec<u32> = plan.assignments[0].allocation.iter().map(|(node, _)| node.0).collect();
+        assert_eq!(nodes, [2, 3], "the kind that is faster");
+    }
 }
 
 #[test]
 fn castor_prefers_the_job_soonest_done_and_starves_nobody() {
-    let sized = |samples| Job { remaining_samples: Some(samples), ..Job::measured(16, 0.01) };
+    let sized = |samples| Job { remaining_samples: Some(samples), age_s: 1, ..Job::measured(16, 0.01) };
     let world = World::new(4, 4, vec![sized(1e8), sized(1e5)]);
     let replicas = world.replicas(&mut *castor());
     assert!(replicas[1] > replicas[0] && replicas[0] > 0, "{replicas:?}");
 }
 
 #[test]
+fn castor_lets_a_long_job_in_that_has_waited_for_its_share() {
+    let long = |age_s| Job { remaining_samples: Some(1e9), age_s, ..Job::measured(1, 0.01) };
+    let short = || Job { remaining_samples: Some(1e5), age_s: 60, ..Job::measured(1, 0.01) };
+    let held = |age_s| {
+        let jobs: Vec<Job> = std::iter::once(long(age_s)).chain((0..30).map(|_| short())).collect();
+        World::new(4, 4, jobs).replicas(&mut *castor())[0]
+    };
+    assert_eq!(held(1), 0, "thirty short jobs go before it");
+    assert!(held(90_000) > 0, "a day without a GPU is long enough");
+}
+
+#[test]
+fn castor_does_not_favour_a_job_that_outlives_what_it_declared() {
+    let job = |remaining, age_s| Job { remaining_samples: Some(remaining), age_s, ..Job::measured(16, 0.01) };
+    let running = |job: Job, node| Job { executed_s: 40_000.0, ..job.running(&[(node, 4)]) };
+    let world = World::new(4, 4, vec![running(job(0.0, 50_000), 0), running(job(1e6, 50_000), 1)]);
+    let replicas = world.replicas(&mut *castor());
+    assert!(replicas[0] <= replicas[1], "{replicas:?}");
+}
+
+#[test]
 fn castor_without_declared_work_prefers_the_younger() {
-    let aged = |age_s| Job { age_s, ..Job::measured(16, 0.01) };
-    let world = World::new(4, 4, vec![aged(50_000), aged(100)]);
+    let aged = |age_s: u64, node| {
+        let job = Job { age_s, ..Job::measured(16, 0.01) }.running(&[(node, 4)]);
+        Job { executed_s: age_s as f64, ..job }
+    };
+    let world = World::new(4, 4, vec![aged(50_000, 0), aged(5_000, 1)]);
     let replicas = world.replicas(&mut *castor());
     assert!(replicas[1] > replicas[0] && replicas[0] > 0, "{replicas:?}");
 }

@@ -38,7 +38,9 @@ pub(super) struct SimJob<'a> {
     state: TrainingState,
     /// What a failure falls back to.
     checkpoint: TrainingState,
-    /// Seconds of interference-free speed lost to others.
+    /// The agent as it was then, where anything fails at all.
+    saved_agent: Option<Agent>,
+    /// Share of its speed lost to others.
     pub(super) slowdown: f64,
     pub(super) samples: f64,
     pub(super) useful_samples: f64,
@@ -68,7 +70,7 @@ pub(super) struct EpochEnd {
 }
 
 impl<'a> SimJob<'a> {
-    pub(super) fn new(spec: &'a JobSpec, application: &'a Application, mode: BatchMode) -> Self {
+    pub(super) fn new(spec: &'a JobSpec, application: &'a Application, mode: BatchMode, fails: bool) -> Self {
         let limits = *application.limits();
         let epoch_steps = application.progress_target(application.epochs() - 1) / f64::from(application.epochs());
         let settings = AgentSettings {
@@ -76,11 +78,13 @@ impl<'a> SimJob<'a> {
             settling_steps: 0,
             ..AgentSettings::new(limits)
         };
+        let agent = Agent::new(settings);
         Self {
             spec,
             application,
             mode,
-            agent: Agent::new(settings),
+            saved_agent: fails.then(|| agent.clone()),
+            agent,
             generation: Generation::default(),
             allocation: Allocation::NONE,
             awaited: Allocation::NONE,
@@ -138,7 +142,7 @@ impl<'a> SimJob<'a> {
     pub(super) fn halt(&mut self, now: Timestamp) {
         self.advance(now);
         self.training = None;
-        self.checkpoint = self.state;
+        self.save();
         self.changes += 1;
     }
 
@@ -147,7 +151,17 @@ impl<'a> SimJob<'a> {
         self.advance(now);
         self.training = None;
         self.state = self.checkpoint;
+        if let Some(agent) = &self.saved_agent {
+            self.agent = agent.clone();
+        }
         self.changes += 1;
+    }
+
+    fn save(&mut self) {
+        self.checkpoint = self.state;
+        if let Some(agent) = &mut self.saved_agent {
+            agent.clone_from(&self.agent);
+        }
     }
 
     /// Starts training with the current allocation.
@@ -163,8 +177,8 @@ impl<'a> SimJob<'a> {
         self.advance(now);
         self.state.progress = self.application.progress_target(self.state.epoch);
         self.state.epoch += 1;
-        self.checkpoint = self.state;
         let batch = self.choose(|agent| agent.end_epoch().ok().flatten());
+        self.save();
         if !self.is_complete() {
             self.train(now, batch);
         }
@@ -206,14 +220,20 @@ impl<'a> SimJob<'a> {
     }
 
     fn choose(&mut self, ask: impl FnOnce(&mut Agent) -> Option<Tuning>) -> Batch {
-        let replicas = self.allocation.replicas();
-        let tuning = ask(&mut self.agent).map(batch_of);
-        let fixed = |batch_size| fixed_batch(self.application.limits(), batch_size, replicas);
-        let chosen = match self.mode {
-            BatchMode::Adaptive => tuning.or_else(|| fixed(self.application.limits().batch_size_max())),
+        let limits = self.application.limits();
+        let fixed = |batch_size| fixed_batch(limits, batch_size, self.allocation.replicas());
+        let chosen = ask(&mut self.agent).map(batch_of);
+        let batch = match self.mode {
+            BatchMode::Adaptive => chosen.or_else(|| fixed(limits.batch_size_max())),
             BatchMode::Fixed(batch_size) => fixed(batch_size),
         };
-        chosen.unwrap_or(Batch { local_batch: 1, accumulation_steps: 0 })
+        // No batch fits more replicas than the largest has samples; nobody is given so many.
+        let batch = batch.unwrap_or(Batch { local_batch: 1, accumulation_steps: 0 });
+        if let (BatchMode::Fixed(_), Some(shape)) = (self.mode, self.allocation.shape()) {
+            let Batch { local_batch, accumulation_steps } = batch;
+            self.agent.run_fixed(shape.into(), Tuning { local_batch, accumulation_steps });
+        }
+        batch
     }
 
     fn train(&mut self, now: Timestamp, batch: Batch) {
@@ -226,7 +246,8 @@ impl<'a> SimJob<'a> {
         let step = self.application.step_time(&placement, batch.local_batch);
         let step_s = step.with_accumulation(batch.accumulation_steps) / (1.0 - self.slowdown);
         if let Some(shape) = self.allocation.shape() {
-            self.observe_step(shape, batch, step.step_s - step.sync_s, step.sync_s);
+            let slower = 1.0 / (1.0 - self.slowdown);
+            self.observe_step(shape, batch, (step.step_s - step.sync_s) * slower, step.sync_s * slower);
         }
         let untold_steps = self.training.as_ref().map_or(0.0, |training| training.untold_steps);
         self.training = Some(Training { batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });

@@ -10,6 +10,8 @@ use super::queue::{Happening, Queue};
 use super::settings::SimulationSettings;
 use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload, fixed_batch};
 
+/// Up to this many live jobs the engine's invariants are checked after every step.
+const CHECKED_JOBS_MAX: usize = 256;
 /// Nobody is given more, as in the published runs.
 pub(super) const REPLICAS_MAX: u32 = 64;
 /// Centuries: a simulation that gets here will never end.
@@ -62,8 +64,9 @@ impl<'a> World<'a> {
         let engine_settings = EngineSettings {
             round_interval_s: settings.interval_s,
             round_gap_min_s: settings.interval_s.min(EngineSettings::default().round_gap_min_s),
-            replans_on_events: settings.policy.plans_on_events(),
             restart_cost_default_s: settings.restart_delay_s,
+            // Nothing hangs here, so a long restart is only that.
+            settle_timeout_s: EngineSettings::default().settle_timeout_s.max(2.0 * settings.restart_delay_s),
             ended_jobs_max: workload.jobs().len(),
             live_jobs_max: workload.jobs().len(),
             ..EngineSettings::default()
@@ -71,7 +74,8 @@ impl<'a> World<'a> {
         let modes: Vec<BatchMode> =
             workload.jobs().iter().map(|job| batch_mode(job, settings.policy.adapts_batches())).collect();
         let jobs = workload.jobs().iter().zip(&modes);
-        let jobs = jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode)).collect();
+        let fails = settings.failures.per_node_day > 0.0;
+        let jobs = jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, fails)).collect();
         let mut world = Self {
             settings,
             engine: Engine::new(engine_settings, &settings.policy)?,
@@ -208,13 +212,17 @@ impl<'a> World<'a> {
     pub(super) fn deliver(&mut self, event: Event) {
         let mut events = VecDeque::from([event]);
         while let Some(event) = events.pop_front() {
+            let tick = event == Event::Tick;
             let mut out = std::mem::take(&mut self.out);
             self.engine.step(self.now, event, &mut out);
             for command in out.drain(..) {
                 self.obey(command, &mut events);
             }
             self.out = out;
-            self.engine.check_invariants();
+            // It looks at everything, so a large world is looked at once a round.
+            if tick || self.live.len() <= CHECKED_JOBS_MAX {
+                self.engine.check_invariants();
+            }
         }
         self.sample_cluster();
     }
@@ -286,7 +294,8 @@ fn check_request(
     }
     let (application, batch_size) = (job.application, job.requested_batch);
     let limits = applications.get(application).limits();
-    if !settings.policy.adapts_batches() && fixed_batch(limits, batch_size, replicas).is_none() {
+    let fits = batch_size <= limits.batch_size_max() && fixed_batch(limits, batch_size, replicas).is_some();
+    if !settings.policy.adapts_batches() && !fits {
         let (job, max) = (job.name.clone(), limits.batch_size_max());
         return Err(SimulationError::Batch { job, application, replicas, batch_size, max });
     }
