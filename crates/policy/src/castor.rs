@@ -52,7 +52,7 @@ impl Castor {
     }
 
     /// The i-th largest of n jobs weighs `(i/n)^a - ((i-1)/n)^a`, scaled to a mean of 1; but a job that has had much less
-    /// than its share of the cluster since it came weighs as much as any.
+    /// than its share of the cluster since it came weighs more and more.
     fn weights(&self, now: Timestamp, view: &ClusterView<'_>, elastic: &Elastic<'_>) -> Vec<f64> {
         let jobs = view.jobs.iter().zip(&elastic.speedups);
         let sizes: Vec<f64> = jobs.map(|(job, speedups)| remaining_gpu_s(job, speedups.single_goodput, now)).collect();
@@ -69,7 +69,9 @@ impl Castor {
             let power = |rank: usize| (rank as f64 / count).powf(preference);
             let by_rank = (power(rank + 1) - power(rank)) * count;
             let owed = view.jobs[job].age_s(now) * share / view.jobs[job].attained_gpu_s.max(1.0);
-            weights[job] = by_rank.max((owed / self.settings.patience - 1.0).clamp(0.0, 1.0));
+            // The largest rank weighs about the preference: twice that goes before everybody.
+            let by_need = (owed / self.settings.patience - 1.0).clamp(0.0, 2.0 * self.settings.size_preference);
+            weights[job] = by_rank.max(by_need);
         }
         weights
     }
