@@ -164,8 +164,21 @@ pub(super) fn refill(packing: &mut Packing<'_>, jobs: &[usize], price: f64) -> f
         let offer = packing.best_offer(job, price);
         packing.accept(job, &offer);
     }
-    top_up(packing, jobs);
+    if !packing.is_full() {
+        // Whoever gains most goes first: the order of the refill says nothing about that.
+        let mut gains: Vec<(f64, usize)> = jobs.iter().map(|&job| (gain_from_rest(packing, job), job)).collect();
+        gains.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
+        gains.into_iter().filter(|&(gain, _)| gain > 0.0).for_each(|(_, job)| trade(packing, job));
+    }
     jobs.iter().map(|&job| packing.values[job]).sum()
+}
+
+/// What a job would gain by trading what it has for the best of what is free.
+fn gain_from_rest(packing: &mut Packing<'_>, job: usize) -> f64 {
+    let (places, value) = packing.remove(job);
+    let gain = packing.best_offer(job, 0.0).value - value;
+    packing.place(job, places, value);
+    gain
 }
 
 /// Lets each job trade what it has for the best of what is free.
@@ -174,12 +187,16 @@ pub(super) fn top_up(packing: &mut Packing<'_>, jobs: &[usize]) {
         if packing.is_full() {
             return;
         }
-        let (places, value) = packing.remove(job);
-        let offer = packing.best_offer(job, 0.0);
-        if offer.value > value {
-            packing.accept(job, &offer);
-        } else {
-            packing.place(job, places, value);
-        }
+        trade(packing, job);
+    }
+}
+
+fn trade(packing: &mut Packing<'_>, job: usize) {
+    let (places, value) = packing.remove(job);
+    let offer = packing.best_offer(job, 0.0);
+    if offer.value > value {
+        packing.accept(job, &offer);
+    } else {
+        packing.place(job, places, value);
     }
 }

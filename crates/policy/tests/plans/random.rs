@@ -88,3 +88,64 @@ proptest! {
         }
     }
 }
+
+/// Every way to give up to two nodes of two GPUs to three jobs.
+fn all_assignments() -> Vec<[Vec<(u32, u32)>; 3]> {
+    let options: Vec<Vec<(u32, u32)>> = (0..3)
+        .flat_map(|first| (0..3).map(move |second| vec![(0, first), (1, second)]))
+        .map(|places| places.into_iter().filter(|&(_, replicas)| replicas > 0).collect())
+        .collect();
+    let mut all = Vec::new();
+    for first in &options {
+        for second in &options {
+            for third in &options {
+                let used = |node| {
+                    let on_node = |places: &Vec<(u32, u32)>| -> u32 {
+                        places.iter().filter(|place| place.0 == node).map(|place| place.1).sum()
+                    };
+                    on_node(first) + on_node(second) + on_node(third)
+                };
+                if used(0) <= 2 && used(1) <= 2 {
+                    all.push([first.clone(), second.clone(), third.clone()]);
+                }
+            }
+        }
+    }
+    all
+}
+
+/// What a policy says of an assignment that it cannot change: whoever has GPUs keeps them, whoever has none gets none.
+fn worth(world: &World, settings: &PolicySettings, places: &[Vec<(u32, u32)>; 3]) -> Option<f64> {
+    let jobs = world.jobs.iter().zip(places).map(|(job, places)| {
+        if places.is_empty() {
+            return Job { max: 0, ..job.clone() };
+        }
+        let pinned = Job { flexibility: Flexibility::NonPreemptible, ..job.clone() };
+        Job { executed_s: 0.0, ..pinned.running(places) }
+    });
+    let fixed = World { jobs: jobs.collect(), ..world.clone() };
+    fixed.with_view(|now, view| {
+        let mut policy = settings.build();
+        let plan = policy.plan(now, view);
+        plan.check(view, policy.rules()).ok()?;
+        plan.quality.map(|quality| quality.objective)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_bound_holds_for_every_plan_there_is_and_ours_is_close_to_the_best(
+        jobs in prop::collection::vec((1e-3f64..1.0, 0u64..1_000), 3),
+        fairness in prop_oneof![Just(-1.0), Just(0.0), Just(1.0), Just(-4.0)],
+    ) {
+        let jobs = jobs.into_iter().map(|(sync_s, age_s)| Job { age_s, ..Job::measured(4, sync_s) });
+        let world = World::new(2, 2, jobs.collect());
+        let settings = PolicySettings::Pollux(PolluxSettings { fairness, ..PolluxSettings::default() });
+        let quality = world.plan(&mut *settings.build()).quality.expect("pollux measures its plans");
+        let best = all_assignments().iter().filter_map(|places| worth(&world, &settings, places)).fold(0.0, f64::max);
+        prop_assert!(best <= quality.upper_bound * (1.0 + 1e-9), "{} above {:?}", best, quality);
+        prop_assert!(quality.objective >= 0.99 * best, "{:?}, but {} is possible", quality, best);
+    }
+}
