@@ -1,9 +1,6 @@
-use crate::elastic::{Elastic, GoodputTables, Preferences, restart_factor};
+use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Quality, Timestamp};
-
-/// A speedup of nothing still counts this much, so that a job without GPUs does not outweigh all others.
-const SPEEDUP_FLOOR: f64 = 4e-3;
 
 /// Settings of [`PolicySettings::Castor`](crate::PolicySettings::Castor).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -99,7 +96,7 @@ impl Policy for Castor {
                 _ => job.age_s(now),
             };
             // A change must pay within what is left of the job, and be earned by its past.
-            let trained_share = left_s / (left_s + job.restart_cost_s);
+            let trained_share = left_s / (left_s + job.restart_cost_s).max(f64::MIN_POSITIVE);
             trained_share.min(restart_factor(job, now)) / (1.0 + settings.hysteresis)
         };
         let preferences = Preferences {

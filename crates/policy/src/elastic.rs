@@ -10,6 +10,9 @@ use crate::{
     Reason, Timestamp,
 };
 
+/// A speedup of nothing still counts this much, so that a job without GPUs does not outweigh all others.
+pub(crate) const SPEEDUP_FLOOR: f64 = 4e-3;
+
 /// What a policy built on goodput decides about one job's options.
 pub(crate) struct Preferences<'a> {
     pub(crate) rules: PlacementRules,

@@ -1,9 +1,7 @@
-use crate::elastic::{Elastic, GoodputTables, Preferences, restart_factor};
+use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Quality, Timestamp};
 
-/// A speedup of nothing still counts this much, so that a job without GPUs does not outweigh all others.
-const SPEEDUP_FLOOR: f64 = 4e-3;
 /// Stands in for minus infinity: at this power the smallest speedup outweighs all others by orders of magnitude.
 const MAX_MIN_POWER: f64 = -64.0;
 
