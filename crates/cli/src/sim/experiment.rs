@@ -121,7 +121,12 @@ fn policies(args: &SimArgs, default_policies: &[&str]) -> Result<Vec<(String, Po
     }
     let given = args.policy.iter().map(String::as_str);
     let names: Vec<&str> = if args.policy.is_empty() { default_policies.to_vec() } else { given.collect() };
-    names.into_iter().map(policy).collect()
+    let policies: Vec<(String, PolicySettings)> = names.into_iter().map(policy).collect::<Result<_, _>>()?;
+    let labels: Vec<String> = policies.iter().map(|(label, _)| label.clone()).collect();
+    match repeated(&labels) {
+        Some(label) => Err(SimError::Repeated { option: "--policy", value: label.clone() }),
+        None => Ok(policies),
+    }
 }
 
 /// By name, or from a file that is called like the policy it describes is to be called.
@@ -134,6 +139,12 @@ fn policy(name: &str) -> Result<(String, PolicySettings), SimError> {
     let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
     let settings: PolicySettings =
         toml::from_str(&text).map_err(|error| refused(error.message().replace('\n', "; ")))?;
+    // Policies without settings would read a file of any.
+    let given: toml::Table = toml::from_str(&text).map_err(|error| refused(error.message().to_owned()))?;
+    let known = toml::Table::try_from(&settings).map_err(|error| refused(error.to_string()))?;
+    if let Some(key) = given.keys().find(|key| !known.contains_key(*key)) {
+        return Err(refused(format!("unknown field `{key}` of {}", settings.name())));
+    }
     settings.check().map_err(|error| refused(error.to_string()))?;
     let label = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok((label.unwrap_or_else(|| settings.name().to_owned()), settings))
