@@ -3,58 +3,31 @@
 // Clippy knows unwrap in tests only by their attribute, which what they share does not have.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../binary/mod.rs"]
+mod binary;
+
 mod bad_input;
 mod notes;
 mod output;
 mod traces;
 
 use std::ffi::OsStr;
-use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-/// What a run left behind.
-struct Run {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Run {
-    fn json(&self) -> serde_json::Value {
-        assert_eq!(self.code, Some(0), "{}", self.stderr);
-        serde_json::from_str(&self.stdout).expect("stdout is JSON")
-    }
-}
+use binary::{Run, fresh_folder, pollux, run};
 
 fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pollux"));
-    command.arg("fit").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env_remove("CLICOLOR");
-    command
+    pollux("fit")
 }
 
 fn fit<S: AsRef<OsStr>>(args: &[S]) -> Run {
     run(command().args(args), b"")
 }
 
-fn run(command: &mut Command, stdin: &[u8]) -> Run {
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that refuses its arguments never reads its input.
-    let _ = child.stdin.take().unwrap().write_all(stdin);
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-    Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
-}
-
 /// A fresh folder for one test.
 fn folder(test: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(test);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).unwrap();
-    }
-    fs::create_dir_all(&folder).unwrap();
-    folder
+    fresh_folder("fit", test)
 }
 
 /// Steps of a job with 10 ms overhead, 1 ms per sample, and synchronisation that nothing hides: 5 ms within a node and

@@ -3,6 +3,9 @@
 // Clippy knows unwrap in tests only by their attribute, which what they share does not have.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../binary/mod.rs"]
+mod binary;
+
 mod bad_input;
 mod output;
 mod page;
@@ -10,42 +13,21 @@ mod page;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-/// What a run left behind.
-struct Run {
-    code: Option<i32>,
-    stdout: String,
-    stderr: String,
-}
-
-impl Run {
-    fn json(&self) -> serde_json::Value {
-        assert_eq!(self.code, Some(0), "{}", self.stderr);
-        serde_json::from_str(&self.stdout).expect("stdout is JSON")
-    }
-}
+use binary::{Run, fresh_folder, pollux, run};
 
 fn command() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_pollux"));
-    command.arg("sim").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").env_remove("CLICOLOR").stdin(Stdio::null());
-    command
+    pollux("sim")
 }
 
 fn sim<S: AsRef<OsStr>>(args: &[S]) -> Run {
-    let output = command().args(args).output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-    Run { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    run(command().args(args), b"")
 }
 
 /// A fresh folder for one test.
 fn folder(test: &str) -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("sim").join(test);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).unwrap();
-    }
-    fs::create_dir_all(&folder).unwrap();
-    folder
+    fresh_folder("sim", test)
 }
 
 /// Three jobs that are done within the hour.
