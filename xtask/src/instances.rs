@@ -149,14 +149,20 @@ fn plan(instance: &Instance) -> Result<Outcome> {
                 replicas_min: 1,
                 replicas_max: job.max_replicas,
                 flexibility: Flexibility::Elastic,
+                guest_of: None,
+                batch_size: None,
                 priority: 0,
                 profiles: &profiles[idx],
                 remaining_samples: None,
+                baseline_steps: 0.0,
+                samples_per_s: None,
+                loss: None,
+                oracle: None,
             }
         })
         .collect();
     let nodes: Vec<NodeView> = (0..).zip(&instance.nodes).map(|(id, &gpus)| node(id, gpus)).collect();
-    let view = ClusterView { nodes: &nodes, jobs: &jobs };
+    let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &[] };
     let settings = PolluxSettings { profile_limit: 1.0, first_start_costs: true, ..PolluxSettings::default() };
     let mut policy = PolicySettings::Pollux(settings).build();
     let plan = policy.plan(now, &view);

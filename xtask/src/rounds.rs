@@ -57,7 +57,7 @@ pub(crate) fn measure(policy: &PolicySettings, gpus: u32, jobs: u32, rounds: u32
         let now_s = 20_000 + u64::from(round) * ROUND_S;
         let now = Timestamp(now_s * 1000);
         let views: Vec<JobView<'_>> = population.iter().map(view).collect();
-        let cluster = ClusterView { nodes: &nodes, jobs: &views };
+        let cluster = ClusterView { nodes: &nodes, jobs: &views, succeeded: &[] };
         let start = Instant::now();
         let plan = policy.plan(now, &cluster);
         if round > 0 {
@@ -108,8 +108,14 @@ fn view(job: &Job) -> JobView<'_> {
         replicas_min: 1,
         replicas_max: u32::MAX,
         flexibility: Flexibility::Elastic,
+        guest_of: None,
+        batch_size: None,
         priority: 0,
         profiles: &job.profiles,
         remaining_samples: Some(1e6),
+        baseline_steps: 0.0,
+        samples_per_s: None,
+        loss: None,
+        oracle: None,
     }
 }

@@ -232,6 +232,8 @@ impl Agent {
             noise: self.trusted_noise(),
             progress: self.state.progress,
             epoch_samples: self.settings.epoch_samples,
+            samples_per_s: None,
+            loss: None,
             tuning: self.state.running.map(|running| running.tuning),
             learning_rate_factor: self.learning_rate_factor().unwrap_or(1.0),
         }

@@ -1,4 +1,4 @@
-use pollux_model::{BatchLimits, GpuType, NoiseStatistics, ThroughputModel};
+use pollux_model::{BatchLimits, GpuType, LossCurve, NoiseStatistics, ThroughputModel};
 
 /// How to run the next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +41,10 @@ pub struct AgentReport {
     pub progress: Progress,
     /// Samples of an epoch, where there are epochs.
     pub epoch_samples: Option<u64>,
+    /// Samples per second lately, whoever else used its GPUs.
+    pub samples_per_s: Option<f64>,
+    /// How its loss falls, where the training tells it.
+    pub loss: Option<LossCurve>,
     /// What is running.
     pub tuning: Option<Tuning>,
     /// Factor on the user's learning rate; 1 where a rule of the user's own gives none that can be used.

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pollux_policy::{JobId, NodeId, Plan, Policy, PolicySettings, Timestamp};
+use pollux_policy::{JobId, NodeId, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
 
 use crate::node::Nodes;
 use crate::rounds::Rounds;
@@ -16,6 +16,8 @@ pub struct Engine {
     pub(crate) jobs: BTreeMap<JobId, Job>,
     /// Jobs that are over, in the order in which their last replica went.
     pub(crate) ended: VecDeque<Job>,
+    /// Since the last round.
+    pub(crate) succeeded: Vec<SucceededJob>,
     pub(crate) last_job: Option<JobId>,
     pub(crate) nodes: Nodes,
     /// The timer of every job that has one.
@@ -41,6 +43,7 @@ impl Engine {
             now: Timestamp::default(),
             jobs: BTreeMap::new(),
             ended: VecDeque::new(),
+            succeeded: Vec::new(),
             last_job: None,
             nodes: Nodes::default(),
             timers: BTreeSet::new(),
@@ -55,6 +58,7 @@ impl Engine {
         let outcome = match event {
             Event::JobSubmitted { job, spec } => self.submit(job, spec),
             Event::Report { job, generation, report } => self.learn(job, generation, report),
+            Event::OracleSpoke { job, oracle } => self.foretell(job, oracle),
             Event::GroupReady { job, generation, pause_s } => self.ready(job, generation, pause_s),
             Event::ReplicasReleased { job, generation, allocation } => self.released(job, generation, &allocation, out),
             Event::JobSucceeded { job, generation } => self.succeed(job, generation, out),

@@ -1,6 +1,6 @@
 use pollux_agent::AgentReport;
 use pollux_model::GpuType;
-use pollux_policy::{Allocation, JobId, NodeId};
+use pollux_policy::{Allocation, JobId, NodeId, Oracle};
 
 use crate::{Generation, JobSpec};
 
@@ -24,6 +24,13 @@ pub enum Event {
         generation: Generation,
         /// What it said.
         report: AgentReport,
+    },
+    /// A simulator tells the truth about a job, for a policy that needs it; a live cluster never can.
+    OracleSpoke {
+        /// Which job.
+        job: JobId,
+        /// The truth.
+        oracle: Oracle,
     },
     /// Every replica of a generation trains.
     GroupReady {

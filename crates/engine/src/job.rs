@@ -1,6 +1,6 @@
 use pollux_agent::AgentReport;
 use pollux_model::{Goodput, NoiseStatistics};
-use pollux_policy::{Allocation, Flexibility, JobId, JobView, Reason, Timestamp, TypeProfile};
+use pollux_policy::{Allocation, Flexibility, JobId, JobView, Oracle, Reason, Timestamp, TypeProfile};
 
 use crate::{Books, Generation, JobSpec, Phase, ReportFault, StopReason, Work};
 
@@ -34,6 +34,8 @@ pub struct Job {
     pub(crate) report: Option<ReceivedReport>,
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
+    /// Told by a simulator to a policy that needs it.
+    pub(crate) oracle: Option<Oracle>,
 }
 
 /// Replicas that were told to leave and may still be there.
@@ -75,6 +77,7 @@ impl Job {
             report: None,
             profiles: Vec::new(),
             remaining_samples: None,
+            oracle: None,
         }
     }
 
@@ -219,6 +222,7 @@ impl Job {
     /// What a policy may know of it.
     pub(crate) fn view(&self, now: Timestamp, restart_cost_default_s: f64) -> JobView<'_> {
         let books = self.books(now);
+        let report = self.report.as_ref().map(|received| &received.report);
         // A group that does not train yet is left alone: jobs that start slowly would otherwise be moved for ever.
         let flexibility = match (&self.phase, self.spec.flexibility) {
             (Phase::Starting | Phase::Resizing { .. }, Flexibility::Elastic) => Flexibility::NonPreemptible,
@@ -233,13 +237,19 @@ impl Job {
             restart_cost_s: books.restart_cost_s.unwrap_or(restart_cost_default_s),
             // What waits for its GPUs has not cost anything yet and may be planned anew.
             allocation: if self.phase.has_group() { &self.target } else { &NOTHING },
+            guest_of: None,
             replicas_requested: self.spec.replicas_requested,
             replicas_min: self.spec.replicas_min,
             replicas_max: self.spec.replicas_max,
             flexibility,
+            batch_size: self.spec.batch_size,
             priority: self.spec.priority,
             profiles: &self.profiles,
             remaining_samples: self.remaining_samples,
+            baseline_steps: report.map_or(0.0, |report| report.progress.baseline_steps),
+            samples_per_s: report.and_then(|report| report.samples_per_s),
+            loss: report.and_then(|report| report.loss),
+            oracle: self.oracle.as_ref(),
         }
     }
 }

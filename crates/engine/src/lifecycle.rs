@@ -1,7 +1,7 @@
 //! What happens to single jobs, from submission to their end.
 
 use pollux_agent::AgentReport;
-use pollux_policy::{JobId, NodeId, Timestamp};
+use pollux_policy::{JobId, NodeId, Oracle, SucceededJob, Timestamp};
 
 use crate::job::check_report;
 use crate::{
@@ -34,6 +34,11 @@ impl Engine {
         Ok(())
     }
 
+    pub(crate) fn foretell(&mut self, id: JobId, oracle: Oracle) -> Result<(), Refusal> {
+        self.live(id)?.oracle = Some(oracle);
+        Ok(())
+    }
+
     pub(crate) fn ready(&mut self, id: JobId, generation: Generation, pause_s: Option<f64>) -> Result<(), Refusal> {
         let now = self.now;
         let job = self.heard(id, generation)?;
@@ -56,7 +61,10 @@ impl Engine {
 
     /// Success counts in every phase but an end: a group that was told to stop may have got there first.
     pub(crate) fn succeed(&mut self, id: JobId, generation: Generation, out: &mut Vec<Command>) -> Result<(), Refusal> {
-        self.heard(id, generation)?;
+        let now = self.now;
+        let books = self.heard(id, generation)?.books(now);
+        let (attained_gpu_s, executed_s) = (books.attained_gpu_s(), books.executed_s());
+        self.succeeded.push(SucceededJob { id, attained_gpu_s, executed_s });
         self.end(id, Phase::Succeeded, StopReason::Succeeded, out);
         Ok(())
     }

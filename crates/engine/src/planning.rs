@@ -15,13 +15,14 @@ impl Engine {
         let now = now.max(self.now);
         let nodes = self.nodes.views(now);
         let jobs = job_views(&self.jobs, now, self.settings.restart_cost_default_s);
-        look(&ClusterView { nodes: &nodes, jobs: &jobs })
+        look(&ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &self.succeeded })
     }
 
     pub(crate) fn round(&mut self, out: &mut Vec<Command>) {
         let nodes = self.nodes.views(self.now);
         let jobs = job_views(&self.jobs, self.now, self.settings.restart_cost_default_s);
-        let view = ClusterView { nodes: &nodes, jobs: &jobs };
+        let succeeded = std::mem::take(&mut self.succeeded);
+        let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &succeeded };
         let plan = self.policy.plan(self.now, &view);
         let checked = check(&plan, &view, self.policy.rules());
         self.rounds.ran(self.now);

@@ -24,7 +24,9 @@ pub struct JobSpec {
     pub replicas_max: u32,
     /// How it may be moved and resized.
     pub flexibility: Flexibility,
-    /// Higher goes first, where a policy knows priorities.
+    /// Total batch that its user fixed, for policies that leave it to users; the baseline where nothing is said.
+    pub batch_size: Option<u32>,
+    /// Higher goes first, where a policy knows priorities. A job below 0 is opportunistic: it uses what others leave.
     pub priority: i32,
     /// How long it is to train, if the user says so.
     pub work: Option<Work>,
@@ -52,6 +54,7 @@ impl JobSpec {
             replicas_min: 1,
             replicas_max: replicas_requested.max(64),
             flexibility: Flexibility::Elastic,
+            batch_size: None,
             priority: 0,
             work: None,
             retries_max: 3,

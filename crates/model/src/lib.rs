@@ -38,6 +38,7 @@ mod efficiency;
 mod limits;
 mod goodput;
 mod learning_rate;
+mod loss;
 mod error;
 
 pub use efficiency::NoiseStatistics;
@@ -46,6 +47,7 @@ pub use fit::{Fit, Observation, fit, objective};
 pub use goodput::{BatchChoice, Goodput};
 pub use learning_rate::{LearningRateRule, ScalingContext};
 pub use limits::BatchLimits;
+pub use loss::LossCurve;
 pub use noise::{GradientNorms, NoiseEstimator, NoiseSample, Preconditioner};
 pub use shape::{GpuType, Shape};
 pub use throughput::{Parallelism, StepParams, ThroughputModel};

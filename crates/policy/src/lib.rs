@@ -33,4 +33,4 @@ pub use policy::Policy;
 pub use pollux::PolluxSettings;
 pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
 pub use tiresias::TiresiasSettings;
-pub use view::{ClusterView, Flexibility, JobView, NodeView, TypeProfile};
+pub use view::{ClusterView, Flexibility, JobView, NodeView, Oracle, SucceededJob, TypeProfile};

@@ -20,4 +20,9 @@ pub trait Policy {
     fn plans_on_events(&self) -> bool {
         false
     }
+
+    /// Whether it needs to be told what only a simulator knows; a live cluster cannot run it.
+    fn needs_oracle(&self) -> bool {
+        false
+    }
 }

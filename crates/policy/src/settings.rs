@@ -97,6 +97,11 @@ impl PolicySettings {
     pub fn plans_on_events(&self) -> bool {
         self.build().plans_on_events()
     }
+
+    /// See [`Policy::needs_oracle`].
+    pub fn needs_oracle(&self) -> bool {
+        self.build().needs_oracle()
+    }
 }
 
 /// A setting that no plan can be made with.

@@ -1,4 +1,4 @@
-use pollux_model::{Goodput, GpuType};
+use pollux_model::{Goodput, GpuType, LossCurve};
 
 use crate::{Allocation, JobId, NodeId, Timestamp};
 
@@ -9,6 +9,19 @@ pub struct ClusterView<'a> {
     pub nodes: &'a [NodeView],
     /// Jobs that run or wait, ordered by submission, then id.
     pub jobs: &'a [JobView<'a>],
+    /// Jobs that succeeded since the last round, in that order.
+    pub succeeded: &'a [SucceededJob],
+}
+
+/// A job that trained to its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SucceededJob {
+    /// Which one.
+    pub id: JobId,
+    /// GPU-seconds it has had.
+    pub attained_gpu_s: f64,
+    /// Seconds it has held GPUs.
+    pub executed_s: f64,
 }
 
 /// A node that is up.
@@ -41,6 +54,8 @@ pub struct JobView<'a> {
     pub restart_cost_s: f64,
     /// What it holds now.
     pub allocation: &'a Allocation,
+    /// The job whose GPUs it uses as a guest; ordinarily none.
+    pub guest_of: Option<JobId>,
     /// Replicas the user asked for.
     pub replicas_requested: u32,
     /// Fewest replicas it can run with.
@@ -49,12 +64,33 @@ pub struct JobView<'a> {
     pub replicas_max: u32,
     /// How it may be moved and resized.
     pub flexibility: Flexibility,
-    /// Higher goes first, where a policy knows priorities.
+    /// Total batch the user fixed, for policies that leave it to users; otherwise the baseline.
+    pub batch_size: Option<u32>,
+    /// Higher goes first, where a policy knows priorities. A job below 0 is opportunistic: it uses what others leave.
     pub priority: i32,
     /// What its agent learned, one per kind of GPU, ordered by kind; empty before the first report.
     pub profiles: &'a [TypeProfile],
     /// Samples still to be worked off at full efficiency, where the user declared how long to train.
     pub remaining_samples: Option<f64>,
+    /// Progress so far, in steps at the baseline batch.
+    pub baseline_steps: f64,
+    /// Samples per second lately, whoever else used its GPUs.
+    pub samples_per_s: Option<f64>,
+    /// How its loss falls, where the training tells it.
+    pub loss: Option<LossCurve>,
+    /// What nobody can know of a live job: for policies that the literature defines with an oracle, and no others.
+    pub oracle: Option<&'a Oracle>,
+}
+
+/// The truth about a job's future, which only a simulator has.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct Oracle {
+    /// Steps until it is done, at the total batch its user fixed.
+    pub remaining_steps: f64,
+    /// Seconds of such a step; at index `r - 1` on `r` replicas, on as few nodes as possible.
+    pub step_s: Vec<f64>,
 }
 
 /// What a policy may change about a job.

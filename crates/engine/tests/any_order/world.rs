@@ -166,6 +166,7 @@ impl World {
             replicas_min,
             replicas_max: replicas_requested + self.dice.below(3),
             flexibility: *self.dice.pick(&flexibilities).expect("some"),
+            batch_size: None,
             priority: 0,
             work: if self.dice.percent(3) { Some(Work::Epochs(0)) } else { *self.dice.pick(&works).expect("some") },
             retries_max: self.dice.below(3),
@@ -202,6 +203,8 @@ impl World {
             noise: NoiseStatistics::new(1.0, 5.0).ok().filter(|_| self.dice.percent(50)),
             progress: Progress { baseline_steps, ..Progress::default() },
             epoch_samples: *self.dice.pick(&[None, Some(0), Some(1_000)]).expect("some"),
+            samples_per_s: None,
+            loss: None,
             tuning: None,
             learning_rate_factor: if self.dice.percent(90) { 1.0 } else { value(&mut self.dice) },
         }

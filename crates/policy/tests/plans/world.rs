@@ -1,8 +1,9 @@
 //! A small cluster to plan for.
 
-use pollux_model::{BatchLimits, Goodput, GpuType, NoiseStatistics, Parallelism, StepParams};
+use pollux_model::{BatchLimits, Goodput, GpuType, LossCurve, NoiseStatistics, Parallelism, StepParams};
 use pollux_policy::{
-    Allocation, ClusterView, Flexibility, JobId, JobView, NodeId, NodeView, Plan, Policy, Timestamp, TypeProfile,
+    Allocation, ClusterView, Flexibility, JobId, JobView, NodeId, NodeView, Oracle, Plan, Policy, SucceededJob,
+    Timestamp, TypeProfile,
 };
 
 /// Nodes and jobs that own what a view borrows.
@@ -11,6 +12,7 @@ pub(crate) struct World {
     pub(crate) now_s: u64,
     pub(crate) nodes: Vec<NodeView>,
     pub(crate) jobs: Vec<Job>,
+    pub(crate) succeeded: Vec<SucceededJob>,
 }
 
 /// A job of a world; the fields are those of a view.
@@ -26,6 +28,13 @@ pub(crate) struct Job {
     pub(crate) flexibility: Flexibility,
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
+    pub(crate) guest_of: Option<JobId>,
+    pub(crate) batch_size: Option<u32>,
+    pub(crate) priority: i32,
+    pub(crate) baseline_steps: f64,
+    pub(crate) samples_per_s: Option<f64>,
+    pub(crate) loss: Option<LossCurve>,
+    pub(crate) oracle: Option<Oracle>,
 }
 
 impl Default for Job {
@@ -41,6 +50,13 @@ impl Default for Job {
             flexibility: Flexibility::Elastic,
             profiles: Vec::new(),
             remaining_samples: None,
+            guest_of: None,
+            batch_size: None,
+            priority: 0,
+            baseline_steps: 0.0,
+            samples_per_s: None,
+            loss: None,
+            oracle: None,
         }
     }
 }
@@ -80,7 +96,7 @@ impl World {
     /// `nodes` nodes of `gpus` GPUs.
     pub(crate) fn new(nodes: u32, gpus: u32, jobs: Vec<Job>) -> Self {
         let node = |id| NodeView { id: NodeId(id), gpus, gpu_type: GpuType::default(), schedulable: true };
-        Self { now_s: 100_000, nodes: (0..nodes).map(node).collect(), jobs }
+        Self { now_s: 100_000, nodes: (0..nodes).map(node).collect(), jobs, succeeded: Vec::new() }
     }
 
     pub(crate) fn with_view<T>(&self, run: impl FnOnce(Timestamp, &ClusterView<'_>) -> T) -> T {
@@ -99,12 +115,18 @@ impl World {
                 replicas_min: job.min,
                 replicas_max: job.max,
                 flexibility: job.flexibility,
-                priority: 0,
+                guest_of: job.guest_of,
+                batch_size: job.batch_size,
+                priority: job.priority,
                 profiles: &job.profiles,
                 remaining_samples: job.remaining_samples,
+                baseline_steps: job.baseline_steps,
+                samples_per_s: job.samples_per_s,
+                loss: job.loss,
+                oracle: job.oracle.as_ref(),
             })
             .collect();
-        run(now, &ClusterView { nodes: &self.nodes, jobs: &jobs })
+        run(now, &ClusterView { nodes: &self.nodes, jobs: &jobs, succeeded: &self.succeeded })
     }
 
     /// A checked plan.

@@ -172,6 +172,7 @@ impl<'a> World<'a> {
         let spec = EngineJobSpec {
             replicas_requested: workload_job.requested_replicas.min(replicas_max),
             replicas_max,
+            batch_size: Some(workload_job.requested_batch),
             work: self.settings.declare_epochs.then(|| Work::Epochs(application.epochs())),
             ..EngineJobSpec::new(&workload_job.name, 1)
         };
