@@ -11,6 +11,7 @@
 mod fit;
 mod measurements;
 mod output;
+mod plot;
 mod progress;
 mod sim;
 mod table;

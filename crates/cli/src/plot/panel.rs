@@ -1,4 +1,4 @@
-//! What both panels share: colours, text, caption and legend.
+//! Parts of a panel: colours, text, caption, legend and frame.
 
 use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
@@ -7,21 +7,21 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::axis::Axis;
 
-pub(super) const INK: RGBColor = RGBColor(34, 34, 34);
-pub(super) const FAINT: RGBColor = RGBColor(130, 130, 130);
+pub(crate) const INK: RGBColor = RGBColor(34, 34, 34);
+pub(crate) const FAINT: RGBColor = RGBColor(130, 130, 130);
 const GRID: RGBColor = RGBColor(230, 230, 230);
 // Okabe and Ito's palette, which the colour-blind can tell apart.
-pub(super) const ORANGE: RGBColor = RGBColor(230, 159, 0);
-pub(super) const GREEN: RGBColor = RGBColor(0, 158, 115);
-pub(super) const BLUE: RGBColor = RGBColor(0, 114, 178);
-pub(super) const VERMILION: RGBColor = RGBColor(213, 94, 0);
+pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
+pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
+pub(crate) const BLUE: RGBColor = RGBColor(0, 114, 178);
+pub(crate) const VERMILION: RGBColor = RGBColor(213, 94, 0);
 
 /// Margin of titles and captions.
-pub(super) const LEFT: i32 = 56;
-pub(super) const LABEL_SIZE: u32 = 26;
-pub(super) const DOT_RADIUS: i32 = 8;
-pub(super) const LINE_WIDTH: u32 = 4;
-pub(super) const DASH: (i32, i32) = (14, 10);
+pub(crate) const LEFT: i32 = 56;
+pub(crate) const LABEL_SIZE: u32 = 26;
+pub(crate) const DOT_RADIUS: i32 = 8;
+pub(crate) const LINE_WIDTH: u32 = 4;
+pub(crate) const DASH: (i32, i32) = (14, 10);
 
 const CAPTION_SIZE: u32 = 30;
 const CAPTION_HEIGHT: u32 = 164;
@@ -30,13 +30,13 @@ const SWATCH_WIDTH: i32 = 60;
 /// Wide enough for any sans-serif font: the viewer's is unknown.
 const CHAR_WIDTH: i32 = 15;
 
-pub(super) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-pub(super) type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
-pub(super) type DrawResult<T> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
+pub(crate) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
+pub(crate) type DrawResult<T> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
 /// How a series looks.
 #[derive(Clone, Copy)]
-pub(super) enum Mark {
+pub(crate) enum Mark {
     /// Solid line.
     Line,
     /// Dashed line.
@@ -52,14 +52,14 @@ pub(super) enum Mark {
 }
 
 /// One series in a legend.
-pub(super) struct LegendEntry {
-    pub(super) mark: Mark,
-    pub(super) colour: RGBColor,
-    pub(super) label: String,
+pub(crate) struct LegendEntry {
+    pub(crate) mark: Mark,
+    pub(crate) colour: RGBColor,
+    pub(crate) label: String,
 }
 
 /// Writes title and legend on top of a panel and returns the rest of it.
-pub(super) fn caption<'a>(panel: &Canvas<'a>, title: &str, legend: &[Vec<LegendEntry>]) -> DrawResult<Canvas<'a>> {
+pub(crate) fn caption<'a>(panel: &Canvas<'a>, title: &str, legend: &[Vec<LegendEntry>]) -> DrawResult<Canvas<'a>> {
     let (top, rest) = panel.split_vertically(CAPTION_HEIGHT);
     top.draw(&Text::new(title.to_owned(), (LEFT, 16), bold_text(CAPTION_SIZE, INK)))?;
     for (row, entries) in legend.iter().enumerate() {
@@ -79,15 +79,15 @@ pub(super) fn caption<'a>(panel: &Canvas<'a>, title: &str, legend: &[Vec<LegendE
     Ok(rest)
 }
 
-/// Draws the axes of a chart by number of GPUs.
-pub(super) fn frame<'a>(area: &Canvas<'a>, gpus: Axis, values: Axis, values_name: &str) -> DrawResult<Chart<'a>> {
+/// Draws the axes of a chart, each with what it is called.
+pub(crate) fn frame<'a>(area: &Canvas<'a>, x: (Axis, &str), y: (Axis, &str)) -> DrawResult<Chart<'a>> {
     let mut chart = ChartBuilder::on(area)
         .margin_left(16)
         .margin_right(48)
         .margin_bottom(20)
         .x_label_area_size(92)
         .y_label_area_size(150)
-        .build_cartesian_2d(gpus, values)?;
+        .build_cartesian_2d(x.0, y.0)?;
     chart
         .configure_mesh()
         .bold_line_style(GRID.stroke_width(2))
@@ -96,8 +96,8 @@ pub(super) fn frame<'a>(area: &Canvas<'a>, gpus: Axis, values: Axis, values_name
         .set_all_tick_mark_size(10)
         .label_style(text(LABEL_SIZE, INK))
         .axis_desc_style(text(LABEL_SIZE, INK))
-        .x_desc("GPUs")
-        .y_desc(values_name)
+        .x_desc(x.1)
+        .y_desc(y.1)
         .draw()?;
     Ok(chart)
 }
@@ -128,12 +128,12 @@ fn swatch(area: &Canvas<'_>, entry: &LegendEntry, (x, y): (i32, i32)) -> DrawRes
 }
 
 /// Text of a size in units.
-pub(super) fn text(size: u32, colour: RGBColor) -> TextStyle<'static> {
+pub(crate) fn text(size: u32, colour: RGBColor) -> TextStyle<'static> {
     font(size).color(&colour)
 }
 
 /// Bold text of a size in units.
-pub(super) fn bold_text(size: u32, colour: RGBColor) -> TextStyle<'static> {
+pub(crate) fn bold_text(size: u32, colour: RGBColor) -> TextStyle<'static> {
     font(size).style(FontStyle::Bold).color(&colour)
 }
 
