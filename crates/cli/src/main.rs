@@ -12,6 +12,7 @@ mod fit;
 mod measurements;
 mod output;
 mod plot;
+mod policy_settings;
 mod progress;
 mod sim;
 mod table;

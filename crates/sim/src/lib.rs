@@ -52,6 +52,6 @@ pub use simulation::{
 };
 pub use table::TableError;
 pub use workload::{
-    GeneratorSettings, JobSpec, PhillySettings, TunedRequest, Workload, WorkloadError, generate, read_osdi21,
+    GeneratorSettings, JobSpec, PhillySettings, Requests, TunedRequest, Workload, WorkloadError, generate, read_osdi21,
     read_philly, tuned_requests,
 };

@@ -98,7 +98,7 @@ fn number<T: FromStr>(accepted: &'static str) -> impl Fn(&str) -> Result<T, &'st
     move |text| text.parse().map_err(|_| accepted)
 }
 
-fn threads(text: &str) -> Result<u16, &'static str> {
+pub(crate) fn threads(text: &str) -> Result<u16, &'static str> {
     let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
     threads.ok_or("accepted are whole numbers from 1 to 1024")
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::SimError;
 use super::args::{SimArgs, YesNo};
 use super::workloads::{Scenario, Seeded, repeated, scenarios};
+use crate::policy_settings::policy_settings;
 
 /// Everything that decides the outcome: policies, workloads and the world they run in.
 pub(super) struct Experiment {
@@ -137,15 +138,8 @@ fn policy(name: &str) -> Result<(String, PolicySettings), SimError> {
     }
     let refused = |reason: String| SimError::PolicyFile { path: path.to_owned(), reason };
     let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    let settings: PolicySettings =
-        toml::from_str(&text).map_err(|error| refused(error.message().replace('\n', "; ")))?;
-    // Policies without settings would read a file of any.
-    let given: toml::Table = toml::from_str(&text).map_err(|error| refused(error.message().to_owned()))?;
-    let known = toml::Table::try_from(&settings).map_err(|error| refused(error.to_string()))?;
-    if let Some(key) = given.keys().find(|key| !known.contains_key(*key)) {
-        return Err(refused(format!("unknown field `{key}` of {}", settings.name())));
-    }
-    settings.check().map_err(|error| refused(error.to_string()))?;
+    let table: toml::Table = toml::from_str(&text).map_err(|error| refused(error.message().replace('\n', "; ")))?;
+    let settings = policy_settings(table).map_err(refused)?;
     let label = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok((label.unwrap_or_else(|| settings.name().to_owned()), settings))
 }
