@@ -1,6 +1,7 @@
 //! What the pictures of all commands share: one size of units, axes, text, colours.
 
 pub(crate) mod axis;
+pub(crate) mod palette;
 pub(crate) mod panel;
 
 use anyhow::Context;

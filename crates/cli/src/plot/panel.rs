@@ -9,7 +9,7 @@ use super::axis::Axis;
 
 pub(crate) const INK: RGBColor = RGBColor(34, 34, 34);
 pub(crate) const FAINT: RGBColor = RGBColor(130, 130, 130);
-const GRID: RGBColor = RGBColor(230, 230, 230);
+pub(crate) const GRID: RGBColor = RGBColor(230, 230, 230);
 // Okabe and Ito's palette, which the colour-blind can tell apart.
 pub(crate) const ORANGE: RGBColor = RGBColor(230, 159, 0);
 pub(crate) const GREEN: RGBColor = RGBColor(0, 158, 115);
@@ -25,17 +25,17 @@ pub(crate) const DASH: (i32, i32) = (14, 10);
 
 const CAPTION_SIZE: u32 = 30;
 const CAPTION_HEIGHT: u32 = 164;
-const LEGEND_ROW_HEIGHT: i32 = 44;
+pub(crate) const LEGEND_ROW_HEIGHT: i32 = 44;
 const SWATCH_WIDTH: i32 = 60;
 /// Wide enough for any sans-serif font: the viewer's is unknown.
-const CHAR_WIDTH: i32 = 15;
+pub(crate) const CHAR_WIDTH: i32 = 15;
 
 pub(crate) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 pub(crate) type Chart<'a> = ChartContext<'a, SVGBackend<'a>, Cartesian2d<Axis, Axis>>;
 pub(crate) type DrawResult<T> = Result<T, DrawingAreaErrorKind<std::io::Error>>;
 
 /// How a series looks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// Solid line.
     Line,
@@ -47,6 +47,10 @@ pub(crate) enum Mark {
     RingDashed,
     /// One large dot.
     Dot,
+    /// A filled box.
+    Bar,
+    /// A short upright line.
+    Tick,
     /// Only the text.
     Nothing,
 }
@@ -58,25 +62,60 @@ pub(crate) struct LegendEntry {
     pub(crate) label: String,
 }
 
+impl LegendEntry {
+    fn swatch_width(&self) -> i32 {
+        match self.mark {
+            Mark::Nothing => 0,
+            Mark::Line | Mark::Dashed | Mark::DotLine | Mark::RingDashed | Mark::Dot | Mark::Bar => SWATCH_WIDTH + 16,
+            Mark::Tick => SWATCH_WIDTH / 2,
+        }
+    }
+
+    fn width(&self) -> i32 {
+        self.swatch_width() + 30 + CHAR_WIDTH * self.label.chars().count() as i32
+    }
+}
+
 /// Writes title and legend on top of a panel and returns the rest of it.
 pub(crate) fn caption<'a>(panel: &Canvas<'a>, title: &str, legend: &[Vec<LegendEntry>]) -> DrawResult<Canvas<'a>> {
     let (top, rest) = panel.split_vertically(CAPTION_HEIGHT);
     top.draw(&Text::new(title.to_owned(), (LEFT, 16), bold_text(CAPTION_SIZE, INK)))?;
+    draw_legend(&top, legend, 78)?;
+    Ok(rest)
+}
+
+/// Writes legend rows from a height downwards.
+pub(crate) fn draw_legend(area: &Canvas<'_>, legend: &[Vec<LegendEntry>], top: i32) -> DrawResult<()> {
     for (row, entries) in legend.iter().enumerate() {
-        let y = 78 + row as i32 * LEGEND_ROW_HEIGHT;
+        let y = top + row as i32 * LEGEND_ROW_HEIGHT;
         let mut x = LEFT;
         for entry in entries {
-            let (width, colour) = match entry.mark {
-                Mark::Nothing => (0, FAINT),
-                Mark::Line | Mark::Dashed | Mark::DotLine | Mark::RingDashed | Mark::Dot => (SWATCH_WIDTH + 16, INK),
-            };
-            swatch(&top, entry, (x, y))?;
+            let colour = if entry.mark == Mark::Nothing { FAINT } else { INK };
+            swatch(area, entry, (x, y))?;
             let style = text(LABEL_SIZE, colour).pos(Pos::new(HPos::Left, VPos::Center));
-            top.draw(&Text::new(entry.label.clone(), (x + width, y), style))?;
-            x += width + 30 + CHAR_WIDTH * entry.label.chars().count() as i32;
+            area.draw(&Text::new(entry.label.clone(), (x + entry.swatch_width(), y), style))?;
+            x += entry.width();
         }
     }
-    Ok(rest)
+    Ok(())
+}
+
+/// Breaks a legend into rows of a width.
+pub(crate) fn wrap_legend(entries: Vec<LegendEntry>, width: u32) -> Vec<Vec<LegendEntry>> {
+    let mut rows: Vec<Vec<LegendEntry>> = Vec::new();
+    let mut left = 0;
+    for entry in entries {
+        if entry.width() > left {
+            rows.push(Vec::new());
+            left = width as i32 - 2 * LEFT;
+        }
+        left -= entry.width();
+        rows.extend(rows.is_empty().then(Vec::new));
+        if let Some(row) = rows.last_mut() {
+            row.push(entry);
+        }
+    }
+    rows
 }
 
 /// Draws the axes of a chart, each with what it is called.
@@ -102,6 +141,11 @@ pub(crate) fn frame<'a>(area: &Canvas<'a>, x: (Axis, &str), y: (Axis, &str)) -> 
     Ok(chart)
 }
 
+/// How an upright line is drawn.
+pub(crate) fn tick(colour: RGBColor) -> ShapeStyle {
+    colour.stroke_width(LINE_WIDTH + 1)
+}
+
 fn swatch(area: &Canvas<'_>, entry: &LegendEntry, (x, y): (i32, i32)) -> DrawResult<()> {
     let line = vec![(x, y), (x + SWATCH_WIDTH, y)];
     let middle = (x + SWATCH_WIDTH / 2, y);
@@ -113,11 +157,13 @@ fn swatch(area: &Canvas<'_>, entry: &LegendEntry, (x, y): (i32, i32)) -> DrawRes
                 area.draw(&PathElement::new(dash, entry.colour.stroke_width(LINE_WIDTH)))?;
             }
         }
-        Mark::Dot | Mark::Nothing => {}
+        Mark::Dot | Mark::Bar | Mark::Tick | Mark::Nothing => {}
     }
     match entry.mark {
         Mark::Line | Mark::Dashed | Mark::Nothing => {}
         Mark::DotLine => area.draw(&Circle::new(middle, DOT_RADIUS, entry.colour.filled()))?,
+        Mark::Bar => area.draw(&Rectangle::new([(x, y - 14), (x + SWATCH_WIDTH, y + 14)], entry.colour.filled()))?,
+        Mark::Tick => area.draw(&PathElement::new(vec![(x + 6, y - 18), (x + 6, y + 18)], tick(entry.colour)))?,
         Mark::Dot => area.draw(&Circle::new(middle, DOT_RADIUS + 4, entry.colour.filled()))?,
         Mark::RingDashed => {
             area.draw(&Circle::new(middle, DOT_RADIUS, WHITE.filled()))?;
