@@ -73,9 +73,6 @@ pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<ExperimentReport> {
     let cases = Cases::resolve(&file, &folder, &data)?;
     // Before the work: minutes of simulation are a bad time to learn that nothing can be written.
     let out = prepare(args, &folder, &data)?;
-    if data.published.is_none() {
-        output::note(&"no recorded data (POLLUX_DATA, --data): generated jobs on the profiles that ship");
-    }
     let outcomes = simulate_all(&data.applications, &cases.runs(), args.jobs)?;
     let results = Results {
         file: &file,
@@ -97,6 +94,9 @@ pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<ExperimentReport> {
         table,
     });
     report.save(&svg)?;
+    if data.published.is_none() {
+        output::note(&"no recorded data (POLLUX_DATA, --data): generated jobs on the profiles that ship");
+    }
     Ok(report)
 }
 

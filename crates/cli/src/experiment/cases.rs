@@ -230,3 +230,29 @@ fn scenarios(key: &SetKey, seeds: &[u64], folder: &Path, data: &Data) -> Result<
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use pollux_sim::ApplicationSet;
+
+    use super::*;
+
+    #[test]
+    fn every_experiment_in_the_repository_can_be_run_without_recorded_data() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+        let data = Data { applications: ApplicationSet::parametric(), published: None };
+        let mut read = 0;
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.join("experiment.toml").exists() {
+                let file = ExperimentFile::read(&path).unwrap_or_else(|error| panic!("{error}"));
+                let cases = Cases::resolve(&file, &path, &data).unwrap_or_else(|error| panic!("{error}"));
+                assert_eq!(cases.cases.len(), cases.sources.len() * file.rows.len() * file.points());
+                read += 1;
+            }
+        }
+        assert!(read >= 6, "{read} experiments");
+    }
+}

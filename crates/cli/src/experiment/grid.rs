@@ -60,10 +60,10 @@ impl Value {
             Self::Text(text) => text.clone(),
             Self::Number { value, digits } => format!("{value:.digits$}"),
             Self::Expected { value, digits, off, tolerance } if off.abs() <= *tolerance => {
-                format!("{value:.digits$} ({:+.0}%)", off * 100.0)
+                format!("{value:.digits$} ({:+.0}%)", percent(*off))
             }
             Self::Expected { value, digits, off, .. } => {
-                format!("expected {value:.digits$}, off by {:+.0}%", off * 100.0)
+                format!("expected {value:.digits$}, off by {:+.0}%", percent(*off))
             }
             Self::Nothing => String::new(),
         }
@@ -88,6 +88,11 @@ impl Value {
         };
         Cell::styled(self.shown(), style)
     }
+}
+
+/// Whole percent, where nothing has no sign.
+fn percent(share: f64) -> f64 {
+    (share * 100.0).round() + 0.0
 }
 
 /// Six digits, so that the last bits of another machine do not show.
@@ -175,6 +180,7 @@ mod tests {
             vec![Value::Text("a, \"b\"".to_owned()), number(0.712_345_678_9), expected(-0.0627)],
             vec![Value::Text("c|d".to_owned()), number(1_234.567_89), expected(-0.2)],
             vec![Value::Text("e".to_owned()), number(0.0), Value::Nothing],
+            vec![Value::Text("f".to_owned()), number(0.76), expected(-0.001)],
         ];
         Grid { columns, lines }
     }
@@ -182,14 +188,15 @@ mod tests {
     #[test]
     fn people_read_how_far_a_figure_is_from_what_was_expected() {
         let expected = "| row | average JCT (h) | expected |\n| --- | ---: | ---: |\n\
-            | a, \"b\" | 0.71 | 0.76 (-6%) |\n| c\\|d | 1234.57 | expected 0.76, off by -20% |\n| e | 0.00 |  |\n";
+            | a, \"b\" | 0.71 | 0.76 (-6%) |\n| c\\|d | 1234.57 | expected 0.76, off by -20% |\n| e | 0.00 |  |\n\
+            | f | 0.76 | 0.76 (+0%) |\n";
         assert_eq!(grid().markdown(), expected);
     }
 
     #[test]
     fn programs_read_numbers() {
         let expected = "row,avg_jct_h,avg_jct_h expected\n\
-            \"a, \"\"b\"\"\",0.712346,0.76\nc|d,1234.57,0.76\ne,0,\n";
+            \"a, \"\"b\"\"\",0.712346,0.76\nc|d,1234.57,0.76\ne,0,\nf,0.76,0.76\n";
         assert_eq!(grid().csv(), expected);
         let json = serde_json::to_value(grid()).unwrap();
         assert_eq!(json[1]["avg_jct_h expected"], 0.76);

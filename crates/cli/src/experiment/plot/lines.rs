@@ -81,11 +81,9 @@ fn draw_panel(area: &Canvas<'_>, results: &Results<'_>, source: usize, measure: 
 fn value_axis(values: &[f64]) -> (Axis, fn(f64) -> f64) {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let (place, label): (fn(f64) -> f64, fn(f64) -> String) = if low > 0.0 && high / low >= DOUBLED_FROM {
-        (f64::log2, |place| short(place.exp2()))
-    } else {
-        (|value| value, short)
-    };
+    let doubles = low > 0.0 && high / low >= DOUBLED_FROM;
+    let place: fn(f64) -> f64 = if doubles { f64::log2 } else { |value| value };
+    let label: fn(f64) -> String = if doubles { |place| short(place.exp2()) } else { short };
     let (low, high) = (place(low), place(high));
     let margin = if high > low { (high - low) * 0.06 } else { 1.0 };
     let ticks = values.iter().map(|&value| place(value)).collect();

@@ -56,9 +56,8 @@ fn draw_panel(area: &Canvas<'_>, timeline: &Timeline<'_>, idx: usize, colours: &
     let panel = &PANELS[idx];
     let x_name = if idx + 1 == PANELS.len() { "time (h)" } else { "" };
     let end_h = timeline.end_h();
-    let rows: Vec<(RGBColor, f64, Vec<(f64, f64)>)> =
-        timeline.rows.iter().map(|row| (colours[row.row], row.end_h(), (panel.series)(row))).collect();
-    let most = rows.iter().flat_map(|row| &row.2).map(|&(_, value)| value).fold(1.0, f64::max);
+    let values = timeline.rows.iter().flat_map(panel.series).map(|(_, value)| value);
+    let most = values.fold(1.0, f64::max);
     let high = panel.high.unwrap_or(most * HEADROOM);
     let x_axis = Axis { range: 0.0..end_h * 1.005, ticks: linear_ticks(end_h), label: short };
     let y_axis = Axis { range: 0.0..high, ticks: linear_ticks(high), label: short };
@@ -72,8 +71,9 @@ fn draw_panel(area: &Canvas<'_>, timeline: &Timeline<'_>, idx: usize, colours: &
         let style = text(LABEL_SIZE, INK).pos(Pos::new(HPos::Center, VPos::Top));
         chart.draw_series([Text::new(printable(phase.label), (middle, high * 0.985), style)])?;
     }
-    for (colour, until_h, series) in rows {
-        chart.draw_series(LineSeries::new(steps(&series, until_h), colour.stroke_width(LINE_WIDTH)))?;
+    for row in &timeline.rows {
+        let line = colours[row.row].stroke_width(LINE_WIDTH);
+        chart.draw_series(LineSeries::new(steps(&(panel.series)(row), row.end_h()), line))?;
     }
     Ok(())
 }
