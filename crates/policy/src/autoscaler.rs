@@ -1,3 +1,4 @@
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_model::{GpuType, Shape};
@@ -108,11 +109,10 @@ pub struct Advice {
 /// The utility of a cluster is the sum of its jobs' speedups over one GPU, divided by its GPUs: 1 where every GPU is
 /// worth as much as a job's only one, less where jobs scale badly or GPUs are idle. While it stays within a band nothing
 /// changes; otherwise the number of nodes is sought that brings it closest to the middle, by bisection, because jobs
-/// that share more GPUs gain less from each. What a cluster of some size would do is asked of a policy of its own, which
-/// may start all jobs afresh: what restarts cost decides when a job moves, and not how many nodes the load is worth.
-/// Nodes that it would leave empty are not wanted.
+/// that share more GPUs gain less from each. What a cluster of some size would do is asked of a policy of its own; nodes
+/// that it would leave empty, be it because a move would cost too much, are not wanted.
 ///
-/// It gives advice and does nothing. All nodes are taken to be alike.
+/// It gives advice and does nothing. All nodes are taken to be alike, and those that hold most are taken to stay.
 pub struct Autoscaler {
     settings: AutoscalerSettings,
     policy: Box<dyn Policy + Send>,
@@ -177,9 +177,8 @@ impl Autoscaler {
     }
 
     fn look(&mut self, now: Timestamp, view: &ClusterView<'_>, pool: NodePool, nodes: u32) -> Outlook {
-        let node = |id| NodeView { id: NodeId(id), gpus: pool.gpus, gpu_type: pool.gpu_type, schedulable: true };
-        let imagined: Vec<NodeView> = (0..nodes).map(node).collect();
-        let jobs: Vec<JobView<'_>> = view.jobs.iter().map(afresh).collect();
+        let imagined = imagined_nodes(view, pool, nodes);
+        let jobs: Vec<JobView<'_>> = view.jobs.iter().map(|job| imagined_job(job, &imagined)).collect();
         let plan = self.policy.plan(now, &ClusterView { nodes: &imagined, jobs: &jobs, succeeded: &[] });
         let mut speedups = 0.0;
         let mut used = BTreeSet::new();
@@ -194,9 +193,31 @@ impl Autoscaler {
     }
 }
 
-/// A job as if it had never been started.
-fn afresh<'a>(job: &JobView<'a>) -> JobView<'a> {
-    JobView { allocation: &NOTHING, guest_of: None, restarts: 0, executed_s: 0.0, ..job.clone() }
+/// The nodes of the pool that hold most, and new ones where there are too few.
+fn imagined_nodes(view: &ClusterView<'_>, pool: NodePool, count: u32) -> Vec<NodeView> {
+    let NodePool { gpus, gpu_type, .. } = pool;
+    let held = |node: NodeId| -> u32 { view.jobs.iter().map(|job| job.allocation.replicas_on(node)).sum() };
+    let alike = |node: &&NodeView| node.schedulable && (node.gpus, node.gpu_type) == (gpus, gpu_type);
+    let mut nodes: Vec<NodeView> = view.nodes.iter().filter(alike).copied().collect();
+    nodes.sort_by_cached_key(|node| (Reverse(held(node.id)), node.id));
+    nodes.truncate(count as usize);
+    nodes.sort_by_key(|node| node.id);
+    let first = view.nodes.last().map_or(0, |node| node.id.0.saturating_add(1));
+    let missing = count - nodes.len() as u32;
+    nodes.extend((0..missing).map(|idx| NodeView {
+        id: NodeId(first.saturating_add(idx)),
+        gpus,
+        gpu_type,
+        schedulable: true,
+    }));
+    nodes
+}
+
+/// A job that could stay where it is does so or moves, as the policy likes; any other is to be placed anew.
+fn imagined_job<'a>(job: &JobView<'a>, nodes: &[NodeView]) -> JobView<'a> {
+    let there = |id| nodes.binary_search_by_key(&id, |node: &NodeView| node.id).is_ok();
+    let stays = !job.is_pinned() && job.guest_of.is_none() && job.allocation.iter().all(|(node, _)| there(node));
+    JobView { allocation: if stays { job.allocation } else { &NOTHING }, guest_of: None, ..job.clone() }
 }
 
 /// Goodput against that on one GPU. Where nothing was measured, every GPU is taken to count in full, so that a cluster

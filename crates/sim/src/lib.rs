@@ -47,8 +47,8 @@ pub use progress::{Batch, Outcome, Running, TrainingState, fixed_batch};
 pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
 pub use simulation::{
-    ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, SettingError, SimulationError, SimulationSettings,
-    Summary, simulate,
+    Autoscale, ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, SettingError, SimulationError,
+    SimulationSettings, Summary, TuneFor, simulate,
 };
 pub use table::TableError;
 pub use workload::{

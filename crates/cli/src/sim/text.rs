@@ -170,6 +170,7 @@ fn mean(summaries: &[Summary]) -> Summary {
         p99_jct_s: of(|run| run.p99_jct_s),
         makespan_s: of(|run| run.makespan_s),
         gpu_hours: of(|run| run.gpu_hours),
+        node_hours: of(|run| run.node_hours),
         utilisation: of(|run| run.utilisation),
         restarts_per_job: of(|run| run.restarts_per_job),
         avg_queued_s: of(|run| run.avg_queued_s),

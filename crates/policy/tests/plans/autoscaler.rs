@@ -108,10 +108,13 @@ fn a_gang_gets_nodes_to_start_on() {
 }
 
 #[test]
-fn what_restarts_would_cost_now_does_not_count() {
+fn nodes_are_not_bought_for_a_job_that_would_not_move() {
     let [pollux, _] = elastic();
-    let job = Job { restarts: 1_000, ..scalable(64) }.running(&[(0, 4)]);
-    assert_eq!(advise(BAND, &pollux, &World::new(1, 4, vec![job])).nodes, 16);
+    let wanted = |restarts| {
+        let job = Job { restarts, ..scalable(64) }.running(&[(0, 4)]);
+        advise(BAND, &pollux, &World::new(1, 4, vec![job])).nodes
+    };
+    assert_eq!((wanted(0), wanted(1_000)), (16, 1), "restarts cost the second more than its age");
 }
 
 proptest! {

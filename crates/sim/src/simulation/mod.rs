@@ -1,5 +1,6 @@
 //! A workload, a cluster and a policy in virtual time: the world around the engine.
 
+mod autoscaling;
 mod disturbances;
 mod error;
 mod fairness;
@@ -13,4 +14,4 @@ mod settings;
 pub use error::SimulationError;
 pub use outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome, Summary};
 pub use run::simulate;
-pub use settings::{Failures, SettingError, SimulationSettings};
+pub use settings::{Autoscale, Failures, SettingError, SimulationSettings, TuneFor};

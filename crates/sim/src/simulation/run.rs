@@ -3,6 +3,7 @@ use std::collections::{BTreeSet, VecDeque};
 use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec as EngineJobSpec, StopReason, Work};
 use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 
+use super::autoscaling::Scaling;
 use super::error::SimulationError;
 use super::job::{BatchMode, SimJob};
 use super::outcome::{ClusterSample, RunOutcome};
@@ -47,6 +48,8 @@ pub(super) struct World<'a> {
     pub(super) nodes: Vec<(NodeId, u32)>,
     pub(super) node_ids: u32,
     pub(super) failures: SimRng,
+    /// Where nodes come and go.
+    pub(super) scaling: Option<Scaling>,
     /// Jobs submitted and not finished.
     pub(super) live: BTreeSet<usize>,
     pub(super) unfinished: usize,
@@ -74,8 +77,11 @@ impl<'a> World<'a> {
         let modes: Vec<BatchMode> =
             workload.jobs().iter().map(|job| batch_mode(job, settings.policy.adapts_batches())).collect();
         let jobs = workload.jobs().iter().zip(&modes);
-        let fails = settings.failures.per_node_day > 0.0;
-        let jobs = jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, fails)).collect();
+        let jobs =
+            jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, settings)).collect();
+        let first = workload.jobs().iter().map(|job| Timestamp(job.submitted_s * 1000)).min().unwrap_or_default();
+        let scaling =
+            settings.autoscale.map(|autoscale| Scaling::new(autoscale, &settings.policy, first)).transpose()?;
         let mut world = Self {
             settings,
             engine: Engine::new(engine_settings, &settings.policy)?,
@@ -86,6 +92,7 @@ impl<'a> World<'a> {
             nodes: Vec::new(),
             node_ids: 0,
             failures: SimRng::new(settings.failures.seed),
+            scaling,
             live: BTreeSet::new(),
             unfinished: workload.jobs().len(),
             out: Vec::new(),
@@ -95,10 +102,10 @@ impl<'a> World<'a> {
         for (idx, job) in workload.jobs().iter().enumerate() {
             world.queue.push(Timestamp(job.submitted_s * 1000), Happening::Submitted { job: idx });
         }
-        for gpus in settings.cluster.node_gpus() {
-            world.nodes.push((NodeId(0), gpus));
-            world.join(world.nodes.len() - 1);
+        for gpus in settings.first_node_gpus() {
+            world.add_node(gpus);
         }
+        world.look_again();
         Ok(world)
     }
 
@@ -111,6 +118,7 @@ impl<'a> World<'a> {
                 (Some(_), _) => self.happen(),
                 (None, None) => return Err(SimulationError::Endless { left: self.unfinished }),
             }
+            self.give_back();
             if let Some(error) = self.plan_error.take() {
                 return Err(SimulationError::Plan(error));
             }
@@ -146,6 +154,8 @@ impl<'a> World<'a> {
             Happening::Submitted { job } => self.submit(job),
             Happening::NodeFails { node } => self.fail(node),
             Happening::NodeReturns { node } => self.join(node),
+            Happening::NodeArrives { order } => self.arrive(order),
+            Happening::Scales => self.scale(),
         }
     }
 
@@ -289,7 +299,7 @@ fn check_request(
     settings: &SimulationSettings,
     applications: &ApplicationSet,
 ) -> Result<(), SimulationError> {
-    let (gpus, replicas) = (cluster_gpus(settings), job.requested_replicas);
+    let (gpus, replicas) = (settings.gpus_max(), job.requested_replicas);
     if replicas > gpus {
         return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
     }
@@ -323,10 +333,6 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
         (true, ApplicationName::Ncf) => 1,
         _ => REPLICAS_MAX.max(job.requested_replicas),
     }
-}
-
-pub(super) fn cluster_gpus(settings: &SimulationSettings) -> u32 {
-    u32::try_from(settings.cluster.gpus()).unwrap_or(u32::MAX)
 }
 
 pub(super) fn id_of(job: usize) -> JobId {

@@ -1,6 +1,7 @@
 //! Whole workloads under every policy; debug builds also check the engine's invariants after every event.
 
 mod any_workload;
+mod autoscaling;
 mod disturbances;
 mod policies;
 
