@@ -5,6 +5,7 @@ use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 
 use super::autoscaling::Scaling;
 use super::error::SimulationError;
+use super::halving::Halving;
 use super::job::{BatchMode, SimJob};
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Happening, Queue};
@@ -27,10 +28,6 @@ pub fn simulate(
     workload: &Workload,
     progress: &mut dyn FnMut(usize),
 ) -> Result<RunOutcome, SimulationError> {
-    settings.check()?;
-    for job in workload.jobs() {
-        check_request(job, settings, applications)?;
-    }
     let mut world = World::new(settings, applications, workload)?;
     world.run(progress)?;
     Ok(world.outcome(workload))
@@ -50,6 +47,8 @@ pub(super) struct World<'a> {
     pub(super) failures: SimRng,
     /// Where nodes come and go.
     pub(super) scaling: Option<Scaling>,
+    /// Where jobs are the trials of a sweep.
+    pub(super) halving: Option<Halving>,
     /// Jobs submitted and not finished.
     pub(super) live: BTreeSet<usize>,
     pub(super) unfinished: usize,
@@ -59,11 +58,16 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(
+    /// Refuses settings that make no sense and jobs that could never run.
+    pub(super) fn new(
         settings: &'a SimulationSettings,
         applications: &'a ApplicationSet,
         workload: &'a Workload,
     ) -> Result<Self, SimulationError> {
+        settings.check()?;
+        for job in workload.jobs() {
+            check_request(job, settings, applications)?;
+        }
         let engine_settings = EngineSettings {
             round_interval_s: settings.interval_s,
             round_gap_min_s: settings.interval_s.min(EngineSettings::default().round_gap_min_s),
@@ -93,6 +97,7 @@ impl<'a> World<'a> {
             node_ids: 0,
             failures: SimRng::new(settings.failures.seed),
             scaling,
+            halving: None,
             live: BTreeSet::new(),
             unfinished: workload.jobs().len(),
             out: Vec::new(),
@@ -109,7 +114,7 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
-    fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), SimulationError> {
+    pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), SimulationError> {
         while self.unfinished > 0 {
             let before = self.unfinished;
             match (self.queue.peek(), self.engine.next_wakeup()) {
@@ -192,17 +197,31 @@ impl<'a> World<'a> {
 
     fn end_epoch(&mut self, job: usize) {
         self.jobs[job].end_epoch(self.now);
-        if !self.jobs[job].is_complete() {
+        let epochs = self.jobs[job].epochs();
+        let wishes = self.halving.as_mut().map_or_else(Vec::new, |halving| halving.end_epoch(job, epochs, self.now));
+        if self.jobs[job].is_complete() {
+            self.jobs[job].halt(self.now);
+            self.leave(job);
+            let generation = self.jobs[job].generation;
+            self.deliver(Event::JobSucceeded { job: id_of(job), generation });
+            self.interfere();
+        } else {
             self.predict(job);
-            return;
         }
-        self.jobs[job].halt(self.now);
+        for wish in wishes {
+            if let Event::Cancel { job } = wish {
+                self.leave(index_of(job));
+            }
+            self.deliver(wish);
+            self.interfere();
+        }
+    }
+
+    /// Nothing will happen to a job any more.
+    fn leave(&mut self, job: usize) {
         self.jobs[job].finished = Some(self.now);
         self.live.remove(&job);
         self.unfinished -= 1;
-        let generation = self.jobs[job].generation;
-        self.deliver(Event::JobSucceeded { job: id_of(job), generation });
-        self.interfere();
     }
 
     /// Puts the end of the job's current epoch on the calendar.

@@ -4,6 +4,7 @@ mod any_workload;
 mod autoscaling;
 mod disturbances;
 mod policies;
+mod sweeps;
 
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, GeneratorSettings, RunOutcome, SimulationSettings, Workload};
