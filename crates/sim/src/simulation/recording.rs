@@ -91,7 +91,7 @@ impl World<'_> {
 impl World<'_> {
     /// GPUs on average and hours paid for nodes, from the first submission to now.
     fn capacity(&self) -> (f64, f64) {
-        let first_s = self.jobs.iter().map(|job| job.spec.submitted_s as f64).fold(f64::INFINITY, f64::min);
+        let first_s = self.jobs.first().map_or(0.0, |job| job.spec.submitted_s as f64);
         let makespan_s = self.now.as_s() - first_s;
         match &self.scaling {
             Some(scaling) => {

@@ -65,6 +65,9 @@ impl<'a> World<'a> {
         workload: &'a Workload,
     ) -> Result<Self, SimulationError> {
         settings.check()?;
+        let first = workload.jobs().first().map_or(Timestamp(0), submission);
+        let scaling =
+            settings.autoscale.map(|autoscale| Scaling::new(autoscale, &settings.policy, first)).transpose()?;
         for job in workload.jobs() {
             check_request(job, settings, applications)?;
         }
@@ -83,9 +86,6 @@ impl<'a> World<'a> {
         let jobs = workload.jobs().iter().zip(&modes);
         let jobs =
             jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, settings)).collect();
-        let first = workload.jobs().iter().map(|job| Timestamp(job.submitted_s * 1000)).min().unwrap_or_default();
-        let scaling =
-            settings.autoscale.map(|autoscale| Scaling::new(autoscale, &settings.policy, first)).transpose()?;
         let mut world = Self {
             settings,
             engine: Engine::new(engine_settings, &settings.policy)?,
@@ -105,7 +105,7 @@ impl<'a> World<'a> {
             plan_error: None,
         };
         for (idx, job) in workload.jobs().iter().enumerate() {
-            world.queue.push(Timestamp(job.submitted_s * 1000), Happening::Submitted { job: idx });
+            world.queue.push(submission(job), Happening::Submitted { job: idx });
         }
         for gpus in settings.first_node_gpus() {
             world.add_node(gpus);
@@ -352,6 +352,10 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
         (true, ApplicationName::Ncf) => 1,
         _ => REPLICAS_MAX.max(job.requested_replicas),
     }
+}
+
+const fn submission(job: &JobSpec) -> Timestamp {
+    Timestamp(job.submitted_s * 1000)
 }
 
 pub(super) fn id_of(job: usize) -> JobId {
