@@ -10,6 +10,7 @@
 //!  Generator ───┘
 //!
 //!  simulate(settings, applications, workload) ──> RunOutcome ──> Summary, report_page
+//!  simulate_sweep(settings, applications, sweep) ──> SweepOutcome
 //! ```
 //!
 //! The physics here is hidden from policies: they learn of it only what an agent would observe. The crate has no
@@ -47,8 +48,8 @@ pub use progress::{Batch, Outcome, Running, TrainingState, fixed_batch};
 pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
 pub use simulation::{
-    ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, SettingError, SimulationError, SimulationSettings,
-    Summary, simulate,
+    Autoscale, ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, RungOutcome, SettingError, SimulationError,
+    SimulationSettings, Summary, Sweep, SweepOutcome, TrialOutcome, TuneFor, simulate, simulate_sweep,
 };
 pub use table::TableError;
 pub use workload::{

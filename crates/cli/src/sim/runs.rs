@@ -49,7 +49,9 @@ fn simulate_one(
 fn explain(source: SimulationError, scenario: &Scenario, settings: &SimulationSettings) -> anyhow::Error {
     let workload = scenario.label.clone();
     match source {
-        SimulationError::Setting(_) | SimulationError::Engine(_) => SimError::Setting(source).into(),
+        SimulationError::Setting(_) | SimulationError::Engine(_) | SimulationError::Autoscaler(_) => {
+            SimError::Setting(source).into()
+        }
         SimulationError::TooLarge { .. } | SimulationError::Batch { .. } => {
             SimError::Job { workload, reason: source }.into()
         }
