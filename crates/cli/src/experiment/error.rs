@@ -32,8 +32,8 @@ pub(crate) enum ExperimentError {
     #[error("{0}")]
     Workload(WorkloadError),
     /// A load that given jobs cannot have.
-    #[error("load {load} of {workloads} workloads; accepted is 1, or generated workloads")]
-    Load { load: f64, workloads: &'static str },
+    #[error("load {load} of {}; accepted is 1, or generated workloads", path.display())]
+    Load { load: f64, path: PathBuf },
     /// A job that a plot asks for.
     #[error("plot of job {job:?}: no such job in {workload}; accepted is the name of one")]
     Job { job: String, workload: String },

@@ -3,6 +3,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Head, WIDTH};
 use crate::experiment::file::RequestChoice;
+use crate::experiment::grid::Figure;
 use crate::experiment::measure::Measure;
 use crate::experiment::results::{Place, Results};
 use crate::plot::axis::{linear_ticks, short};
@@ -161,7 +162,7 @@ impl Layout {
                 }
                 let behind = tip.max(expected.unwrap_or(tip)) + 12;
                 let style = text(LABEL_SIZE - 2, INK).pos(Pos::new(HPos::Left, VPos::Center));
-                let figure = format!("{value:.*}", measure.digits());
+                let figure = Figure::Number(value).to_string();
                 body.draw(&Text::new(figure, (behind, top + BAR_HEIGHT / 2 + 2), style))?;
             }
         }
