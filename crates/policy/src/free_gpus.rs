@@ -49,6 +49,15 @@ impl FreeGpus {
         }
     }
 
+    /// Takes an allocation back that was taken from here.
+    pub(crate) fn give_back(&mut self, allocation: &Allocation) {
+        for (node, replicas) in allocation.iter() {
+            if let Some(idx) = self.position(node) {
+                self.nodes[idx].gpus += replicas;
+            }
+        }
+    }
+
     /// Free GPUs of every kind.
     pub(crate) fn by_kind(&self) -> BTreeMap<GpuType, u32> {
         let mut pools = BTreeMap::new();

@@ -17,6 +17,7 @@ mod policy;
 mod settings;
 mod free_gpus;
 mod gang;
+mod gittins;
 mod fifo;
 mod srtf;
 mod tiresias;
@@ -32,5 +33,5 @@ pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Re
 pub use policy::Policy;
 pub use pollux::PolluxSettings;
 pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
-pub use tiresias::TiresiasSettings;
+pub use tiresias::{Consolidate, TiresiasPriority, TiresiasSettings};
 pub use view::{ClusterView, Flexibility, JobView, NodeView, Oracle, SucceededJob, TypeProfile};

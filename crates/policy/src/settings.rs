@@ -35,7 +35,7 @@ impl PolicySettings {
             Self::Pollux(settings) => Box::new(Pollux::new(*settings)),
             Self::Castor(settings) => Box::new(Castor::new(*settings)),
             Self::Fifo => Box::new(Fifo),
-            Self::Tiresias(settings) => Box::new(Tiresias::new(*settings)),
+            Self::Tiresias(settings) => Box::new(Tiresias::new(settings.clone())),
             Self::Srtf => Box::new(Srtf),
         }
     }
@@ -59,7 +59,17 @@ impl PolicySettings {
                 profile_limit(settings.profile_limit)
             }
             Self::Tiresias(settings) => {
-                within("demotion_gpu_hours", settings.demotion_gpu_hours, 0.0..=f64::INFINITY, "0 or more")
+                let mut lowest = f64::MIN_POSITIVE;
+                for &hours in &settings.queue_gpu_hours {
+                    within("queue_gpu_hours", hours, lowest..=f64::MAX, "increasing numbers above 0")?;
+                    lowest = hours.next_up();
+                }
+                for &hours in &settings.job_gpu_hours {
+                    within("job_gpu_hours", hours, f64::MIN_POSITIVE..=f64::MAX, "numbers above 0")?;
+                }
+                let knob = settings.promote_knob.unwrap_or(1.0);
+                within("promote_knob", knob, f64::MIN_POSITIVE..=f64::MAX, "numbers above 0")?;
+                within("consolidate_margin", settings.consolidate_margin, 0.0..=f64::MAX, "0 or more")
             }
             Self::Fifo | Self::Srtf => Ok(()),
         }

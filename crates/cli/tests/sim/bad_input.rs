@@ -129,5 +129,5 @@ fn policy_files_with_mistakes() {
         "policy = \"polux\"",
         "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`",
     );
-    refuse("setting", "policy = \"tiresias\"\nqueues = 3", "unknown field `queues`, expected `demotion_gpu_hours`");
+    refuse("setting", "policy = \"tiresias\"\nqueues = 3", "unknown field `queues`, expected one of `queue_gpu_hours`");
 }

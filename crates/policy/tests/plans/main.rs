@@ -4,4 +4,5 @@ mod baselines;
 mod check;
 mod elastic;
 mod random;
+mod tiresias;
 mod world;
