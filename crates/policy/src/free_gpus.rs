@@ -67,6 +67,11 @@ impl FreeGpus {
         pools
     }
 
+    /// The most free GPUs of a kind on one node.
+    pub(crate) fn most_on_a_node(&self, kind: GpuType) -> u32 {
+        self.nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.gpus).max().unwrap_or(0)
+    }
+
     /// Takes `replicas` of a kind on as few nodes as possible: the fullest node that has room for all, else the
     /// emptiest nodes first.
     pub(crate) fn take_consolidated(&mut self, kind: GpuType, replicas: u32) -> Option<Allocation> {

@@ -135,16 +135,18 @@ fn fewest_nodes(view: &ClusterView<'_>, kind: GpuType, size: u32) -> usize {
 }
 
 /// The kind of GPU that an allocation is on.
-fn kind_of(allocation: &Allocation, view: &ClusterView<'_>) -> Option<GpuType> {
+pub(crate) fn kind_of(allocation: &Allocation, view: &ClusterView<'_>) -> Option<GpuType> {
     let (node, _) = allocation.iter().next()?;
     let idx = view.nodes.binary_search_by_key(&node, |node| node.id).ok()?;
     Some(view.nodes[idx].gpu_type)
 }
 
-fn plan_of(view: &ClusterView<'_>, granted: Vec<Option<Allocation>>) -> Plan {
+/// What every job of a view is granted, as a plan.
+pub(crate) fn plan_of(view: &ClusterView<'_>, granted: Vec<Option<Allocation>>) -> Plan {
     let total = view.gpus();
     let assignments = view.jobs.iter().zip(granted).map(|(job, granted)| {
         let binding = match &granted {
+            Some(allocation) if allocation.replicas() < gang_size(job) && !job.is_pinned() => Binding::Contention,
             Some(_) => Binding::Request,
             None if gang_size(job) > total => Binding::Impossible,
             None => Binding::Contention,

@@ -21,6 +21,8 @@ mod gittins;
 mod fifo;
 mod srtf;
 mod tiresias;
+mod auction;
+mod themis;
 mod optimiser;
 mod elastic;
 mod pollux;
@@ -33,5 +35,6 @@ pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Re
 pub use policy::Policy;
 pub use pollux::PolluxSettings;
 pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
+pub use themis::ThemisSettings;
 pub use tiresias::{Consolidate, TiresiasPriority, TiresiasSettings};
 pub use view::{ClusterView, Flexibility, JobView, NodeView, Oracle, SucceededJob, TypeProfile};

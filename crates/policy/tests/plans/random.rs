@@ -1,7 +1,7 @@
 use pollux_model::GpuType;
 use pollux_policy::{
-    CastorSettings, Consolidate, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, TiresiasPriority,
-    TiresiasSettings,
+    CastorSettings, Consolidate, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, ThemisSettings,
+    TiresiasPriority, TiresiasSettings,
 };
 use proptest::prelude::*;
 
@@ -29,6 +29,8 @@ fn policies() -> Vec<PolicySettings> {
             ..TiresiasSettings::default()
         }),
         PolicySettings::Tiresias(TiresiasSettings { consolidate: Consolidate::Always, ..TiresiasSettings::default() }),
+        PolicySettings::Themis(ThemisSettings::default()),
+        PolicySettings::Themis(ThemisSettings { fairness_knob: 0.0, lease_s: 0.0 }),
     ]
 }
 

@@ -128,7 +128,7 @@ fn gittins_is_las_before_it_has_learned_enough() {
     let (mut world, settings) = bimodal();
     let mut policy = tiresias(TiresiasSettings { job_gpu_hours: Vec::new(), ..settings });
     let finished = |id: u64| {
-        let hours = if id % 2 == 0 { 1.0 } else { 20.0 };
+        let hours = if id < 20 { 1.0 } else { 20.0 };
         SucceededJob { id: JobId(1000 + id), attained_gpu_s: hours * 3600.0, executed_s: 900.0 * hours }
     };
     world.succeeded = (0..10).map(finished).collect();
