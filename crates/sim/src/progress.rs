@@ -31,21 +31,10 @@ impl Batch {
     }
 }
 
-/// A total batch that the user fixed, cut for `replicas`.
-///
-/// Each replica takes its share, rounded up, in the fewest micro-batches that fit it; one replica above the baseline
-/// takes two at least, because one micro-batch tells nothing of its noise. Then the micro-batch is cut so that the total
-/// stays within the largest batch. `None` if not even one sample each does, or if there is nothing to cut.
+/// A total batch that the user fixed, cut for `replicas` by [`BatchLimits::split`].
 pub fn fixed_batch(limits: &BatchLimits, batch_size: u32, replicas: u32) -> Option<Batch> {
-    if batch_size == 0 || replicas == 0 {
-        return None;
-    }
-    let share = batch_size.div_ceil(replicas);
-    let fewest = if replicas == 1 && batch_size > limits.batch_size_baseline() { 2 } else { 1 };
-    let micro_batches = share.div_ceil(limits.local_batch_max()).max(fewest);
-    let largest = limits.batch_size_max() / replicas.saturating_mul(micro_batches);
-    let local_batch = share.div_ceil(micro_batches).min(largest);
-    (local_batch > 0).then_some(Batch { local_batch, accumulation_steps: micro_batches - 1 })
+    let (local_batch, accumulation_steps) = limits.split(batch_size, replicas)?;
+    Some(Batch { local_batch, accumulation_steps })
 }
 
 /// What a job runs with between two decisions.

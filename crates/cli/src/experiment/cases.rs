@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use pollux_policy::PolicySettings;
-use pollux_sim::{ClusterSpec, GeneratorSettings, SimulationSettings, Sweep, generate, read_osdi21};
+use pollux_sim::{ClusterSpec, GeneratorSettings, SimulationSettings, Sweep, generate, read_osdi21, resample};
 use toml::Value;
 
 use super::ExperimentError;
 use super::data::Data;
-use super::file::{AxisSetting, ExperimentFile, Plot, RequestChoice, Row, Source, SweepShape, Trial, WorldSettings};
+use super::file::{AxisSetting, ExperimentFile, Plot, Row, Source, SweepShape, Trial, WorldSettings};
 use super::outcome::Work;
 use crate::policy_settings::policy_settings;
+use crate::sim::args::RequestKind;
 use crate::sim::workloads::{Scenario, Seeded};
 
 /// Published workloads of each kind.
@@ -38,7 +39,7 @@ struct WorkSet {
 #[derive(Clone, PartialEq)]
 struct SetKey {
     source: Source,
-    requests: RequestChoice,
+    requests: RequestKind,
     trial: Option<Trial>,
     load: f64,
     jobs: u32,
@@ -205,13 +206,17 @@ fn policy(file: &ExperimentFile, row: &Row, point: usize) -> Result<PolicySettin
 
 fn works(key: &SetKey, file: &ExperimentFile, folder: &Path, data: &Data) -> Result<Vec<Work>, ExperimentError> {
     match (&key.source, &data.published) {
-        (Source::File(path), _) => Ok(vec![given(key, &folder.join(path))?]),
+        (Source::File(path), _) => Ok(vec![given(key, &folder.join(path), file.seeds[0])?]),
         (Source::Published, Some(published)) => {
             let folder = published.join(match key.requests {
-                RequestChoice::Tuned => "workloads",
-                RequestChoice::Realistic => "workloads-realistic",
+                RequestKind::Tuned => "workloads",
+                RequestKind::Realistic => "workloads-realistic",
             });
-            (1..=PUBLISHED).map(|number| given(key, &folder.join(format!("workload-{number}.csv")))).collect()
+            let path = |number| folder.join(format!("workload-{number}.csv"));
+            (1..=PUBLISHED)
+                .zip(file.seeds.iter().cycle())
+                .map(|(number, &seed)| given(key, &path(number), seed))
+                .collect()
         }
         (Source::Generated, _) | (Source::Published, None) => {
             file.seeds.iter().map(|&seed| generated(key, seed, data)).collect()
@@ -223,13 +228,15 @@ fn works(key: &SetKey, file: &ExperimentFile, folder: &Path, data: &Data) -> Res
     }
 }
 
-fn given(key: &SetKey, path: &Path) -> Result<Work, ExperimentError> {
-    if key.load != 1.0 {
-        return Err(ExperimentError::Load { load: key.load, path: path.to_owned() });
+/// A workload as it is, or one of another load that is drawn from it.
+fn given(key: &SetKey, path: &Path, seed: u64) -> Result<Work, ExperimentError> {
+    let given = read_osdi21(path).map_err(ExperimentError::Workload)?;
+    let label = given.name().to_owned();
+    if key.load == 1.0 {
+        return Ok(Work::Scenario(Scenario { label, seed: 0, seeded: Seeded::Nothing, workload: given }));
     }
-    let workload = read_osdi21(path).map_err(ExperimentError::Workload)?;
-    let label = workload.name().to_owned();
-    Ok(Work::Scenario(Scenario { label, seed: 0, seeded: Seeded::Nothing, workload }))
+    let workload = resample(&given, key.load, seed).map_err(ExperimentError::Workload)?;
+    Ok(Work::Scenario(Scenario { label, seed, seeded: Seeded::Draws, workload }))
 }
 
 fn generated(key: &SetKey, seed: u64, data: &Data) -> Result<Work, ExperimentError> {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pollux_sim::{ApplicationName, Autoscale, Requests, TuneFor};
+use pollux_sim::{ApplicationName, Autoscale, TuneFor};
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::ExperimentError;
 use super::measure::Measure;
+use crate::sim::args::RequestKind;
 use crate::sim::workloads::repeated;
 
 /// An experiment as its file tells it.
@@ -164,7 +165,7 @@ pub(super) struct Row {
     pub(super) label: String,
     pub(super) policy: PolicyChoice,
     #[serde(default)]
-    pub(super) requests: RequestChoice,
+    pub(super) requests: RequestKind,
     pub(super) trial: Option<Trial>,
     #[serde(default)]
     pub(super) settings: WorldSettings,
@@ -176,15 +177,6 @@ pub(super) struct Row {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Value")]
 pub(super) struct PolicyChoice(pub(super) toml::Table);
-
-/// [`Requests`] as they are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum RequestChoice {
-    #[default]
-    Tuned,
-    Realistic,
-}
 
 /// One figure, or one for each value of the axis.
 #[derive(Clone, Debug, Deserialize)]
@@ -263,23 +255,6 @@ impl TryFrom<Value> for PolicyChoice {
             Value::String(_) => Ok(Self(toml::Table::from_iter([("policy".to_owned(), value)]))),
             Value::Table(table) => Ok(Self(table)),
             other => Err(format!("policy {other}: accepted is a name, or a table with policy and its settings")),
-        }
-    }
-}
-
-impl RequestChoice {
-    /// As it is written.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Tuned => "tuned",
-            Self::Realistic => "realistic",
-        }
-    }
-
-    pub(super) const fn requests(self) -> Requests {
-        match self {
-            Self::Tuned => Requests::Tuned,
-            Self::Realistic => Requests::Realistic,
         }
     }
 }
@@ -374,7 +349,7 @@ impl ExperimentFile {
             return Err(format!("row {label:?} has a trial; accepted where the experiment has a [sweep]"));
         }
         let file = self.workloads.iter().any(|source| matches!(source, Source::File(_)));
-        if file && row.requests == RequestChoice::Realistic {
+        if file && row.requests == RequestKind::Realistic {
             return Err(format!("row {label:?}: realistic requests; accepted with published or generated workloads"));
         }
         for (measure, figures) in &row.expected {

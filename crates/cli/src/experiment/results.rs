@@ -1,10 +1,11 @@
 use pollux_policy::PolicySettings;
 
-use super::file::{Axis, ExperimentFile, Plot, RequestChoice, Row};
+use super::file::{Axis, ExperimentFile, Plot, Row};
 use super::grid::{Column, Figure, Grid, Value};
 use super::measure::Measure;
 use super::outcome::Outcome;
 use super::timeline::Timeline;
+use crate::sim::args::RequestKind;
 
 /// What came out of an experiment.
 pub(super) struct Results<'a> {
@@ -54,7 +55,7 @@ impl Results<'_> {
 
     fn measured_grid(&self) -> Grid {
         let file = self.file;
-        let requests = file.rows.iter().any(|row| row.requests != RequestChoice::Tuned);
+        let requests = file.rows.iter().any(|row| row.requests != RequestKind::Tuned);
         let mut columns = Vec::new();
         columns.extend((self.sources.len() > 1).then(|| Column::text("workloads")));
         columns.push(Column::text("row"));

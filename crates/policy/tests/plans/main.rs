@@ -5,4 +5,6 @@ mod baselines;
 mod check;
 mod elastic;
 mod random;
+mod themis;
+mod tiresias;
 mod world;
