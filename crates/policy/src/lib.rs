@@ -29,7 +29,7 @@ pub use allocation::Allocation;
 pub use castor::CastorSettings;
 pub use ids::{JobId, NodeId, Timestamp};
 pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Reason};
-pub use policy::Policy;
+pub use policy::{Policy, Sharing};
 pub use pollux::PolluxSettings;
 pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
 pub use tiresias::TiresiasSettings;

@@ -231,7 +231,7 @@ impl<'a> World<'a> {
 
     fn obey(&mut self, command: Command, events: &mut VecDeque<Event>) {
         match command {
-            Command::Launch { job, generation, allocation } => {
+            Command::Launch { job, generation, allocation, guest_of: _ } => {
                 let idx = index_of(job);
                 let sim_job = &mut self.jobs[idx];
                 if sim_job.generation == generation {
