@@ -138,6 +138,11 @@ impl Job {
         self.guest_of
     }
 
+    /// The job that uses its GPUs, or waits for them, as a guest.
+    pub const fn guest(&self) -> Option<JobId> {
+        self.guest
+    }
+
     /// Replicas that were told to leave and may still be there.
     pub fn leaving(&self) -> &[Leaving] {
         &self.leaving

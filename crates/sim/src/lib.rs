@@ -34,6 +34,7 @@ mod physics;
 mod progress;
 mod report;
 mod rng;
+mod sharing;
 mod simulation;
 mod table;
 mod workload;

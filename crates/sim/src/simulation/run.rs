@@ -2,7 +2,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec as EngineJobSpec, StopReason, Work};
 use pollux_model::Batch;
-use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
+use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 
 use super::error::SimulationError;
 use super::job::{BatchMode, SimJob};
@@ -48,6 +48,8 @@ pub(super) struct World<'a> {
     pub(super) nodes: Vec<(NodeId, u32)>,
     pub(super) node_ids: u32,
     pub(super) failures: SimRng,
+    /// How GPUs are shared, once any is.
+    pub(super) sharing: Option<Sharing>,
     /// Jobs submitted and not finished.
     pub(super) live: BTreeSet<usize>,
     pub(super) unfinished: usize,
@@ -87,6 +89,7 @@ impl<'a> World<'a> {
             nodes: Vec::new(),
             node_ids: 0,
             failures: SimRng::new(settings.failures.seed),
+            sharing: None,
             live: BTreeSet::new(),
             unfinished: workload.jobs().len(),
             out: Vec::new(),
@@ -134,12 +137,13 @@ impl<'a> World<'a> {
                     self.end_epoch(job);
                 }
             }
-            Happening::GroupReady { job, generation } => {
+            Happening::GroupReady { job, generation, pause_ms } => {
                 // A group that was stopped or lost with its nodes never gets ready.
                 if self.jobs[job].generation == generation && !self.jobs[job].allocation.is_empty() {
-                    self.jobs[job].begin(self.now);
+                    let shares = self.shares(job);
+                    self.jobs[job].begin(self.now, shares);
                     self.predict(job);
-                    let pause_s = Some(self.settings.restart_delay_s);
+                    let pause_s = Some(Timestamp(pause_ms).as_s());
                     self.deliver(Event::GroupReady { job: id_of(job), generation, pause_s });
                     self.interfere();
                 }
@@ -185,6 +189,7 @@ impl<'a> World<'a> {
         self.jobs[job].end_epoch(self.now);
         if !self.jobs[job].is_complete() {
             self.predict(job);
+            self.interfere();
             return;
         }
         self.jobs[job].halt(self.now);
@@ -231,16 +236,23 @@ impl<'a> World<'a> {
 
     fn obey(&mut self, command: Command, events: &mut VecDeque<Event>) {
         match command {
-            Command::Launch { job, generation, allocation, guest_of: _ } => {
+            Command::Launch { job, generation, allocation, guest_of } => {
+                if guest_of.is_some() {
+                    self.sharing = Some(self.settings.policy.sharing());
+                }
                 let idx = index_of(job);
                 let sim_job = &mut self.jobs[idx];
+                let mut pause_s = self.settings.restart_delay_s;
                 if sim_job.generation == generation {
                     sim_job.awaited = sim_job.awaited.minus(&allocation);
                 } else {
+                    if std::mem::take(&mut sim_job.suspended) == allocation {
+                        pause_s = self.settings.resume_delay_s.unwrap_or(pause_s);
+                    }
                     (sim_job.generation, sim_job.allocation) = (generation, allocation);
                     sim_job.awaited = Allocation::NONE;
                 }
-                self.prepare(idx);
+                self.prepare(idx, pause_s);
             }
             Command::Resize { job, generation, keep, remove, add } => {
                 let idx = index_of(job);
@@ -251,14 +263,17 @@ impl<'a> World<'a> {
                 if !remove.is_empty() {
                     events.push_back(Event::ReplicasReleased { job, generation, allocation: remove });
                 }
-                self.prepare(idx);
+                self.prepare(idx, self.settings.restart_delay_s);
             }
             Command::Stop { job, generation, allocation, why } => {
                 let idx = index_of(job);
                 match why {
                     StopReason::Failed | StopReason::NodeLost => self.jobs[idx].crash(self.now),
-                    StopReason::Preempted
-                    | StopReason::Moved
+                    StopReason::Preempted => {
+                        self.jobs[idx].halt(self.now);
+                        self.jobs[idx].suspended = allocation.clone();
+                    }
+                    StopReason::Moved
                     | StopReason::Resized
                     | StopReason::Paused
                     | StopReason::Cancelled
@@ -273,13 +288,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A group that is complete trains after the restart delay.
-    fn prepare(&mut self, job: usize) {
+    /// A group that is complete trains after a pause.
+    fn prepare(&mut self, job: usize, pause_s: f64) {
         self.sample_job(job);
         if self.jobs[job].awaited.is_empty() {
             let generation = self.jobs[job].generation;
-            let ready = self.now.after_s(self.settings.restart_delay_s);
-            self.queue.push(ready, Happening::GroupReady { job, generation });
+            let ready = self.now.after_s(pause_s);
+            let pause_ms = ready.0 - self.now.0;
+            self.queue.push(ready, Happening::GroupReady { job, generation, pause_ms });
         }
     }
 }
@@ -334,6 +350,6 @@ pub(super) fn id_of(job: usize) -> JobId {
     JobId(job as u64)
 }
 
-fn index_of(job: JobId) -> usize {
+pub(super) fn index_of(job: JobId) -> usize {
     job.0 as usize
 }
