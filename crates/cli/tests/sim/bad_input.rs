@@ -129,7 +129,12 @@ fn policy_files_with_mistakes() {
     refuse(
         "name",
         "policy = \"polux\"",
-        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`",
+        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`, `themis`",
     );
-    refuse("setting", "policy = \"tiresias\"\nqueues = 3", "unknown field `queues`, expected `demotion_gpu_hours`");
+    refuse("setting", "policy = \"themis\"\nlease = 3", "unknown field `lease`, expected `fairness_knob` or `lease_s`");
+    refuse(
+        "queues",
+        "policy = \"tiresias\"\nqueue_gpu_hours = [2, 1]",
+        "queue_gpu_hours 1: accepted are increasing numbers above 0",
+    );
 }

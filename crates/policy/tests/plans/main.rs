@@ -4,4 +4,6 @@ mod baselines;
 mod check;
 mod elastic;
 mod random;
+mod themis;
+mod tiresias;
 mod world;

@@ -1,5 +1,8 @@
 use pollux_model::GpuType;
-use pollux_policy::{CastorSettings, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, TiresiasSettings};
+use pollux_policy::{
+    CastorSettings, Consolidate, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, ThemisSettings,
+    TiresiasPriority, TiresiasSettings,
+};
 use proptest::prelude::*;
 
 use crate::world::{Job, World, profile};
@@ -17,6 +20,17 @@ fn policies() -> Vec<PolicySettings> {
         PolicySettings::Fifo,
         PolicySettings::Srtf,
         PolicySettings::Tiresias(TiresiasSettings::default()),
+        PolicySettings::Tiresias(TiresiasSettings {
+            queue_gpu_hours: vec![0.5, 2.0, 8.0],
+            promote_knob: Some(1.0),
+            priority: TiresiasPriority::Gittins,
+            job_gpu_hours: vec![0.1, 1.0, 1.0, 30.0],
+            consolidate: Consolidate::Needed,
+            ..TiresiasSettings::default()
+        }),
+        PolicySettings::Tiresias(TiresiasSettings { consolidate: Consolidate::Always, ..TiresiasSettings::default() }),
+        PolicySettings::Themis(ThemisSettings::default()),
+        PolicySettings::Themis(ThemisSettings { fairness_knob: 0.0, lease_s: 0.0 }),
     ]
 }
 
