@@ -27,8 +27,10 @@ mod optimiser;
 mod elastic;
 mod pollux;
 mod castor;
+mod autoscaler;
 
 pub use allocation::Allocation;
+pub use autoscaler::{Advice, Autoscaler, AutoscalerSettingError, AutoscalerSettings, NodePool};
 pub use castor::CastorSettings;
 pub use ids::{JobId, NodeId, Timestamp};
 pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Reason};

@@ -10,6 +10,7 @@
 //!  Generator ───┘
 //!
 //!  simulate(settings, applications, workload) ──> RunOutcome ──> Summary, report_page
+//!  simulate_sweep(settings, applications, sweep) ──> SweepOutcome
 //! ```
 //!
 //! The physics here is hidden from policies: they learn of it only what an agent would observe. The crate has no
@@ -49,11 +50,11 @@ pub use progress::{Outcome, Running, TrainingState};
 pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
 pub use simulation::{
-    ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, SettingError, SimulationError, SimulationSettings,
-    Summary, simulate,
+    Autoscale, ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, RungOutcome, SettingError, SimulationError,
+    SimulationSettings, Summary, Sweep, SweepOutcome, TrialOutcome, TuneFor, simulate, simulate_sweep,
 };
 pub use table::TableError;
 pub use workload::{
-    GeneratorSettings, JobSpec, PhillySettings, TunedRequest, Workload, WorkloadError, generate, read_osdi21,
+    GeneratorSettings, JobSpec, PhillySettings, Requests, TunedRequest, Workload, WorkloadError, generate, read_osdi21,
     read_philly, tuned_requests,
 };

@@ -26,6 +26,10 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NxG", default_value = "16x4")]
     pub(super) cluster: String,
 
+    /// Buy and give back nodes of the cluster's kind, as many as jobs are worth: fewest and most
+    #[arg(long, value_name = "MIN..MAX", value_parser = node_range)]
+    pub(super) autoscale: Option<NodeRange>,
+
     /// Seconds between scheduling rounds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
     #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 1 to 86400"))]
@@ -87,6 +91,13 @@ pub(crate) struct SimArgs {
     pub(super) report: Option<PathBuf>,
 }
 
+/// Fewest and most nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct NodeRange {
+    pub(super) min: u32,
+    pub(super) max: u32,
+}
+
 /// A question with two answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum YesNo {
@@ -103,7 +114,13 @@ fn number<T: FromStr>(accepted: &'static str) -> impl Fn(&str) -> Result<T, &'st
     move |text| text.parse().map_err(|_| accepted)
 }
 
-fn threads(text: &str) -> Result<u16, &'static str> {
+fn node_range(text: &str) -> Result<NodeRange, &'static str> {
+    let parsed = text.split_once("..").and_then(|(min, max)| Some((min.parse().ok()?, max.parse().ok()?)));
+    let range = parsed.map(|(min, max)| NodeRange { min, max });
+    range.ok_or("accepted are the fewest and the most nodes, such as 1..16")
+}
+
+pub(crate) fn threads(text: &str) -> Result<u16, &'static str> {
     let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
     threads.ok_or("accepted are whole numbers from 1 to 1024")
 }

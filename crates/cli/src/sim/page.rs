@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use pollux_sim::{PageHeader, RunOutcome, report_page};
+use pollux_sim::{Autoscale, PageHeader, RunOutcome, report_page};
 
 use super::SimError;
 use super::experiment::Experiment;
@@ -65,6 +65,9 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
     }
     if shown.failures_per_node_day > 0.0 {
         settings.push(("failures", format!("{} per node and day", shown.failures_per_node_day)));
+    }
+    if let Some(Autoscale { settings: band, .. }) = &shown.autoscale {
+        settings.push(("utility", format!("{} to {}", band.utility_low, band.utility_high)));
     }
     if let Some(seed) = shown.failure_seed {
         settings.push(("failure seed", seed.to_string()));

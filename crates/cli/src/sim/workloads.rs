@@ -19,16 +19,16 @@ const HEADER_BYTES_MAX: u64 = 1 << 16;
 
 /// Jobs, a seed, and what reports call them: no two scenarios the same.
 #[derive(Clone, Debug)]
-pub(super) struct Scenario {
-    pub(super) label: String,
-    pub(super) seed: u64,
-    pub(super) seeded: Seeded,
-    pub(super) workload: Workload,
+pub(crate) struct Scenario {
+    pub(crate) label: String,
+    pub(crate) seed: u64,
+    pub(crate) seeded: Seeded,
+    pub(crate) workload: Workload,
 }
 
 /// What the seed of a scenario decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seeded {
+pub(crate) enum Seeded {
     /// The jobs, and the moments of failure unless they have a seed of their own.
     Jobs,
     /// The moments of failure only.
@@ -46,8 +46,13 @@ pub(super) fn scenarios(args: &SimArgs, applications: &ApplicationSet, gpus: u32
     let mut scenarios = Vec::new();
     if files.is_empty() {
         for &seed in &args.seed {
-            let settings =
-                GeneratorSettings { jobs: args.generate_jobs, load: args.load, seed, requested_replicas_max: gpus };
+            let settings = GeneratorSettings {
+                jobs: args.generate_jobs,
+                load: args.load,
+                seed,
+                requested_replicas_max: gpus,
+                ..GeneratorSettings::default()
+            };
             scenarios.push(random(seed, generate(&settings, applications))?);
         }
     }
@@ -149,6 +154,6 @@ fn is_log(path: &Path) -> Result<bool, SimError> {
 }
 
 /// The first value that was there before.
-pub(super) fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
+pub(crate) fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
     values.iter().enumerate().find(|(idx, value)| values[..*idx].contains(value)).map(|(_, value)| value)
 }

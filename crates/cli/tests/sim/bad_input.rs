@@ -34,6 +34,19 @@ fn contradictory_clusters() {
 }
 
 #[test]
+fn ranges_of_nodes_that_are_none() {
+    check(&["run", "--autoscale", "9..8"], "nodes_min 9 is above nodes_max 8");
+    check(&["run", "--autoscale", "0..8"], "nodes_min 0: accepted are whole numbers from 1 to 100000");
+    check(&["run", "--autoscale", "0..0"], "nodes_min 0: accepted are whole numbers from 1 to 100000");
+    for value in ["16", "..", "1..", "..8", "1..x", "1...8", "-1..8"] {
+        let result = sim(&["run", &format!("--autoscale={value}")]);
+        let accepted = "accepted are the fewest and the most nodes, such as 1..16";
+        assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""), "{value}");
+        assert!(result.stderr.contains(accepted), "{value}: {}", result.stderr);
+    }
+}
+
+#[test]
 fn settings_out_of_their_range() {
     check(&["run", "--interval", "0"], "interval 0; accepted: 1 to 86400 seconds");
     check(&["run", "--interval", "NaN"], "interval NaN; accepted: 1 to 86400 seconds");

@@ -178,11 +178,30 @@ fn reports_show_nothing_that_does_not_apply() {
     let path = workload("applies", WORKLOAD);
     let args = ["run", "--policy", "fifo", "--failure-seed", "7", "--workload", path.to_str().unwrap()];
     let report = sim(&[&args[..], &["-o", "json"]].concat()).json();
-    for name in ["generate_jobs", "load", "failure_seed", "groups"] {
+    for name in ["generate_jobs", "load", "failure_seed", "groups", "autoscale"] {
         assert!(report["settings"].get(name).is_none(), "{name}");
     }
     let failing = sim(&["run", "--policy", "fifo", "--failures", "2", "--seed", "5", "--workload", args[6]]);
     assert!(failing.stdout.contains("\njobs (3 jobs, failure seed 5)\n"), "{}", failing.stdout);
+}
+
+#[test]
+fn nodes_that_come_and_go_have_a_column_of_what_they_cost() {
+    let path = workload("autoscale", WORKLOAD);
+    let args = ["run", "--policy", "pollux", "--autoscale", "1..4", "--cluster", "2x4", "--workload"];
+    let args = [&args[..], &[path.to_str().unwrap()]].concat();
+    let table = sim(&args).stdout;
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].contains(": cluster 1..4x4 (16 GPUs), rounds of"), "{}", lines[0]);
+    assert!(lines[0].ends_with(", nodes for a utility of 0.35 to 0.65"), "{}", lines[0]);
+    assert!(lines[2].ends_with("efficiency  node time"), "{}", lines[2]);
+    let report = sim(&[&args[..], &["-o", "json"]].concat()).json();
+    let (run, autoscale) = (&report["runs"][0], &report["settings"]["autoscale"]);
+    assert_eq!((&autoscale["settings"]["nodes_min"], &autoscale["settings"]["nodes_max"]), (&1.into(), &4.into()));
+    let hours = |name: &str, unit: f64| run[name].as_f64().unwrap() / unit;
+    let (paid, makespan) = (hours("node_hours", 1.0), hours("makespan_s", 3600.0));
+    assert!(makespan <= paid && paid < 4.0 * makespan, "{paid} in {makespan}");
+    assert_eq!(lines.last().unwrap().split_whitespace().last(), Some(format!("{paid:.1}").as_str()));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::world::{Job, World, profile};
 
-fn policies() -> Vec<PolicySettings> {
+pub(crate) fn policies() -> Vec<PolicySettings> {
     let pollux = |fairness, avoid_interference| {
         PolicySettings::Pollux(PolluxSettings { fairness, avoid_interference, ..PolluxSettings::default() })
     };
@@ -63,7 +63,7 @@ prop_compose! {
 
 prop_compose! {
     /// A world whose running jobs fit its nodes.
-    fn worlds()(
+    pub(crate) fn worlds()(
         nodes in prop::collection::vec((1u32..9, 0u16..2, 0u8..10), 1..8),
         jobs in prop::collection::vec(jobs(), 0..25),
     ) -> World {

@@ -57,6 +57,12 @@ impl World<'_> {
         speeds.flatten().collect()
     }
 
+    /// A node that was not there before.
+    pub(super) fn add_node(&mut self, gpus: u32) {
+        self.nodes.push((NodeId(0), gpus));
+        self.join(self.nodes.len() - 1);
+    }
+
     pub(super) fn join(&mut self, node: usize) {
         let id = NodeId(self.node_ids);
         self.node_ids += 1;
@@ -72,6 +78,9 @@ impl World<'_> {
 
     pub(super) fn fail(&mut self, node: usize) {
         let id = self.nodes[node].0;
+        if self.engine.node(id).is_none() {
+            return; // It was given back.
+        }
         for &idx in &self.live {
             let job = &mut self.jobs[idx];
             if job.allocation.replicas_on(id) > 0 {
@@ -80,8 +89,11 @@ impl World<'_> {
             }
         }
         self.deliver(Event::NodeLost { node: id });
-        let back = self.now.after_s(self.settings.failures.repair_s);
-        self.queue.push(back, Happening::NodeReturns { node });
+        // One that was bought is not waited for: the autoscaler orders another.
+        if self.scaling.is_none() {
+            let back = self.now.after_s(self.settings.failures.repair_s);
+            self.queue.push(back, Happening::NodeReturns { node });
+        }
         self.interfere();
     }
 }

@@ -2,10 +2,11 @@ use std::cmp::Reverse;
 
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
 use pollux_engine::Generation;
-use pollux_model::{Batch, GradientNorms, Shape};
+use pollux_model::{Batch, GradientNorms, NoiseStatistics, Shape};
 use pollux_policy::{Allocation, Timestamp};
 
 use super::outcome::JobSample;
+use super::settings::{SimulationSettings, TuneFor};
 use crate::{Application, JobSpec, Running, TrainingState};
 
 /// Recorded statistics are what an estimator made of many steps: they are told as an average over so many that nothing
@@ -26,6 +27,7 @@ pub(super) struct SimJob<'a> {
     pub(super) spec: &'a JobSpec,
     pub(super) application: &'a Application,
     mode: BatchMode,
+    tune_for: TuneFor,
     agent: Agent,
     pub(super) generation: Generation,
     /// Replicas of the group that trains or is about to.
@@ -74,7 +76,14 @@ pub(super) struct EpochEnd {
 }
 
 impl<'a> SimJob<'a> {
-    pub(super) fn new(spec: &'a JobSpec, application: &'a Application, mode: BatchMode, fails: bool) -> Self {
+    pub(super) fn new(
+        spec: &'a JobSpec,
+        application: &'a Application,
+        mode: BatchMode,
+        settings: &SimulationSettings,
+    ) -> Self {
+        let fails = settings.failures.per_node_day > 0.0;
+        let tune_for = settings.tune_for;
         let limits = *application.limits();
         let epoch_steps = application.progress_target(application.epochs() - 1) / f64::from(application.epochs());
         let settings = AgentSettings {
@@ -87,6 +96,7 @@ impl<'a> SimJob<'a> {
             spec,
             application,
             mode,
+            tune_for,
             saved_agent: fails.then(|| agent.clone()),
             agent,
             generation: Generation::default(),
@@ -113,6 +123,11 @@ impl<'a> SimJob<'a> {
 
     pub(super) fn is_complete(&self) -> bool {
         self.state.epoch >= self.application.epochs()
+    }
+
+    /// Epochs behind it.
+    pub(super) const fn epochs(&self) -> u32 {
+        self.state.epoch
     }
 
     /// Total batch and its efficiency, while it trains.
@@ -289,7 +304,10 @@ impl<'a> SimJob<'a> {
     }
 
     fn observe_gradients(&mut self, batch_size: u32) {
-        let noise = self.application.noise(self.state.epoch, batch_size);
+        let noise = match self.tune_for {
+            TuneFor::Goodput => self.application.noise(self.state.epoch, batch_size),
+            TuneFor::Throughput => NoiseStatistics::SIGNALLESS,
+        };
         let scale = f64::from(batch_size) / f64::from(self.application.limits().batch_size_baseline());
         // Two micro-batches with these norms estimate exactly the recorded statistics.
         let per_step = noise.var() / scale;

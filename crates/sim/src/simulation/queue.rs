@@ -17,6 +17,10 @@ pub(super) enum Happening {
     NodeFails { node: usize },
     /// A failed node is back.
     NodeReturns { node: usize },
+    /// A node that was ordered is up.
+    NodeArrives { order: u64 },
+    /// The autoscaler looks at the cluster.
+    Scales,
     /// An epoch whose true end lies a fraction of a second later: the round of that moment comes first.
     EpochEndsAfterRound { job: usize, changes: u64 },
 }

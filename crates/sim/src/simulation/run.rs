@@ -4,7 +4,9 @@ use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec as EngineJob
 use pollux_model::Batch;
 use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 
+use super::autoscaling::Scaling;
 use super::error::SimulationError;
+use super::halving::Halving;
 use super::job::{BatchMode, SimJob};
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Happening, Queue};
@@ -27,10 +29,6 @@ pub fn simulate(
     workload: &Workload,
     progress: &mut dyn FnMut(usize),
 ) -> Result<RunOutcome, SimulationError> {
-    settings.check()?;
-    for job in workload.jobs() {
-        check_request(job, settings, applications)?;
-    }
     let mut world = World::new(settings, applications, workload)?;
     world.run(progress)?;
     Ok(world.outcome(workload))
@@ -50,6 +48,10 @@ pub(super) struct World<'a> {
     pub(super) failures: SimRng,
     /// How GPUs are shared, once any is.
     pub(super) sharing: Option<Sharing>,
+    /// Where nodes come and go.
+    pub(super) scaling: Option<Scaling>,
+    /// Where jobs are the trials of a sweep.
+    pub(super) halving: Option<Halving>,
     /// Jobs submitted and not finished.
     pub(super) live: BTreeSet<usize>,
     pub(super) unfinished: usize,
@@ -59,11 +61,19 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(
+    /// Refuses settings that make no sense and jobs that could never run.
+    pub(super) fn new(
         settings: &'a SimulationSettings,
         applications: &'a ApplicationSet,
         workload: &'a Workload,
     ) -> Result<Self, SimulationError> {
+        settings.check()?;
+        let first = workload.jobs().first().map_or(Timestamp(0), submission);
+        let scaling =
+            settings.autoscale.map(|autoscale| Scaling::new(autoscale, &settings.policy, first)).transpose()?;
+        for job in workload.jobs() {
+            check_request(job, settings, applications)?;
+        }
         let engine_settings = EngineSettings {
             round_interval_s: settings.interval_s,
             round_gap_min_s: settings.interval_s.min(EngineSettings::default().round_gap_min_s),
@@ -77,8 +87,8 @@ impl<'a> World<'a> {
         let modes: Vec<BatchMode> =
             workload.jobs().iter().map(|job| batch_mode(job, settings.policy.adapts_batches())).collect();
         let jobs = workload.jobs().iter().zip(&modes);
-        let fails = settings.failures.per_node_day > 0.0;
-        let jobs = jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, fails)).collect();
+        let jobs =
+            jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, settings)).collect();
         let mut world = Self {
             settings,
             engine: Engine::new(engine_settings, &settings.policy)?,
@@ -90,6 +100,8 @@ impl<'a> World<'a> {
             node_ids: 0,
             failures: SimRng::new(settings.failures.seed),
             sharing: None,
+            scaling,
+            halving: None,
             live: BTreeSet::new(),
             unfinished: workload.jobs().len(),
             out: Vec::new(),
@@ -97,16 +109,16 @@ impl<'a> World<'a> {
             plan_error: None,
         };
         for (idx, job) in workload.jobs().iter().enumerate() {
-            world.queue.push(Timestamp(job.submitted_s * 1000), Happening::Submitted { job: idx });
+            world.queue.push(submission(job), Happening::Submitted { job: idx });
         }
-        for gpus in settings.cluster.node_gpus() {
-            world.nodes.push((NodeId(0), gpus));
-            world.join(world.nodes.len() - 1);
+        for gpus in settings.first_node_gpus() {
+            world.add_node(gpus);
         }
+        world.look_again();
         Ok(world)
     }
 
-    fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), SimulationError> {
+    pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), SimulationError> {
         while self.unfinished > 0 {
             let before = self.unfinished;
             match (self.queue.peek(), self.engine.next_wakeup()) {
@@ -115,6 +127,7 @@ impl<'a> World<'a> {
                 (Some(_), _) => self.happen(),
                 (None, None) => return Err(SimulationError::Endless { left: self.unfinished }),
             }
+            self.give_back();
             if let Some(error) = self.plan_error.take() {
                 return Err(SimulationError::Plan(error));
             }
@@ -151,6 +164,8 @@ impl<'a> World<'a> {
             Happening::Submitted { job } => self.submit(job),
             Happening::NodeFails { node } => self.fail(node),
             Happening::NodeReturns { node } => self.join(node),
+            Happening::NodeArrives { order } => self.arrive(order),
+            Happening::Scales => self.scale(),
         }
     }
 
@@ -187,18 +202,32 @@ impl<'a> World<'a> {
 
     fn end_epoch(&mut self, job: usize) {
         self.jobs[job].end_epoch(self.now);
-        if !self.jobs[job].is_complete() {
+        let epochs = self.jobs[job].epochs();
+        let wishes = self.halving.as_mut().map_or_else(Vec::new, |halving| halving.end_epoch(job, epochs, self.now));
+        if self.jobs[job].is_complete() {
+            self.jobs[job].halt(self.now);
+            self.leave(job);
+            let generation = self.jobs[job].generation;
+            self.deliver(Event::JobSucceeded { job: id_of(job), generation });
+            self.interfere();
+        } else {
             self.predict(job);
             self.interfere();
-            return;
         }
-        self.jobs[job].halt(self.now);
+        for wish in wishes {
+            if let Event::Cancel { job } = wish {
+                self.leave(index_of(job));
+            }
+            self.deliver(wish);
+            self.interfere();
+        }
+    }
+
+    /// Nothing will happen to a job any more.
+    fn leave(&mut self, job: usize) {
         self.jobs[job].finished = Some(self.now);
         self.live.remove(&job);
         self.unfinished -= 1;
-        let generation = self.jobs[job].generation;
-        self.deliver(Event::JobSucceeded { job: id_of(job), generation });
-        self.interfere();
     }
 
     /// Puts the end of the job's current epoch on the calendar.
@@ -306,7 +335,7 @@ fn check_request(
     settings: &SimulationSettings,
     applications: &ApplicationSet,
 ) -> Result<(), SimulationError> {
-    let (gpus, replicas) = (cluster_gpus(settings), job.requested_replicas);
+    let (gpus, replicas) = (settings.gpus_max(), job.requested_replicas);
     if replicas > gpus {
         return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
     }
@@ -342,8 +371,8 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
     }
 }
 
-pub(super) fn cluster_gpus(settings: &SimulationSettings) -> u32 {
-    u32::try_from(settings.cluster.gpus()).unwrap_or(u32::MAX)
+const fn submission(job: &JobSpec) -> Timestamp {
+    Timestamp(job.submitted_s * 1000)
 }
 
 pub(super) fn id_of(job: usize) -> JobId {

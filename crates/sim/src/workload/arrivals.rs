@@ -1,4 +1,5 @@
 use super::jobs::{Arrival, named};
+use super::realistic::realistic_request;
 use super::tuned::requests_within;
 use super::{Workload, WorkloadError};
 use crate::{ApplicationName, ApplicationSet, SimRng};
@@ -31,17 +32,28 @@ pub struct GeneratorSettings {
     pub seed: u64,
     /// Nobody asks for more GPUs: those of the cluster.
     pub requested_replicas_max: u32,
+    /// What users ask for.
+    pub requests: Requests,
+}
+
+/// What users ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requests {
+    /// What they measured to be best beforehand.
+    Tuned,
+    /// What users of a real cluster asked for: mostly a single GPU, at the baseline batch for each.
+    Realistic,
 }
 
 impl Default for GeneratorSettings {
     /// The paper's: 160 jobs in eight hours.
     fn default() -> Self {
-        Self { jobs: 160, load: 1.0, seed: 0, requested_replicas_max: 64 }
+        Self { jobs: 160, load: 1.0, seed: 0, requested_replicas_max: 64, requests: Requests::Tuned }
     }
 }
 
 /// Makes up a day's peak in the manner of the paper: its mix of applications, its rise and fall of arrivals, and
-/// requests that users tuned beforehand.
+/// requests as users make them.
 pub fn generate(settings: &GeneratorSettings, applications: &ApplicationSet) -> Result<Workload, WorkloadError> {
     let count = (f64::from(settings.jobs) * settings.load).round();
     if !(1.0..=JOBS_MAX).contains(&count) {
@@ -57,7 +69,12 @@ pub fn generate(settings: &GeneratorSettings, applications: &ApplicationSet) -> 
         let hour = times.weighted(&HOURLY_RATES);
         let submitted_s = (3600.0 * (hour as f64 + times.unit())) as u64;
         let kind = kinds.weighted(&weights);
-        let request = choices[kind][requests.below(choices[kind].len())];
+        let request = match settings.requests {
+            Requests::Tuned => choices[kind][requests.below(choices[kind].len())],
+            Requests::Realistic => {
+                realistic_request(applications.get(MIX[kind].0), settings.requested_replicas_max, &mut requests)
+            }
+        };
         arrivals.push(Arrival { submitted_s, application: MIX[kind].0, request });
     }
     let name = format!("generated-{}", settings.seed);
@@ -93,8 +110,30 @@ mod tests {
     #[test]
     fn requests_stay_within_the_cluster() {
         for requested_replicas_max in [1, 3, 8] {
-            let workload = workload(&GeneratorSettings { requested_replicas_max, ..GeneratorSettings::default() });
-            assert!(workload.jobs().iter().all(|job| job.requested_replicas <= requested_replicas_max));
+            for requests in [Requests::Tuned, Requests::Realistic] {
+                let settings = GeneratorSettings { requested_replicas_max, requests, ..GeneratorSettings::default() };
+                let workload = workload(&settings);
+                assert!(workload.jobs().iter().all(|job| job.requested_replicas <= requested_replicas_max));
+            }
+        }
+    }
+
+    #[test]
+    fn realistic_users_send_the_same_jobs_and_mostly_ask_for_one_gpu() {
+        let settings = GeneratorSettings { jobs: 2000, ..GeneratorSettings::default() };
+        let (tuned, realistic) =
+            (workload(&settings), workload(&GeneratorSettings { requests: Requests::Realistic, ..settings }));
+        let submitted = |workload: &Workload| -> Vec<_> {
+            workload.jobs().iter().map(|job| (job.submitted_s, job.application)).collect()
+        };
+        assert_eq!(submitted(&tuned), submitted(&realistic));
+        let single = realistic.jobs().iter().filter(|job| job.requested_replicas == 1).count();
+        assert!((1800..1980).contains(&single), "{single}");
+        let applications = ApplicationSet::parametric();
+        for job in realistic.jobs() {
+            let limits = applications.get(job.application).limits();
+            let per_gpu = job.requested_batch / job.requested_replicas;
+            assert_eq!(per_gpu, limits.batch_size_baseline(), "{job:?}");
         }
     }
 

@@ -4,9 +4,10 @@ mod arrivals;
 mod jobs;
 mod osdi21;
 mod philly;
+mod realistic;
 mod tuned;
 
-pub use arrivals::{GeneratorSettings, generate};
+pub use arrivals::{GeneratorSettings, Requests, generate};
 pub use jobs::{JobSpec, Workload, WorkloadError};
 pub use osdi21::read_osdi21;
 pub use philly::{PhillySettings, read_philly};
