@@ -44,7 +44,7 @@ pub enum TuneFor {
     Goodput,
     /// Samples per second alone, as autoscalers do that know nothing of statistical efficiency (Or et al., MLSys 2020):
     /// agents are told that every sample counts in full, so that they and whoever reads their reports take throughput
-    /// for goodput. What training really does stays as it is.
+    /// for goodput, and samples for progress. What training really does stays as it is.
     Throughput,
 }
 
