@@ -12,6 +12,7 @@ mod error;
 mod file;
 mod grid;
 mod measure;
+mod outcome;
 mod plot;
 mod report;
 mod results;
@@ -21,15 +22,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pollux_sim::RunOutcome;
 
 use crate::output::{self, OutputFormat};
 use crate::sim::args::threads;
-use crate::sim::runs::simulate_all;
+use crate::sim::runs::in_parallel;
 use cases::Cases;
 use data::Data;
 pub(crate) use error::ExperimentError;
 use file::ExperimentFile;
+use outcome::Outcome;
 use report::{ExperimentReport, Parts};
 use results::Results;
 
@@ -73,7 +74,11 @@ pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<ExperimentReport> {
     let cases = Cases::resolve(&file, &folder, &data)?;
     // Before the work: minutes of simulation are a bad time to learn that nothing can be written.
     let out = prepare(args, &folder, &data)?;
-    let outcomes = simulate_all(&data.applications, &cases.runs(), args.jobs)?;
+    let works = cases.works();
+    let jobs = works.iter().map(|(work, _)| work.jobs()).sum();
+    let outcomes = in_parallel(&works, jobs, args.jobs, |(work, settings), progress| {
+        work.simulate(settings, &data.applications, progress)
+    })?;
     let results = Results {
         file: &file,
         sources: cases.sources.iter().map(report::source_name).collect(),
@@ -117,7 +122,7 @@ fn prepare(args: &ExperimentArgs, folder: &Path, data: &Data) -> Result<PathBuf,
     Ok(out)
 }
 
-fn by_case(outcomes: Vec<RunOutcome>, lengths: impl Iterator<Item = usize>) -> Vec<Vec<RunOutcome>> {
+fn by_case(outcomes: Vec<Outcome>, lengths: impl Iterator<Item = usize>) -> Vec<Vec<Outcome>> {
     let mut outcomes = outcomes.into_iter();
     lengths.map(|length| outcomes.by_ref().take(length).collect()).collect()
 }

@@ -11,8 +11,8 @@ use pollux_model::Batch;
 use pollux_policy::PolicySettings;
 use pollux_sim::{
     Application, ApplicationName, ApplicationSet, Autoscale, GeneratorSettings, JobSpec, Outcome, PhillySettings,
-    Recorded, Running, SimulationSettings, Summary, TrainingState, TuneFor, Workload, generate, profile, read_osdi21,
-    read_philly, simulate, tuned_requests,
+    Recorded, Requests, Running, SimulationSettings, Summary, TrainingState, TuneFor, Workload, generate, profile,
+    read_osdi21, read_philly, simulate, tuned_requests,
 };
 
 fn data(test: &str) -> Option<PathBuf> {
@@ -200,6 +200,42 @@ fn the_log_gives_the_papers_mix() {
     assert!((share(ApplicationName::Cifar10) - 0.39).abs() < 0.04 && (share(ApplicationName::Ncf) - 0.39).abs() < 0.04);
     assert!((share(ApplicationName::Bert) - 0.08).abs() < 0.02 && (share(ApplicationName::Yolov3) - 0.05).abs() < 0.02);
     assert!(workload.jobs().iter().all(|job| job.submitted_s < 8 * 3600));
+}
+
+/// The published realistic workloads give every GPU the baseline batch, and ask for GPUs as the rule of ours draws them.
+#[test]
+fn realistic_requests_are_like_those_of_the_published_workloads() {
+    let Some(folder) = data("realistic requests") else { return };
+    let applications = applications(&folder);
+    let mut published = Vec::new();
+    for number in 1..=4 {
+        let workload = read_osdi21(&folder.join(format!("workloads-realistic/workload-{number}.csv"))).unwrap();
+        published.extend(workload.jobs().iter().cloned());
+    }
+    let log = PhillySettings { jobs: 20_000, requests: Requests::Realistic, ..PhillySettings::default() };
+    let drawn = read_philly(&folder.join("traces/philly.csv"), &log, applications).unwrap();
+    let settings = GeneratorSettings { jobs: 100_000, requests: Requests::Realistic, ..GeneratorSettings::default() };
+    let generated = generate(&settings, applications).unwrap();
+    for jobs in [&published[..], drawn.jobs(), generated.jobs()] {
+        assert!(jobs.iter().all(|job| {
+            let limits = applications.get(job.application).limits();
+            job.requested_batch == (limits.batch_size_baseline() * job.requested_replicas).min(limits.batch_size_max())
+        }));
+    }
+    for name in ApplicationName::ALL {
+        let share = |jobs: &[JobSpec], few: u32| {
+            let of_name: Vec<_> = jobs.iter().filter(|job| job.application == name).collect();
+            let on_few = of_name.iter().filter(|job| job.requested_replicas <= few).count() as f64;
+            (on_few / of_name.len() as f64, of_name.len() as f64)
+        };
+        for few in [1, 2, 4, 8] {
+            let ((drawn, _), (generated, _)) = (share(drawn.jobs(), few), share(generated.jobs(), few));
+            assert!((drawn - generated).abs() < 0.05, "{name} {few}: {drawn} {generated}");
+            let (published, count) = share(&published, few);
+            let deviation = (generated * (1.0 - generated) / count).sqrt();
+            assert!((published - generated).abs() < 3.0 * deviation + 0.01, "{name} {few}: {published} {generated}");
+        }
+    }
 }
 
 #[test]

@@ -3,14 +3,15 @@
 use std::path::Path;
 
 use pollux_policy::PolicySettings;
-use pollux_sim::{ClusterSpec, GeneratorSettings, SimulationSettings, Workload, WorkloadError, generate, read_osdi21};
+use pollux_sim::{ClusterSpec, GeneratorSettings, SimulationSettings, Sweep, generate, read_osdi21, resample};
 use toml::Value;
 
 use super::ExperimentError;
 use super::data::Data;
-use super::file::{AxisSetting, ExperimentFile, Plot, RequestChoice, Row, Source, WorldSettings};
+use super::file::{AxisSetting, ExperimentFile, Plot, Row, Source, SweepShape, Trial, WorldSettings};
+use super::outcome::Work;
 use crate::policy_settings::policy_settings;
-use crate::sim::runs::Run;
+use crate::sim::args::RequestKind;
 use crate::sim::workloads::{Scenario, Seeded};
 
 /// Published workloads of each kind.
@@ -23,22 +24,23 @@ pub(super) struct Cases {
     pub(super) sources: Vec<Source>,
     /// Of each row; an axis changes its settings only.
     pub(super) policies: Vec<PolicySettings>,
-    /// Scenarios that several cases share.
-    sets: Vec<ScenarioSet>,
+    /// Work that several cases share.
+    sets: Vec<WorkSet>,
     /// Kind of workload by kind, row by row, place by place.
     cases: Vec<Case>,
 }
 
-struct ScenarioSet {
+struct WorkSet {
     key: SetKey,
-    scenarios: Vec<Scenario>,
+    works: Vec<Work>,
 }
 
 /// What decides the jobs.
 #[derive(Clone, PartialEq)]
 struct SetKey {
     source: Source,
-    requests: RequestChoice,
+    requests: RequestKind,
+    trial: Option<Trial>,
     load: f64,
     jobs: u32,
     gpus: u32,
@@ -70,24 +72,22 @@ impl Cases {
     }
 
     /// Every simulation, case by case.
-    pub(super) fn runs(&self) -> Vec<Run<'_>> {
-        let of_case = |case: &Case| -> Vec<Run<'_>> {
-            self.scenarios(case).iter().map(|scenario| (scenario, case.settings.clone())).collect()
-        };
+    pub(super) fn works(&self) -> Vec<(&Work, &SimulationSettings)> {
+        let of_case = |case| self.works_of(case).iter().map(move |work| (work, &case.settings));
         self.cases.iter().flat_map(of_case).collect()
     }
 
     /// How many simulations each case has.
     pub(super) fn lengths(&self) -> impl Iterator<Item = usize> {
-        self.cases.iter().map(|case| self.scenarios(case).len())
+        self.cases.iter().map(|case| self.works_of(case).len())
     }
 
     /// The workloads of a kind: what they are called and how many jobs they have, each once.
-    pub(super) fn workloads(&self, source: &Source) -> Vec<(&str, usize)> {
+    pub(super) fn workloads(&self, source: &Source) -> Vec<(String, usize)> {
         let mut workloads = Vec::new();
         for set in self.sets.iter().filter(|set| set.key.source == *source) {
-            for scenario in &set.scenarios {
-                let workload = (scenario.label.as_str(), scenario.workload.jobs().len());
+            for work in &set.works {
+                let workload = (work.label(), work.jobs());
                 if !workloads.contains(&workload) {
                     workloads.push(workload);
                 }
@@ -99,15 +99,19 @@ impl Cases {
     /// A job that is to be drawn must be there.
     fn check_job(&self, file: &ExperimentFile) -> Result<(), ExperimentError> {
         let Plot::Timeline { job, .. } = &file.plot else { return Ok(()) };
-        let lacks = |scenario: &&Scenario| !scenario.workload.jobs().iter().any(|other| other.name == *job);
-        match self.sets.iter().flat_map(|set| set.scenarios.first()).find(lacks) {
-            Some(scenario) => Err(ExperimentError::Job { job: job.clone(), workload: scenario.label.clone() }),
+        let has = |work: &Work| match work {
+            Work::Scenario(scenario) => scenario.workload.jobs().iter().any(|other| other.name == *job),
+            Work::Sweep(_) => false,
+        };
+        let drawn = self.sets.iter().filter(|set| set.key.source == self.sources[0]);
+        match drawn.flat_map(|set| set.works.first()).find(|work| !has(work)) {
+            Some(work) => Err(ExperimentError::Job { job: job.clone(), workload: work.label() }),
             None => Ok(()),
         }
     }
 
-    fn scenarios(&self, case: &Case) -> &[Scenario] {
-        &self.sets[case.set].scenarios
+    fn works_of(&self, case: &Case) -> &[Work] {
+        &self.sets[case.set].works
     }
 
     fn case(
@@ -123,6 +127,7 @@ impl Cases {
         let key = SetKey {
             source: source.clone(),
             requests: row.requests,
+            trial: row.trial,
             load: world.load.unwrap_or(1.0),
             jobs: world.jobs.unwrap_or(GeneratorSettings::default().jobs),
             gpus: u32::try_from(cluster.gpus()).unwrap_or(u32::MAX),
@@ -134,6 +139,8 @@ impl Cases {
             restart_delay_s: world.restart_delay_s.unwrap_or(published.restart_delay_s),
             interference: world.interference.unwrap_or(published.interference),
             declare_epochs: world.declare_epochs.unwrap_or(published.declare_epochs),
+            autoscale: world.autoscale,
+            tune_for: world.tune_for.unwrap_or(published.tune_for),
             record_series: matches!(file.plot, Plot::Timeline { .. }),
             ..published
         };
@@ -141,8 +148,8 @@ impl Cases {
         let set = match known {
             Some(set) => set,
             None => {
-                let scenarios = scenarios(&key, &file.seeds, folder, data)?;
-                self.sets.push(ScenarioSet { key, scenarios });
+                let works = works(&key, file, folder, data)?;
+                self.sets.push(WorkSet { key, works });
                 self.sets.len() - 1
             }
         };
@@ -152,11 +159,14 @@ impl Cases {
 
 /// The kinds of workload; generated jobs stand in for published ones that are not at hand.
 fn sources(file: &ExperimentFile, data: &Data) -> Vec<Source> {
+    if file.sweep.is_some() {
+        return vec![Source::Sweep];
+    }
     let mut sources = Vec::new();
     for source in &file.workloads {
         let source = match source {
             Source::Published if data.published.is_none() => &Source::Generated,
-            Source::Published | Source::Generated | Source::File(_) => source,
+            Source::Published | Source::Generated | Source::File(_) | Source::Sweep => source,
         };
         if !sources.contains(source) {
             sources.push(source.clone());
@@ -194,41 +204,60 @@ fn policy(file: &ExperimentFile, row: &Row, point: usize) -> Result<PolicySettin
     policy_settings(table).map_err(|reason| ExperimentError::Policy { row: row.label.clone(), reason })
 }
 
-fn scenarios(key: &SetKey, seeds: &[u64], folder: &Path, data: &Data) -> Result<Vec<Scenario>, ExperimentError> {
-    let given = |path: &Path, workloads: &'static str| {
-        if key.load != 1.0 {
-            return Err(ExperimentError::Load { load: key.load, workloads });
-        }
-        let workload = read_osdi21(path).map_err(ExperimentError::Workload)?;
-        Ok(Scenario { label: workload.name().to_owned(), seed: 0, seeded: Seeded::Nothing, workload })
-    };
+fn works(key: &SetKey, file: &ExperimentFile, folder: &Path, data: &Data) -> Result<Vec<Work>, ExperimentError> {
     match (&key.source, &data.published) {
-        (Source::File(file), _) => Ok(vec![given(&folder.join(file), "given")?]),
+        (Source::File(path), _) => Ok(vec![given(key, &folder.join(path), file.seeds[0])?]),
         (Source::Published, Some(published)) => {
             let folder = published.join(match key.requests {
-                RequestChoice::Tuned => "workloads",
-                RequestChoice::Realistic => "workloads-realistic",
+                RequestKind::Tuned => "workloads",
+                RequestKind::Realistic => "workloads-realistic",
             });
-            (1..=PUBLISHED).map(|number| given(&folder.join(format!("workload-{number}.csv")), "published")).collect()
+            let path = |number| folder.join(format!("workload-{number}.csv"));
+            (1..=PUBLISHED)
+                .zip(file.seeds.iter().cycle())
+                .map(|(number, &seed)| given(key, &path(number), seed))
+                .collect()
         }
         (Source::Generated, _) | (Source::Published, None) => {
-            let scenario = |&seed| {
-                let workload: Result<Workload, WorkloadError> = generate(
-                    &GeneratorSettings {
-                        jobs: key.jobs,
-                        load: key.load,
-                        seed,
-                        requested_replicas_max: key.gpus,
-                        requests: key.requests.requests(),
-                    },
-                    &data.applications,
-                );
-                let workload = workload.map_err(ExperimentError::Workload)?;
-                Ok(Scenario { label: workload.name().to_owned(), seed, seeded: Seeded::Jobs, workload })
-            };
-            seeds.iter().map(scenario).collect()
+            file.seeds.iter().map(|&seed| generated(key, seed, data)).collect()
+        }
+        (Source::Sweep, _) => {
+            let sweep = |shape: &SweepShape| file.seeds.iter().map(|&seed| sweep(key, shape, seed, data)).collect();
+            Ok(file.sweep.as_ref().map_or_else(Vec::new, sweep))
         }
     }
+}
+
+/// A workload as it is, or one of another load that is drawn from it.
+fn given(key: &SetKey, path: &Path, seed: u64) -> Result<Work, ExperimentError> {
+    let given = read_osdi21(path).map_err(ExperimentError::Workload)?;
+    let label = given.name().to_owned();
+    if key.load == 1.0 {
+        return Ok(Work::Scenario(Scenario { label, seed: 0, seeded: Seeded::Nothing, workload: given }));
+    }
+    let workload = resample(&given, key.load, seed).map_err(ExperimentError::Workload)?;
+    Ok(Work::Scenario(Scenario { label, seed, seeded: Seeded::Draws, workload }))
+}
+
+fn generated(key: &SetKey, seed: u64, data: &Data) -> Result<Work, ExperimentError> {
+    let settings = GeneratorSettings {
+        jobs: key.jobs,
+        load: key.load,
+        seed,
+        requested_replicas_max: key.gpus,
+        requests: key.requests.requests(),
+    };
+    let workload = generate(&settings, &data.applications).map_err(ExperimentError::Workload)?;
+    let label = workload.name().to_owned();
+    Ok(Work::Scenario(Scenario { label, seed, seeded: Seeded::Jobs, workload }))
+}
+
+/// Trials of one GPU and the baseline batch, unless the row says otherwise.
+fn sweep(key: &SetKey, shape: &SweepShape, seed: u64, data: &Data) -> Work {
+    let SweepShape { application, trials, keep_one_in, first_epochs } = *shape;
+    let baseline = data.applications.get(application).limits().batch_size_baseline();
+    let Trial { replicas, batch_size } = key.trial.unwrap_or(Trial { replicas: 1, batch_size: baseline });
+    Work::Sweep(Sweep { application, trials, keep_one_in, first_epochs, replicas, batch_size, seed })
 }
 
 #[cfg(test)]

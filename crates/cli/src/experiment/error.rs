@@ -31,9 +31,6 @@ pub(crate) enum ExperimentError {
     /// A workload that is missing or malformed.
     #[error("{0}")]
     Workload(WorkloadError),
-    /// A load that given jobs cannot have.
-    #[error("load {load} of {workloads} workloads; accepted is 1, or generated workloads")]
-    Load { load: f64, workloads: &'static str },
     /// A job that a plot asks for.
     #[error("plot of job {job:?}: no such job in {workload}; accepted is the name of one")]
     Job { job: String, workload: String },

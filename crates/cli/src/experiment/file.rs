@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use pollux_sim::Requests;
-use serde::Deserialize;
+use pollux_sim::{ApplicationName, Autoscale, TuneFor};
+use serde::{Deserialize, Serialize};
 use toml::Value;
 
 use super::ExperimentError;
 use super::measure::Measure;
+use crate::sim::args::RequestKind;
 use crate::sim::workloads::repeated;
 
 /// An experiment as its file tells it.
@@ -24,7 +25,9 @@ pub(super) struct ExperimentFile {
     pub(super) paper: String,
     #[serde(default = "published")]
     pub(super) workloads: Vec<Source>,
-    /// Of generated workloads.
+    /// A search for hyper-parameters instead of workloads.
+    pub(super) sweep: Option<SweepShape>,
+    /// Of generated workloads and sweeps.
     #[serde(default = "four_seeds")]
     pub(super) seeds: Vec<u64>,
     pub(super) measures: Vec<Measure>,
@@ -34,6 +37,8 @@ pub(super) struct ExperimentFile {
     #[serde(default)]
     pub(super) settings: WorldSettings,
     pub(super) axis: Option<Axis>,
+    /// The row that others are compared with, as ratios of the first measure.
+    pub(super) reference: Option<String>,
     pub(super) plot: Plot,
     pub(super) rows: Vec<Row>,
 }
@@ -48,10 +53,30 @@ pub(super) enum Source {
     Generated,
     /// A file beside the experiment's.
     File(PathBuf),
+    /// The trials of the experiment's sweep.
+    Sweep,
+}
+
+/// A search for hyper-parameters by successive halving; see [`pollux_sim::Sweep`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SweepShape {
+    pub(super) application: ApplicationName,
+    pub(super) trials: u32,
+    pub(super) keep_one_in: u32,
+    pub(super) first_epochs: u32,
+}
+
+/// What a user gives each trial; policies that choose for themselves ignore it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Trial {
+    pub(super) replicas: u32,
+    pub(super) batch_size: u32,
 }
 
 /// The world that jobs run in; what is not said is as published.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorldSettings {
     pub(super) cluster: Option<String>,
@@ -59,6 +84,9 @@ pub(super) struct WorldSettings {
     pub(super) restart_delay_s: Option<f64>,
     pub(super) interference: Option<f64>,
     pub(super) declare_epochs: Option<bool>,
+    /// How nodes come and go.
+    pub(super) autoscale: Option<Autoscale>,
+    pub(super) tune_for: Option<TuneFor>,
     /// Multiplies the jobs.
     pub(super) load: Option<f64>,
     /// Jobs to generate at load 1.
@@ -97,12 +125,29 @@ pub(super) enum Plot {
     Lines { measures: Vec<Measure> },
     /// The share of jobs up to each finish-time fairness.
     Fairness {},
-    /// One job over time.
+    /// One job of the first kind of workload over time.
     Timeline {
         job: String,
+        panels: Vec<Panel>,
         #[serde(default)]
         phases: Vec<Phase>,
     },
+}
+
+/// What is drawn over time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Panel {
+    /// GPUs of the job.
+    Gpus,
+    /// Its total batch.
+    BatchSize,
+    /// Its statistical efficiency.
+    Efficiency,
+    /// Nodes of the cluster.
+    Nodes,
+    /// Node-hours paid so far.
+    Cost,
 }
 
 /// A part of a timeline that is told apart from the next.
@@ -120,7 +165,8 @@ pub(super) struct Row {
     pub(super) label: String,
     pub(super) policy: PolicyChoice,
     #[serde(default)]
-    pub(super) requests: RequestChoice,
+    pub(super) requests: RequestKind,
+    pub(super) trial: Option<Trial>,
     #[serde(default)]
     pub(super) settings: WorldSettings,
     #[serde(default)]
@@ -131,15 +177,6 @@ pub(super) struct Row {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Value")]
 pub(super) struct PolicyChoice(pub(super) toml::Table);
-
-/// [`Requests`] as they are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum RequestChoice {
-    #[default]
-    Tuned,
-    Realistic,
-}
 
 /// One figure, or one for each value of the axis.
 #[derive(Clone, Debug, Deserialize)]
@@ -222,23 +259,6 @@ impl TryFrom<Value> for PolicyChoice {
     }
 }
 
-impl RequestChoice {
-    /// As it is written.
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Tuned => "tuned",
-            Self::Realistic => "realistic",
-        }
-    }
-
-    pub(super) const fn requests(self) -> Requests {
-        match self {
-            Self::Tuned => Requests::Tuned,
-            Self::Realistic => Requests::Realistic,
-        }
-    }
-}
-
 impl Figures {
     /// The figure at a place of the axis.
     pub(super) fn at(&self, point: usize) -> f64 {
@@ -258,6 +278,8 @@ impl WorldSettings {
             restart_delay_s: self.restart_delay_s.or(below.restart_delay_s),
             interference: self.interference.or(below.interference),
             declare_epochs: self.declare_epochs.or(below.declare_epochs),
+            autoscale: self.autoscale.or(below.autoscale),
+            tune_for: self.tune_for.or(below.tune_for),
             load: self.load.or(below.load),
             jobs: self.jobs.or(below.jobs),
         }
@@ -309,14 +331,25 @@ impl ExperimentFile {
             ));
         }
         self.axis.as_ref().map_or(Ok(()), Axis::check)?;
+        if let Some(reference) = &self.reference {
+            if !self.rows.iter().any(|row| row.label == *reference) {
+                return Err(format!("reference {reference:?}; accepted is the label of a row"));
+            }
+            if self.axis.as_ref().is_some_and(|axis| axis.reference.is_some()) {
+                return Err("a reference beside that of the axis; accepted is one of them".to_owned());
+            }
+        }
         self.rows.iter().try_for_each(|row| self.check_row(row))?;
         self.check_plot()
     }
 
     fn check_row(&self, row: &Row) -> Result<(), String> {
         let label = &row.label;
+        if self.sweep.is_none() && row.trial.is_some() {
+            return Err(format!("row {label:?} has a trial; accepted where the experiment has a [sweep]"));
+        }
         let file = self.workloads.iter().any(|source| matches!(source, Source::File(_)));
-        if file && row.requests == RequestChoice::Realistic {
+        if file && row.requests == RequestKind::Realistic {
             return Err(format!("row {label:?}: realistic requests; accepted with published or generated workloads"));
         }
         for (measure, figures) in &row.expected {
@@ -334,7 +367,24 @@ impl ExperimentFile {
         Ok(())
     }
 
+    /// A sweep has no completion times of jobs and no jobs to follow.
+    fn check_sweep(&self) -> Result<(), String> {
+        let shown = match &self.plot {
+            Plot::Bars { measures } | Plot::Lines { measures } => measures,
+            Plot::Fairness {} | Plot::Timeline { .. } => {
+                return Err("a plot of jobs with a sweep; accepted are bars and lines".to_owned());
+            }
+        };
+        match self.measures.iter().chain(shown).find(|measure| !measure.is_of_sweeps()) {
+            Some(measure) => Err(format!("{} of a sweep; accepted are {}", measure.name(), Measure::of_sweeps())),
+            None => Ok(()),
+        }
+    }
+
     fn check_plot(&self) -> Result<(), String> {
+        if self.sweep.is_some() {
+            self.check_sweep()?;
+        }
         match &self.plot {
             Plot::Bars { .. } if self.axis.is_some() => {
                 Err("a plot of bars with an axis; accepted are lines, or rows instead of an axis".to_owned())
@@ -344,6 +394,9 @@ impl ExperimentFile {
             }
             Plot::Bars { measures } | Plot::Lines { measures } if measures.is_empty() => {
                 Err("a plot without measures; accepted are one or more".to_owned())
+            }
+            Plot::Timeline { panels, .. } if panels.is_empty() => {
+                Err("a plot without panels; accepted are one or more".to_owned())
             }
             Plot::Timeline { phases, .. } => {
                 let ends: Vec<f64> = phases.iter().map(|phase| phase.until_h).collect();

@@ -1,5 +1,6 @@
 //! The table of an experiment, however it is printed: aligned text, Markdown, CSV or JSON.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
@@ -29,18 +30,23 @@ pub(super) struct Column {
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     Text(String),
-    Number {
-        value: f64,
-        digits: usize,
-    },
-    /// A figure to compare the one before with; `off` is the share by which that misses it.
+    Measured(Figure),
+    /// What the figure before is compared with; `off` is the share by which it misses this.
     Expected {
-        value: f64,
-        digits: usize,
+        figure: Figure,
         off: f64,
         tolerance: f64,
     },
     Nothing,
+}
+
+/// A number, by how many of its digits people read.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Figure {
+    /// Three in all.
+    Number(f64),
+    /// Three behind the point.
+    Ratio(f64),
 }
 
 impl Column {
@@ -53,18 +59,40 @@ impl Column {
     }
 }
 
+impl Figure {
+    const fn value(self) -> f64 {
+        match self {
+            Self::Number(value) | Self::Ratio(value) => value,
+        }
+    }
+}
+
+impl fmt::Display for Figure {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let digits = match *self {
+            Self::Ratio(_) => 3,
+            Self::Number(value) if value.abs() < 10.0 => 2,
+            Self::Number(value) if value.abs() < 100.0 => 1,
+            Self::Number(_) => 0,
+        };
+        write!(out, "{:.digits$}", self.value())
+    }
+}
+
 impl Value {
+    pub(super) const fn number(value: f64) -> Self {
+        Self::Measured(Figure::Number(value))
+    }
+
     /// For people.
     fn shown(&self) -> String {
         match self {
             Self::Text(text) => text.clone(),
-            Self::Number { value, digits } => format!("{value:.digits$}"),
-            Self::Expected { value, digits, off, tolerance } if off.abs() <= *tolerance => {
-                format!("{value:.digits$} ({:+.0}%)", percent(*off))
+            Self::Measured(figure) => figure.to_string(),
+            Self::Expected { figure, off, tolerance } if off.abs() <= *tolerance => {
+                format!("{figure} ({:+.0}%)", percent(*off))
             }
-            Self::Expected { value, digits, off, .. } => {
-                format!("expected {value:.digits$}, off by {:+.0}%", percent(*off))
-            }
+            Self::Expected { figure, off, .. } => format!("expected {figure}, off by {:+.0}%", percent(*off)),
             Self::Nothing => String::new(),
         }
     }
@@ -74,15 +102,14 @@ impl Value {
         match self {
             Self::Text(text) if text.contains([',', '"', '\n']) => format!("\"{}\"", text.replace('"', "\"\"")),
             Self::Text(text) => text.clone(),
-            Self::Number { value, .. } => number(*value).to_string(),
-            Self::Expected { value, .. } => value.to_string(),
+            Self::Measured(figure) | Self::Expected { figure, .. } => number(figure.value()).to_string(),
             Self::Nothing => String::new(),
         }
     }
 
     fn cell(&self) -> Cell {
         let style = match self {
-            Self::Text(_) | Self::Number { .. } | Self::Nothing => Style::new(),
+            Self::Text(_) | Self::Measured(_) | Self::Nothing => Style::new(),
             Self::Expected { off, tolerance, .. } if off.abs() <= *tolerance => Style::new().dimmed(),
             Self::Expected { .. } => AnsiColor::Yellow.on_default(),
         };
@@ -143,7 +170,7 @@ impl Serialize for Value {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::Text(text) => serializer.serialize_str(text),
-            Self::Number { value, .. } | Self::Expected { value, .. } => serializer.serialize_f64(*value),
+            Self::Measured(figure) | Self::Expected { figure, .. } => serializer.serialize_f64(figure.value()),
             Self::Nothing => serializer.serialize_none(),
         }
     }
@@ -174,8 +201,8 @@ mod tests {
     fn grid() -> Grid {
         let columns = vec![Column::text("row"), Column::number("avg_jct_h", "average JCT (h)")];
         let columns = [columns, vec![Column::number("avg_jct_h expected", "expected")]].concat();
-        let expected = |off| Value::Expected { value: 0.76, digits: 2, off, tolerance: 0.1 };
-        let number = |value| Value::Number { value, digits: 2 };
+        let expected = |off| Value::Expected { figure: Figure::Number(0.76), off, tolerance: 0.1 };
+        let number = Value::number;
         let lines = vec![
             vec![Value::Text("a, \"b\"".to_owned()), number(0.712_345_678_9), expected(-0.0627)],
             vec![Value::Text("c|d".to_owned()), number(1_234.567_89), expected(-0.2)],
@@ -188,7 +215,7 @@ mod tests {
     #[test]
     fn people_read_how_far_a_figure_is_from_what_was_expected() {
         let expected = "| row | average JCT (h) | expected |\n| --- | ---: | ---: |\n\
-            | a, \"b\" | 0.71 | 0.76 (-6%) |\n| c\\|d | 1234.57 | expected 0.76, off by -20% |\n| e | 0.00 |  |\n\
+            | a, \"b\" | 0.71 | 0.76 (-6%) |\n| c\\|d | 1235 | expected 0.76, off by -20% |\n| e | 0.00 |  |\n\
             | f | 0.76 | 0.76 (+0%) |\n";
         assert_eq!(grid().markdown(), expected);
     }

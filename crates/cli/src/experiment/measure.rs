@@ -1,5 +1,7 @@
-use pollux_sim::{RunOutcome, Summary};
+use pollux_sim::{Summary, SweepOutcome};
 use serde::Deserialize;
+
+use super::outcome::Outcome;
 
 const MIN_S: f64 = 60.0;
 const HOUR_S: f64 = 3600.0;
@@ -14,6 +16,7 @@ pub(super) enum Measure {
     P99JctH,
     MakespanH,
     GpuHours,
+    NodeHours,
     Utilisation,
     RestartsPerJob,
     QueuedMin,
@@ -35,10 +38,19 @@ struct Shown {
     name: &'static str,
     heading: &'static str,
     unit: &'static str,
-    digits: usize,
     value: fn(&Summary) -> f64,
     over: Over,
 }
+
+/// What can be said of a sweep.
+const OF_SWEEPS: [(Measure, fn(&SweepOutcome) -> f64); 4] = [
+    (Measure::MakespanH, |sweep| sweep.makespan_s / HOUR_S),
+    (Measure::GpuHours, |sweep| sweep.gpu_hours),
+    (Measure::NodeHours, |sweep| sweep.node_hours),
+    (Measure::RestartsPerJob, |sweep| {
+        sweep.trials.iter().map(|trial| f64::from(trial.restarts)).sum::<f64>() / sweep.trials.len() as f64
+    }),
+];
 
 impl Measure {
     /// As it is written in files.
@@ -63,15 +75,26 @@ impl Measure {
         }
     }
 
-    /// Digits worth showing behind the point.
-    pub(super) fn digits(self) -> usize {
-        self.shown().digits
+    /// Whether a sweep has it.
+    pub(super) fn is_of_sweeps(self) -> bool {
+        OF_SWEEPS.iter().any(|(measure, _)| *measure == self)
+    }
+
+    /// The names of those that a sweep has.
+    pub(super) fn of_sweeps() -> String {
+        OF_SWEEPS.map(|(measure, _)| measure.name()).join(", ")
     }
 
     /// Over all workloads of a row.
-    pub(super) fn of(self, outcomes: &[RunOutcome]) -> f64 {
+    pub(super) fn of(self, outcomes: &[Outcome]) -> f64 {
         let Shown { value, over, .. } = self.shown();
-        let values = outcomes.iter().map(|outcome| value(&outcome.summary()));
+        let of_sweep = |sweep: &SweepOutcome| {
+            OF_SWEEPS.iter().find(|(measure, _)| *measure == self).map_or(f64::NAN, |(_, value)| value(sweep))
+        };
+        let values = outcomes.iter().map(|outcome| match outcome {
+            Outcome::Run(run) => value(&run.summary()),
+            Outcome::Sweep(sweep) => of_sweep(sweep),
+        });
         match over {
             Over::Mean => values.sum::<f64>() / outcomes.len() as f64,
             Over::Most => values.fold(f64::NEG_INFINITY, f64::max),
@@ -79,21 +102,22 @@ impl Measure {
     }
 
     fn shown(self) -> Shown {
-        let shown = |name, heading, unit, digits, value| Shown { name, heading, unit, digits, value, over: Over::Mean };
+        let shown = |name, heading, unit, value| Shown { name, heading, unit, value, over: Over::Mean };
         match self {
-            Self::AvgJctS => shown("avg_jct_s", "average JCT", "s", 0, |run| run.avg_jct_s),
-            Self::AvgJctH => shown("avg_jct_h", "average JCT", "h", 2, |run| run.avg_jct_s / HOUR_S),
-            Self::P50JctH => shown("p50_jct_h", "median JCT", "h", 2, |run| run.p50_jct_s / HOUR_S),
-            Self::P99JctH => shown("p99_jct_h", "p99 JCT", "h", 1, |run| run.p99_jct_s / HOUR_S),
-            Self::MakespanH => shown("makespan_h", "makespan", "h", 1, |run| run.makespan_s / HOUR_S),
-            Self::GpuHours => shown("gpu_hours", "GPU time", "h", 0, |run| run.gpu_hours),
-            Self::Utilisation => shown("utilisation", "utilisation", "%", 1, |run| run.utilisation * 100.0),
-            Self::RestartsPerJob => shown("restarts_per_job", "restarts", "/job", 2, |run| run.restarts_per_job),
-            Self::QueuedMin => shown("queued_min", "queued", "min", 1, |run| run.avg_queued_s / MIN_S),
-            Self::RhoMax => Shown { over: Over::Most, ..shown("rho_max", "largest ρ", "", 2, |run| run.rho_max) },
-            Self::RhoP90 => shown("rho_p90", "p90 of ρ", "", 2, |run| run.rho_p90),
-            Self::RhoAbove1 => shown("rho_above_1", "ρ above 1", "%", 1, |run| run.rho_above_1 * 100.0),
-            Self::Efficiency => shown("efficiency", "efficiency", "%", 1, |run| run.avg_efficiency * 100.0),
+            Self::AvgJctS => shown("avg_jct_s", "average JCT", "s", |run| run.avg_jct_s),
+            Self::AvgJctH => shown("avg_jct_h", "average JCT", "h", |run| run.avg_jct_s / HOUR_S),
+            Self::P50JctH => shown("p50_jct_h", "median JCT", "h", |run| run.p50_jct_s / HOUR_S),
+            Self::P99JctH => shown("p99_jct_h", "p99 JCT", "h", |run| run.p99_jct_s / HOUR_S),
+            Self::MakespanH => shown("makespan_h", "makespan", "h", |run| run.makespan_s / HOUR_S),
+            Self::GpuHours => shown("gpu_hours", "GPU time", "h", |run| run.gpu_hours),
+            Self::NodeHours => shown("node_hours", "node time", "h", |run| run.node_hours),
+            Self::Utilisation => shown("utilisation", "utilisation", "%", |run| run.utilisation * 100.0),
+            Self::RestartsPerJob => shown("restarts_per_job", "restarts", "/job", |run| run.restarts_per_job),
+            Self::QueuedMin => shown("queued_min", "queued", "min", |run| run.avg_queued_s / MIN_S),
+            Self::RhoMax => Shown { over: Over::Most, ..shown("rho_max", "largest ρ", "", |run| run.rho_max) },
+            Self::RhoP90 => shown("rho_p90", "p90 of ρ", "", |run| run.rho_p90),
+            Self::RhoAbove1 => shown("rho_above_1", "ρ above 1", "%", |run| run.rho_above_1 * 100.0),
+            Self::Efficiency => shown("efficiency", "efficiency", "%", |run| run.avg_efficiency * 100.0),
         }
     }
 }

@@ -25,7 +25,9 @@ pub(super) fn draw(results: &Results<'_>) -> anyhow::Result<String> {
         Plot::Bars { measures } => bars::draw(results, measures),
         Plot::Lines { measures } => lines::draw(results, measures),
         Plot::Fairness {} => fairness::draw(results),
-        Plot::Timeline { job, phases } => timeline::draw(results, &Timeline::new(results, job, phases), job),
+        Plot::Timeline { job, panels, phases } => {
+            timeline::draw(results, &Timeline::new(results, job, phases), job, panels)
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::ExperimentError;
 use super::cases::{Cases, world};
 use super::data::Data;
-use super::file::{ExperimentFile, Source, WorldSettings};
+use super::file::{ExperimentFile, Row, Source, Trial, WorldSettings};
 use super::grid::Grid;
 
 /// An experiment's table, and everything it depends on.
@@ -128,6 +128,7 @@ pub(super) fn source_name(source: &Source) -> String {
         Source::Published => "published".to_owned(),
         Source::Generated => "generated".to_owned(),
         Source::File(path) => path.with_extension("").display().to_string(),
+        Source::Sweep => "sweep".to_owned(),
     }
 }
 
@@ -136,17 +137,24 @@ fn workloads_text(cases: &Cases) -> String {
         let workloads = cases.workloads(source);
         let jobs: Vec<usize> = workloads.iter().map(|&(_, jobs)| jobs).collect();
         let (least, most) = (jobs.iter().min().copied().unwrap_or(0), jobs.iter().max().copied().unwrap_or(0));
-        let jobs = if least == most { format!("{most} jobs") } else { format!("{least} to {most} jobs") };
-        let mut names: Vec<&str> = workloads.into_iter().map(|(name, _)| name).collect();
-        names.dedup();
+        let jobs = if most == 1 {
+            "1 job".to_owned()
+        } else if least == most {
+            format!("{most} jobs")
+        } else {
+            format!("{least} to {most} jobs")
+        };
+        let mut names: Vec<String> = workloads.into_iter().map(|(name, _)| name).collect();
         names.sort_unstable();
         names.dedup();
         let kind = match source {
             Source::Published => "published: ",
             Source::Generated => "generated, named by seed: ",
             Source::File(_) => "made by hand: ",
+            Source::Sweep => "sweeps, named by seed: ",
         };
-        format!("{kind}{} ({jobs} each)", names.join(", "))
+        let each = if names.len() > 1 { " each" } else { "" };
+        format!("{kind}{} ({jobs}{each})", names.join(", "))
     };
     cases.sources.iter().map(text).collect::<Vec<_>>().join("; ")
 }
@@ -167,23 +175,13 @@ fn world_text(world: &WorldSettings, file: &ExperimentFile) -> String {
 }
 
 /// Settings of a row's own.
-fn row_text(row: &super::file::Row) -> Option<String> {
-    let mut settings: Vec<String> = row
-        .policy
-        .0
-        .iter()
-        .filter(|(name, _)| *name != "policy")
-        .map(|(name, value)| format!("{name} = {value}"))
-        .collect();
-    let WorldSettings { cluster, interval_s, restart_delay_s, interference, declare_epochs, load, jobs } =
-        &row.settings;
-    let mut own = |name: &str, value: Option<String>| settings.extend(value.map(|value| format!("{name} = {value}")));
-    own("cluster", cluster.clone());
-    own("interval_s", interval_s.map(|value| value.to_string()));
-    own("restart_delay_s", restart_delay_s.map(|value| value.to_string()));
-    own("interference", interference.map(|value| value.to_string()));
-    own("declare_epochs", declare_epochs.map(|value| value.to_string()));
-    own("load", load.map(|value| value.to_string()));
-    own("jobs", jobs.map(|value| value.to_string()));
+fn row_text(row: &Row) -> Option<String> {
+    let policy = row.policy.0.iter().filter(|(name, _)| *name != "policy");
+    // What a table cannot say is not set either.
+    let world = toml::Table::try_from(&row.settings).unwrap_or_default();
+    let mut settings: Vec<String> = policy.chain(&world).map(|(name, value)| format!("{name} = {value}")).collect();
+    if let Some(Trial { replicas, batch_size }) = row.trial {
+        settings.push(format!("GPUs of a trial = {replicas}, its batch = {batch_size}"));
+    }
     (!settings.is_empty()).then(|| format!("{}: {}", row.label, settings.join(", ")))
 }

@@ -1,10 +1,11 @@
 use pollux_policy::PolicySettings;
-use pollux_sim::RunOutcome;
 
-use super::file::{Axis, ExperimentFile, Plot, RequestChoice, Row};
-use super::grid::{Column, Grid, Value};
+use super::file::{Axis, ExperimentFile, Plot, Row};
+use super::grid::{Column, Figure, Grid, Value};
 use super::measure::Measure;
+use super::outcome::Outcome;
 use super::timeline::Timeline;
+use crate::sim::args::RequestKind;
 
 /// What came out of an experiment.
 pub(super) struct Results<'a> {
@@ -14,7 +15,7 @@ pub(super) struct Results<'a> {
     /// Of each row.
     pub(super) policies: Vec<PolicySettings>,
     /// Kind of workload by kind, row by row, place by place.
-    pub(super) outcomes: Vec<Vec<RunOutcome>>,
+    pub(super) outcomes: Vec<Vec<Outcome>>,
     /// Whether expected figures are of this physics.
     pub(super) comparable: bool,
 }
@@ -29,7 +30,7 @@ pub(super) struct Place {
 
 impl Results<'_> {
     /// One outcome for each workload.
-    pub(super) fn outcomes(&self, place: Place) -> &[RunOutcome] {
+    pub(super) fn outcomes(&self, place: Place) -> &[Outcome] {
         let Place { source, row, point } = place;
         &self.outcomes[(source * self.file.rows.len() + row) * self.file.points() + point]
     }
@@ -44,17 +45,17 @@ impl Results<'_> {
         Some(figures.at(place.point))
     }
 
-    /// The table: of a job's phases where it is drawn over time, else of the measures.
+    /// The table: of a job's phases where it has some, else of the measures.
     pub(super) fn grid(&self) -> Grid {
         match &self.file.plot {
-            Plot::Timeline { job, phases } => Timeline::new(self, job, phases).grid(),
-            Plot::Bars { .. } | Plot::Lines { .. } | Plot::Fairness {} => self.measured_grid(),
+            Plot::Timeline { job, phases, .. } if !phases.is_empty() => Timeline::new(self, job, phases).grid(),
+            Plot::Bars { .. } | Plot::Lines { .. } | Plot::Fairness {} | Plot::Timeline { .. } => self.measured_grid(),
         }
     }
 
     fn measured_grid(&self) -> Grid {
         let file = self.file;
-        let requests = file.rows.iter().any(|row| row.requests != RequestChoice::Tuned);
+        let requests = file.rows.iter().any(|row| row.requests != RequestKind::Tuned);
         let mut columns = Vec::new();
         columns.extend((self.sources.len() > 1).then(|| Column::text("workloads")));
         columns.push(Column::text("row"));
@@ -90,7 +91,7 @@ impl Results<'_> {
     fn measure_columns(&self, measure: Measure) -> Vec<Column> {
         let name = measure.name();
         let mut columns = vec![Column::number(name, measure.title())];
-        let ratios = self.reference(measure).is_some();
+        let ratios = self.has_ratios(measure);
         columns.extend(ratios.then(|| Column::number(format!("{name} ratio"), "ratio")));
         if self.is_expected(measure) {
             columns.push(Column::number(format!("{name} expected"), "expected"));
@@ -101,28 +102,27 @@ impl Results<'_> {
 
     /// Where figures stand against a reference, their ratio is compared: it depends less on which jobs there are.
     fn measure_values(&self, place: Place, measure: Measure) -> Vec<Value> {
-        let (digits, tolerance) = (measure.digits(), self.file.tolerance);
         let value = self.measured(place, measure);
         let expected = self.expected(place, measure);
-        let compared = |value: f64, expected: f64, digits| Value::Expected {
-            value: expected,
-            digits,
-            off: value / expected - 1.0,
-            tolerance,
+        let compared = |value: f64, expected: Option<f64>, figure: fn(f64) -> Figure| {
+            let tolerance = self.file.tolerance;
+            expected.map_or(Value::Nothing, |expected| Value::Expected {
+                figure: figure(expected),
+                off: value / expected - 1.0,
+                tolerance,
+            })
         };
-        let mut values = vec![Value::Number { value, digits }];
-        let Some(point) = self.reference(measure) else {
-            let expected = expected.map_or(Value::Nothing, |expected| compared(value, expected, digits));
-            values.extend(self.is_expected(measure).then_some(expected));
+        let mut values = vec![Value::number(value)];
+        let Some(reference) = self.reference(place, measure) else {
+            values.extend(self.is_expected(measure).then(|| compared(value, expected, Figure::Number)));
             return values;
         };
-        let reference = Place { point, ..place };
         let ratio = value / self.measured(reference, measure);
-        values.push(Value::Number { value: ratio, digits: 3 });
+        values.push(Value::Measured(Figure::Ratio(ratio)));
         if self.is_expected(measure) {
             let both = expected.zip(self.expected(reference, measure));
-            values.push(expected.map_or(Value::Nothing, |value| Value::Number { value, digits }));
-            values.push(both.map_or(Value::Nothing, |(here, there)| compared(ratio, here / there, 3)));
+            values.push(expected.map_or(Value::Nothing, Value::number));
+            values.push(compared(ratio, both.map(|(here, there)| here / there), Figure::Ratio));
         }
         values
     }
@@ -131,10 +131,21 @@ impl Results<'_> {
         self.comparable && self.file.rows.iter().any(|row| row.expected.contains_key(&measure))
     }
 
-    /// The place that others are compared with in the first measure.
-    fn reference(&self, measure: Measure) -> Option<usize> {
+    fn has_ratios(&self, measure: Measure) -> bool {
+        self.reference(Place { source: 0, row: 0, point: 0 }, measure).is_some()
+    }
+
+    /// What a place is compared with in the first measure: the reference of the axis, or of the rows.
+    fn reference(&self, place: Place, measure: Measure) -> Option<Place> {
+        if measure != self.file.measures[0] {
+            return None;
+        }
+        if let Some(label) = &self.file.reference {
+            let row = self.file.rows.iter().position(|row| row.label == *label)?;
+            return Some(Place { row, ..place });
+        }
         let Axis { values, reference, .. } = self.file.axis.as_ref()?;
         let point = values.iter().position(|value| Some(*value) == *reference)?;
-        (measure == self.file.measures[0]).then_some(point)
+        Some(Place { point, ..place })
     }
 }

@@ -1,6 +1,6 @@
 //! One job over time, and what it had on average in each phase.
 
-use pollux_sim::{ClusterSample, JobOutcome, JobSample, RunOutcome};
+use pollux_sim::{ClusterSample, JobOutcome, JobSample};
 
 use super::file::Phase;
 use super::grid::{Column, Grid, Value};
@@ -33,7 +33,7 @@ impl<'a> Timeline<'a> {
     /// The job in the first workload. Rows without it were refused before they were simulated.
     pub(super) fn new(results: &'a Results<'_>, job: &str, phases: &'a [Phase]) -> Self {
         let of_row = |row: usize| {
-            let outcome: &RunOutcome = results.outcomes(Place { source: 0, row, point: 0 }).first()?;
+            let outcome = results.outcomes(Place { source: 0, row, point: 0 }).first()?.run()?;
             let job = outcome.jobs.iter().find(|outcome| outcome.name == job)?;
             Some(JobTimeline { row, label: &results.file.rows[row].label, job, cluster: &outcome.cluster })
         };
@@ -64,18 +64,17 @@ impl<'a> Timeline<'a> {
             for phase in self.phases.iter().filter(|phase| phase.from_h < timeline.end_h()) {
                 let until_h = phase.until_h.min(timeline.end_h());
                 let average = |samples: &[(f64, f64)]| mean(samples, phase.from_h, until_h);
-                let number = |value, digits| Value::Number { value, digits };
                 let efficiency: Vec<_> =
                     timeline.efficiency().iter().map(|&(at, efficiency)| (at, efficiency * 100.0)).collect();
                 lines.push(vec![
                     Value::Text(timeline.label.to_owned()),
                     Value::Text(phase.label.to_owned()),
-                    number(phase.from_h, 1),
-                    number(until_h, 1),
-                    number(average(&timeline.jobs_present()), 1),
-                    number(average(&timeline.gpus()), 1),
-                    number(average(&timeline.batch_sizes()), 0),
-                    number(average(&efficiency), 1),
+                    Value::number(phase.from_h),
+                    Value::number(until_h),
+                    Value::number(average(&timeline.jobs_present())),
+                    Value::number(average(&timeline.gpus())),
+                    Value::number(average(&timeline.batch_sizes())),
+                    Value::number(average(&efficiency)),
                 ]);
             }
         }
@@ -101,6 +100,24 @@ impl JobTimeline<'_> {
     /// Statistical efficiency as a share, likewise.
     pub(super) fn efficiency(&self) -> Vec<(f64, f64)> {
         self.series(|sample| (sample.batch_size > 0).then_some(sample.efficiency))
+    }
+
+    /// Nodes of the cluster that are up.
+    pub(super) fn nodes(&self) -> Vec<(f64, f64)> {
+        self.cluster.iter().map(|sample| (sample.time_s / HOUR_S, f64::from(sample.nodes))).collect()
+    }
+
+    /// Node-hours paid up to each moment.
+    pub(super) fn cost(&self) -> Vec<(f64, f64)> {
+        let nodes = self.nodes();
+        let mut paid = 0.0;
+        let mut cost = vec![(0.0, paid)];
+        let ends = nodes.iter().skip(1).map(|sample| sample.0).chain([self.end_h()]);
+        for (&(from, count), end) in nodes.iter().zip(ends) {
+            paid += count * (end - from).max(0.0);
+            cost.push((end, paid));
+        }
+        cost
     }
 
     fn jobs_present(&self) -> Vec<(f64, f64)> {

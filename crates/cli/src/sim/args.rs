@@ -2,6 +2,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
+use pollux_sim::Requests;
+use serde::Deserialize;
 
 use crate::output::OutputFormat;
 
@@ -68,15 +70,20 @@ pub(crate) struct SimArgs {
     #[arg(allow_negative_numbers = true, value_parser = number::<u32>("accepted are whole numbers from 1 to 100000"))]
     pub(super) generate_jobs: u32,
 
-    /// Multiplies those jobs: 2 is twice as many in the same time
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    /// Multiplies jobs: 2 is twice as many in the same time; those of a workload file are drawn anew [default: 1]
+    #[arg(long, value_name = "X")]
     #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are numbers above 0"))]
-    pub(super) load: f64,
+    load: Option<f64>,
 
-    /// Seeds, each a workload of its own where workloads are generated or drawn
-    #[arg(long, value_name = "SEED,...", value_delimiter = ',', default_value = "0")]
+    /// What users ask for, where jobs are generated or drawn from a log: measured beforehand, or guessed
+    #[arg(long, value_enum, value_name = "tuned|realistic", default_value_t = RequestKind::Tuned)]
+    #[arg(hide_possible_values = true)]
+    pub(super) requests: RequestKind,
+
+    /// Seeds, each a workload of its own where workloads are generated or drawn [default: 0]
+    #[arg(long, value_name = "SEED,...", value_delimiter = ',')]
     #[arg(allow_hyphen_values = true, value_parser = number::<u64>(SEEDS))]
-    pub(super) seed: Vec<u64>,
+    seed: Vec<u64>,
 
     /// Simulations to run at once [default: one per core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = threads)]
@@ -96,6 +103,49 @@ pub(crate) struct SimArgs {
 pub(super) struct NodeRange {
     pub(super) min: u32,
     pub(super) max: u32,
+}
+
+impl SimArgs {
+    pub(super) fn load(&self) -> f64 {
+        self.load.unwrap_or(1.0)
+    }
+
+    pub(super) fn seeds(&self) -> &[u64] {
+        if self.seed.is_empty() { &[0] } else { &self.seed }
+    }
+
+    /// Whether workloads that are given are drawn from, and not taken as they are.
+    pub(super) fn resamples(&self) -> bool {
+        self.load.is_some_and(|load| load != 1.0 || !self.seed.is_empty())
+    }
+}
+
+/// How users come to what they ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum RequestKind {
+    /// They measured their job.
+    #[default]
+    Tuned,
+    /// They guess, as in a cluster's log.
+    Realistic,
+}
+
+impl RequestKind {
+    /// As it is written.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Tuned => "tuned",
+            Self::Realistic => "realistic",
+        }
+    }
+
+    pub(crate) const fn requests(self) -> Requests {
+        match self {
+            Self::Tuned => Requests::Tuned,
+            Self::Realistic => Requests::Realistic,
+        }
+    }
 }
 
 /// A question with two answers.

@@ -6,7 +6,7 @@ use pollux_sim::{ApplicationSet, Autoscale, ClusterSpec, Failures, NodeGroup, Si
 use serde::Serialize;
 
 use super::SimError;
-use super::args::{NodeRange, SimArgs, YesNo};
+use super::args::{NodeRange, RequestKind, SimArgs, YesNo};
 use super::workloads::{Scenario, Seeded, repeated, scenarios};
 use crate::policy_settings::policy_settings;
 
@@ -51,16 +51,44 @@ pub(super) struct ShownSettings {
     pub(super) random_jobs: Option<RandomJobs>,
 }
 
-/// How many jobs were asked for.
+/// How many jobs were asked for, and what they ask for.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct RandomJobs {
-    pub(super) generate_jobs: u32,
-    pub(super) load: f64,
+    /// None where they are drawn from workloads that are given, as many as those have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    generate_jobs: Option<u32>,
+    load: f64,
+    /// Where they are not those of the workloads that are given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    requests: Option<&'static str>,
+}
+
+impl RandomJobs {
+    fn new(args: &SimArgs, scenarios: &[Scenario]) -> Option<Self> {
+        let are = |seeded| scenarios.iter().any(|scenario| scenario.seeded == seeded);
+        let requests = match args.requests {
+            RequestKind::Tuned => "tuned",
+            RequestKind::Realistic => "realistic",
+        };
+        let generated = are(Seeded::Jobs);
+        (generated || are(Seeded::Draws)).then(|| Self {
+            generate_jobs: generated.then_some(args.generate_jobs),
+            load: args.load(),
+            requests: generated.then_some(requests),
+        })
+    }
+
+    /// As people read it.
+    pub(super) fn text(&self) -> String {
+        let jobs = self.generate_jobs.map_or_else(String::new, |jobs| format!("{jobs} "));
+        let requests = self.requests.filter(|requests| *requests != "tuned");
+        let requests = requests.map_or_else(String::new, |requests| format!(" with {requests} requests"));
+        format!("{jobs}jobs at load {}{requests}", self.load)
+    }
 }
 
 impl ShownSettings {
     fn new(args: &SimArgs, cluster: &ClusterSpec, scenarios: &[Scenario]) -> Self {
-        let random = scenarios.iter().any(|scenario| scenario.seeded == Seeded::Jobs);
         let is_file = Path::new(&args.cluster).extension().is_some_and(|extension| extension == "toml");
         let node_gpus = cluster.groups().first().map_or(0, |group| group.gpus);
         let range = |range: NodeRange| format!("{}..{}x{node_gpus}", range.min, range.max);
@@ -77,7 +105,7 @@ impl ShownSettings {
             failures_per_node_day: args.failures,
             autoscale: args.autoscale.map(autoscale),
             failure_seed: args.failure_seed.filter(|_| args.failures > 0.0),
-            random_jobs: random.then_some(RandomJobs { generate_jobs: args.generate_jobs, load: args.load }),
+            random_jobs: RandomJobs::new(args, scenarios),
         }
     }
 

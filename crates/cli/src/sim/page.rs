@@ -58,7 +58,7 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
         settings.push(("resume delay", format!("{resume_delay_s} s")));
     }
     if let Some(random) = &shown.random_jobs {
-        settings.push(("jobs", format!("{} at load {}", random.generate_jobs, random.load)));
+        settings.push(("jobs", random.text()));
     }
     if shown.interference > 0.0 {
         settings.push(("interference", format!("{:.0}%", shown.interference * 100.0)));

@@ -65,7 +65,7 @@ impl SimReport {
         let mut table = headings(&columns, policies.len() > 1);
         for group in &groups {
             let seed = match group[0].seeded {
-                Seeded::Jobs => format!(", seed {}", group[0].seed),
+                Seeded::Jobs | Seeded::Draws => format!(", seed {}", group[0].seed),
                 Seeded::Failures => format!(", failure seed {}", group[0].seed),
                 Seeded::Nothing => String::new(),
             };
@@ -97,7 +97,7 @@ impl SimReport {
             line += &format!(", {resume_delay_s} s per resumption");
         }
         if let Some(random) = &settings.random_jobs {
-            line += &format!(", {} jobs at load {}", random.generate_jobs, random.load);
+            line += &format!(", {}", random.text());
         }
         if settings.interference > 0.0 {
             line += &format!(", interference {:.0}%", settings.interference * 100.0);

@@ -163,7 +163,7 @@ fn reports_show_what_tells_a_run_from_others() {
     assert!(line.ends_with(", 4 jobs at load 1.5, 3 failures per node and day, failure seed 7"), "{line}");
     assert!(table.contains("\ngenerated-2 (6 jobs, seed 2)\n"), "{table}");
     let page = fs::read_to_string(format!("{folder}/index.html")).unwrap();
-    for shown in [r#"["jobs","4 at load 1.5"]"#, r#"["failure seed","7"]"#, "(2x8 a100, 3x4, 28 GPUs)"] {
+    for shown in [r#"["jobs","4 jobs at load 1.5"]"#, r#"["failure seed","7"]"#, "(2x8 a100, 3x4, 28 GPUs)"] {
         assert!(page.contains(shown), "{shown}");
     }
     let settings = sim(&[&args[..], &["-o", "json"]].concat()).json()["settings"].clone();
@@ -213,6 +213,34 @@ fn a_seed_that_changes_nothing_is_said_to() {
     assert_eq!(result.json()["runs"].as_array().unwrap().len(), 1);
     let failing = sim(&[&args[..], &["--failures", "50"]].concat()).json();
     assert_eq!(failing["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_load_draws_jobs_of_a_workload_anew() {
+    let path = workload("resampled", WORKLOAD);
+    let run = |more: &[&str]| {
+        let args = ["run", "--policy", "fifo", "-o", "json", "--workload", path.to_str().unwrap()];
+        sim(&[&args[..], more].concat()).json()
+    };
+    let count = |report: &Value, idx: usize| report["runs"][idx]["jobs"].as_array().unwrap().len();
+    let drawn = run(&["--load", "2", "--seed", "0,1"]);
+    assert_eq!((workloads(&drawn), count(&drawn, 1)), (vec!["jobs-0", "jobs-1"], 6));
+    assert_eq!(drawn["runs"][0]["seed"], 0);
+    assert_eq!(drawn["settings"]["load"], 2.0);
+    assert!(drawn["settings"].get("generate_jobs").is_none());
+    assert_ne!(drawn["runs"][0]["jobs"], drawn["runs"][1]["jobs"]);
+    let as_it_is = run(&["--load", "1"]);
+    assert_eq!(as_it_is["runs"], run(&[])["runs"]);
+    assert_eq!(workloads(&run(&["--load", "1", "--seed", "4"])), ["jobs-4"]);
+}
+
+#[test]
+fn realistic_users_ask_for_other_gpus() {
+    let table = |more: &[&str]| sim(&[&["run", "--policy", "fifo", "--generate-jobs", "30"], more].concat()).stdout;
+    let (tuned, realistic) = (table(&[]), table(&["--requests", "realistic"]));
+    assert_eq!(tuned, table(&["--requests", "tuned"]));
+    assert_ne!(tuned.lines().last(), realistic.lines().last());
+    assert!(realistic.lines().next().unwrap().ends_with(", 30 jobs at load 1 with realistic requests"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use super::jobs::{Arrival, named};
-use super::realistic::realistic_request;
+use super::requests::{guess, guessed_gpus};
 use super::tuned::requests_within;
-use super::{Workload, WorkloadError};
+use super::{Requests, Workload, WorkloadError};
 use crate::{ApplicationName, ApplicationSet, SimRng};
 
 /// Arrivals per hour, relative to the first: over the eight hours that the paper replays, submissions peak in the fourth
@@ -32,17 +32,8 @@ pub struct GeneratorSettings {
     pub seed: u64,
     /// Nobody asks for more GPUs: those of the cluster.
     pub requested_replicas_max: u32,
-    /// What users ask for.
+    /// How users come to what they ask for.
     pub requests: Requests,
-}
-
-/// What users ask for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requests {
-    /// What they measured to be best beforehand.
-    Tuned,
-    /// What users of a real cluster asked for: mostly a single GPU, at the baseline batch for each.
-    Realistic,
 }
 
 impl Default for GeneratorSettings {
@@ -53,7 +44,7 @@ impl Default for GeneratorSettings {
 }
 
 /// Makes up a day's peak in the manner of the paper: its mix of applications, its rise and fall of arrivals, and
-/// requests as users make them.
+/// requests that users tuned beforehand or guessed.
 pub fn generate(settings: &GeneratorSettings, applications: &ApplicationSet) -> Result<Workload, WorkloadError> {
     let count = (f64::from(settings.jobs) * settings.load).round();
     if !(1.0..=JOBS_MAX).contains(&count) {
@@ -69,13 +60,15 @@ pub fn generate(settings: &GeneratorSettings, applications: &ApplicationSet) -> 
         let hour = times.weighted(&HOURLY_RATES);
         let submitted_s = (3600.0 * (hour as f64 + times.unit())) as u64;
         let kind = kinds.weighted(&weights);
+        let application = MIX[kind].0;
         let request = match settings.requests {
             Requests::Tuned => choices[kind][requests.below(choices[kind].len())],
             Requests::Realistic => {
-                realistic_request(applications.get(MIX[kind].0), settings.requested_replicas_max, &mut requests)
+                let gpus = guessed_gpus(application, &mut requests);
+                guess(applications.get(application), gpus, settings.requested_replicas_max)
             }
         };
-        arrivals.push(Arrival { submitted_s, application: MIX[kind].0, request });
+        arrivals.push(Arrival { submitted_s, application, request });
     }
     let name = format!("generated-{}", settings.seed);
     Workload::new(&name, Some(settings.seed), named(arrivals))
@@ -110,31 +103,22 @@ mod tests {
     #[test]
     fn requests_stay_within_the_cluster() {
         for requested_replicas_max in [1, 3, 8] {
-            for requests in [Requests::Tuned, Requests::Realistic] {
-                let settings = GeneratorSettings { requested_replicas_max, requests, ..GeneratorSettings::default() };
-                let workload = workload(&settings);
-                assert!(workload.jobs().iter().all(|job| job.requested_replicas <= requested_replicas_max));
-            }
+            let workload = workload(&GeneratorSettings { requested_replicas_max, ..GeneratorSettings::default() });
+            assert!(workload.jobs().iter().all(|job| job.requested_replicas <= requested_replicas_max));
         }
     }
 
     #[test]
-    fn realistic_users_send_the_same_jobs_and_mostly_ask_for_one_gpu() {
-        let settings = GeneratorSettings { jobs: 2000, ..GeneratorSettings::default() };
-        let (tuned, realistic) =
-            (workload(&settings), workload(&GeneratorSettings { requests: Requests::Realistic, ..settings }));
-        let submitted = |workload: &Workload| -> Vec<_> {
-            workload.jobs().iter().map(|job| (job.submitted_s, job.application)).collect()
-        };
-        assert_eq!(submitted(&tuned), submitted(&realistic));
-        let single = realistic.jobs().iter().filter(|job| job.requested_replicas == 1).count();
-        assert!((1800..1980).contains(&single), "{single}");
-        let applications = ApplicationSet::parametric();
-        for job in realistic.jobs() {
-            let limits = applications.get(job.application).limits();
-            let per_gpu = job.requested_batch / job.requested_replicas;
-            assert_eq!(per_gpu, limits.batch_size_baseline(), "{job:?}");
-        }
+    fn realistic_jobs_are_the_same_but_for_what_they_ask_for() {
+        let tuned = workload(&GeneratorSettings::default());
+        let settings = GeneratorSettings { requests: Requests::Realistic, ..GeneratorSettings::default() };
+        let guessed = workload(&settings);
+        assert_eq!(guessed, workload(&settings));
+        let pairs = tuned.jobs().iter().zip(guessed.jobs());
+        assert!(pairs.clone().all(|(a, b)| (&a.name, a.submitted_s) == (&b.name, b.submitted_s)));
+        assert!(pairs.clone().any(|(a, b)| a.requested_batch != b.requested_batch));
+        let on_one = guessed.jobs().iter().filter(|job| job.requested_replicas == 1).count();
+        assert!((140..160).contains(&on_one), "{on_one}");
     }
 
     #[test]

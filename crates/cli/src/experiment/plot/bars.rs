@@ -2,7 +2,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Head, WIDTH};
-use crate::experiment::file::RequestChoice;
+use crate::experiment::grid::Figure;
 use crate::experiment::measure::Measure;
 use crate::experiment::results::{Place, Results};
 use crate::plot::axis::{linear_ticks, short};
@@ -11,6 +11,7 @@ use crate::plot::panel::{
     CHAR_WIDTH, Canvas, DrawResult, FAINT, GRID, INK, LABEL_SIZE, LEFT, LegendEntry, Mark, bold_text, text, tick,
 };
 use crate::plot::{printable, svg};
+use crate::sim::args::RequestKind;
 
 const BAR_HEIGHT: i32 = 32;
 const BAR_GAP: i32 = 4;
@@ -83,8 +84,8 @@ fn groups(results: &Results<'_>) -> Vec<Group> {
     for (group, colour) in groups.iter_mut().zip(row_colours(&policies)) {
         for bar in &mut group.bars {
             bar.colour = match rows[bar.place.row].requests {
-                RequestChoice::Tuned => colour,
-                RequestChoice::Realistic => lighter(colour, 0.55),
+                RequestKind::Tuned => colour,
+                RequestKind::Realistic => lighter(colour, 0.55),
             };
         }
     }
@@ -95,7 +96,7 @@ fn legend(results: &Results<'_>, measures: &[Measure]) -> Vec<LegendEntry> {
     let entry = |mark, colour, label: &str| LegendEntry { mark, colour, label: label.to_owned() };
     let rows = &results.file.rows;
     let mut legend = Vec::new();
-    if rows.iter().any(|row| row.requests == RequestChoice::Realistic) {
+    if rows.iter().any(|row| row.requests == RequestKind::Realistic) {
         legend.push(entry(Mark::Bar, FAINT, "tuned requests"));
         legend.push(entry(Mark::Bar, lighter(FAINT, 0.55), "realistic requests"));
     }
@@ -161,7 +162,7 @@ impl Layout {
                 }
                 let behind = tip.max(expected.unwrap_or(tip)) + 12;
                 let style = text(LABEL_SIZE - 2, INK).pos(Pos::new(HPos::Left, VPos::Center));
-                let figure = format!("{value:.*}", measure.digits());
+                let figure = Figure::Number(value).to_string();
                 body.draw(&Text::new(figure, (behind, top + BAR_HEIGHT / 2 + 2), style))?;
             }
         }

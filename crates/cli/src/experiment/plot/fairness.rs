@@ -1,6 +1,7 @@
 use plotters::prelude::*;
 
 use super::{Head, WIDTH};
+use crate::experiment::outcome::Outcome;
 use crate::experiment::results::{Place, Results};
 use crate::plot::axis::{Axis, linear_ticks, log_ticks, short};
 use crate::plot::palette::row_colours;
@@ -74,8 +75,8 @@ fn distributions(results: &Results<'_>) -> Vec<Distribution> {
                 if results.sources.len() > 1 {
                     label += &format!(", {} jobs", printable(&results.sources[source]));
                 }
-                let jobs = results.outcomes(Place { source, row, point }).iter().flat_map(|outcome| &outcome.jobs);
-                let mut rho: Vec<f64> = jobs.map(|job| job.rho).collect();
+                let runs = results.outcomes(Place { source, row, point }).iter().filter_map(Outcome::run);
+                let mut rho: Vec<f64> = runs.flat_map(|run| &run.jobs).map(|job| job.rho).collect();
                 rho.sort_by(f64::total_cmp);
                 policies.push(results.policies[row].name());
                 distributions.push(Distribution { label, colour: INK, rho });
