@@ -1,6 +1,6 @@
 mod search;
 
-use crate::{BatchLimits, ModelError, NoiseStatistics, Shape, ThroughputModel};
+use crate::{Batch, BatchLimits, ModelError, NoiseStatistics, Shape, ThroughputModel};
 use search::Search;
 
 /// A job's goodput as a function of what it runs on: throughput times statistical efficiency (equation 7).
@@ -52,9 +52,9 @@ impl Goodput {
         Ok(self.worth(shape, local_batch, accumulation_steps))
     }
 
-    /// What a total batch is worth that the user fixed, cut by [`BatchLimits::split`], within the limits or not.
+    /// What a total batch is worth that the user fixed, cut by [`Batch::fixed`], within the limits or not.
     pub fn fixed(&self, shape: Shape, batch_size: u32) -> Option<BatchChoice> {
-        let (local_batch, accumulation_steps) = self.limits.split(batch_size, shape.replicas())?;
+        let Batch { local_batch, accumulation_steps } = Batch::fixed(&self.limits, batch_size, shape.replicas())?;
         Some(self.worth(shape, local_batch, accumulation_steps))
     }
 

@@ -62,23 +62,6 @@ impl BatchLimits {
             && (shape.replicas() > 1 || micro_batches > 1 || batch_size == baseline)
     }
 
-    /// A total batch that the user fixed, cut for `replicas`: samples of a micro-batch, and accumulation steps.
-    ///
-    /// Each replica takes its share, rounded up, in the fewest micro-batches that fit it; one replica above the baseline
-    /// takes two at least, because one micro-batch tells nothing of its noise. Then the micro-batch is cut so that the
-    /// total stays within the largest batch. `None` if not even one sample each does, or if there is nothing to cut.
-    pub fn split(&self, batch_size: u32, replicas: u32) -> Option<(u32, u32)> {
-        if batch_size == 0 || replicas == 0 {
-            return None;
-        }
-        let share = batch_size.div_ceil(replicas);
-        let fewest = if replicas == 1 && batch_size > self.batch_size_baseline { 2 } else { 1 };
-        let micro_batches = share.div_ceil(self.local_batch_max).max(fewest);
-        let largest = self.batch_size_max / replicas.saturating_mul(micro_batches);
-        let local_batch = share.div_ceil(micro_batches).min(largest);
-        (local_batch > 0).then_some((local_batch, micro_batches - 1))
-    }
-
     pub(crate) fn no_feasible_batch(&self, shape: Shape) -> ModelError {
         ModelError::NoFeasibleBatch {
             replicas: shape.replicas(),

@@ -53,7 +53,10 @@ pub(crate) fn plan_placed_gangs(
     let mut free = FreeGpus::of(view);
     let mut granted: Vec<Option<Allocation>> = vec![None; view.jobs.len()];
     for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.is_pinned()) {
-        free.pin(job.allocation);
+        // A guest is on GPUs that its host has pinned already.
+        if job.guest_of.is_none() {
+            free.pin(job.allocation);
+        }
         granted[idx] = Some(job.allocation.clone());
     }
     // Who runs is decided on the GPUs as a pool per kind; where, once it is known who keeps what.
@@ -152,7 +155,7 @@ pub(crate) fn plan_of(view: &ClusterView<'_>, granted: Vec<Option<Allocation>>) 
             None => Binding::Contention,
         };
         let reason = Reason { binding, ..Reason::default() };
-        Assignment { job: job.id, allocation: granted.unwrap_or_default(), guest_of: None, reason }
+        Assignment { job: job.id, allocation: granted.unwrap_or_default(), guest_of: job.pinned_to(), reason }
     });
     Plan { assignments: assignments.collect(), quality: None }
 }

@@ -34,7 +34,7 @@ pub use autoscaler::{Advice, Autoscaler, AutoscalerSettingError, AutoscalerSetti
 pub use castor::CastorSettings;
 pub use ids::{JobId, NodeId, Timestamp};
 pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Reason};
-pub use policy::Policy;
+pub use policy::{Policy, Sharing};
 pub use pollux::PolluxSettings;
 pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
 pub use themis::ThemisSettings;

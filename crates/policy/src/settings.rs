@@ -2,13 +2,13 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
-use crate::Policy;
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
 use crate::pollux::{Pollux, PolluxSettings};
 use crate::srtf::Srtf;
 use crate::themis::{Themis, ThemisSettings};
 use crate::tiresias::{Tiresias, TiresiasSettings};
+use crate::{Policy, Sharing};
 
 /// Which policy, with which settings. A new policy is one file and one arm here, which the compiler then asks to be
 /// built; `all` makes it known by name.
@@ -115,6 +115,11 @@ impl PolicySettings {
     /// See [`Policy::plans_on_events`].
     pub fn plans_on_events(&self) -> bool {
         self.build().plans_on_events()
+    }
+
+    /// See [`Policy::sharing`].
+    pub fn sharing(&self) -> Sharing {
+        self.build().sharing()
     }
 
     /// See [`Policy::needs_oracle`].

@@ -7,9 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, io};
 
+use pollux_model::Batch;
+use pollux_policy::PolicySettings;
 use pollux_sim::{
-    Application, ApplicationName, ApplicationSet, GeneratorSettings, JobSpec, Outcome, PhillySettings, Recorded,
-    Requests, Running, TrainingState, fixed_batch, generate, profile, read_osdi21, read_philly, tuned_requests,
+    Application, ApplicationName, ApplicationSet, Autoscale, GeneratorSettings, JobSpec, Outcome, PhillySettings,
+    Recorded, Requests, Running, SimulationSettings, Summary, TrainingState, TuneFor, Workload, generate, profile,
+    read_osdi21, read_philly, simulate, tuned_requests,
 };
 
 fn data(test: &str) -> Option<PathBuf> {
@@ -42,7 +45,7 @@ fn rows(path: &Path) -> Vec<Vec<f64>> {
 
 /// Seconds of a whole training with a fixed batch.
 fn completion_s(application: &Application, placement: &[u32], batch_size: u32) -> f64 {
-    let batch = fixed_batch(application.limits(), batch_size, placement.iter().sum()).expect("a validated batch");
+    let batch = Batch::fixed(application.limits(), batch_size, placement.iter().sum()).expect("a validated batch");
     let running = Running { placement, batch, slowdown: 0.0 };
     let mut state = TrainingState::default();
     let mut total_s = 0.0;
@@ -285,4 +288,28 @@ fn a_generated_workload_asks_for_what_the_physics_rewards() {
     let Some(folder) = data("generated requests") else { return };
     let workload = generate(&GeneratorSettings::default(), applications(&folder)).unwrap();
     assert!(workload.jobs().iter().all(|job| job.application != ApplicationName::Ncf || job.requested_replicas == 1));
+}
+
+/// The paper trains ImageNet for 25% less than a throughput-based autoscaler, and 6% longer. Here the same band costs
+/// about a fifth less and takes longer; a band that is content with a lower utility is in between.
+#[test]
+fn training_imagenet_on_nodes_that_follow_its_goodput_is_cheaper() {
+    let Some(folder) = data("autoscaling") else { return };
+    let application = ApplicationName::Imagenet;
+    let (requested_replicas, requested_batch) = (1, 200);
+    let job = JobSpec { name: "one".into(), submitted_s: 0, application, requested_replicas, requested_batch };
+    let workload = Workload::new("one", None, vec![job]).unwrap();
+    let run = |utility_low, utility_high, tune_for| -> Summary {
+        let mut autoscale = Autoscale::default();
+        (autoscale.settings.utility_low, autoscale.settings.utility_high) = (utility_low, utility_high);
+        let cluster = SimulationSettings::new(PolicySettings::named("pollux").unwrap(), "16x4".parse().unwrap());
+        let settings = SimulationSettings { autoscale: Some(autoscale), tune_for, ..cluster };
+        simulate(&settings, applications(&folder), &workload, &mut |_| ()).unwrap().summary()
+    };
+    let throughput = run(0.35, 0.65, TuneFor::Throughput);
+    let (thrifty, hasty) = (run(0.35, 0.65, TuneFor::Goodput), run(0.25, 0.45, TuneFor::Goodput));
+    let cost = |summary: &Summary| summary.node_hours / throughput.node_hours;
+    let time = |summary: &Summary| summary.makespan_s / throughput.makespan_s;
+    assert!(cost(&thrifty) < 0.82 && cost(&hasty) < 0.9, "{} {}", cost(&thrifty), cost(&hasty));
+    assert!(time(&thrifty) < 1.45 && time(&hasty) < 1.08, "{} {}", time(&thrifty), time(&hasty));
 }

@@ -42,6 +42,11 @@ pub(crate) struct SimArgs {
     #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
     pub(super) restart_delay: f64,
 
+    /// Seconds a preempted job stands still when it gets the same GPUs again [default: that of a restart]
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
+    pub(super) resume_delay: Option<f64>,
+
     /// Share of its speed a multi-node job loses on a node that hosts another
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
     #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted is a share from 0 to 0.99"))]

@@ -34,6 +34,9 @@ pub(super) struct ShownSettings {
     pub(super) physics: String,
     pub(super) interval_s: f64,
     pub(super) restart_delay_s: f64,
+    /// Where a preempted job goes on sooner.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) resume_delay_s: Option<f64>,
     pub(super) interference: f64,
     pub(super) declare_epochs: bool,
     pub(super) failures_per_node_day: f64,
@@ -96,6 +99,7 @@ impl ShownSettings {
             physics: args.traces.as_ref().map_or("parametric profiles".to_owned(), |path| path.display().to_string()),
             interval_s: args.interval,
             restart_delay_s: args.restart_delay,
+            resume_delay_s: args.resume_delay,
             interference: args.interference,
             declare_epochs: args.declare_epochs == YesNo::Yes,
             failures_per_node_day: args.failures,
@@ -128,6 +132,7 @@ impl Experiment {
             label,
             interval_s: args.interval,
             restart_delay_s: args.restart_delay,
+            resume_delay_s: args.resume_delay,
             interference: args.interference,
             declare_epochs: shown.declare_epochs,
             failures: Failures { per_node_day: args.failures, ..Failures::NONE },

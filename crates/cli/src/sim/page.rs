@@ -54,6 +54,9 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
         ("epochs declared", if shown.declare_epochs { "yes" } else { "no" }.to_owned()),
         ("physics", shown.physics.clone()),
     ];
+    if let Some(resume_delay_s) = shown.resume_delay_s {
+        settings.push(("resume delay", format!("{resume_delay_s} s")));
+    }
     if let Some(random) = &shown.random_jobs {
         settings.push(("jobs", random.text()));
     }

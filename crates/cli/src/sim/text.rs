@@ -93,6 +93,9 @@ impl SimReport {
             if settings.declare_epochs { "declared" } else { "not declared" },
             settings.physics,
         );
+        if let Some(resume_delay_s) = settings.resume_delay_s {
+            line += &format!(", {resume_delay_s} s per resumption");
+        }
         if let Some(random) = &settings.random_jobs {
             line += &format!(", {}", random.text());
         }

@@ -51,6 +51,7 @@ fn settings_out_of_their_range() {
     check(&["run", "--interval", "0"], "interval 0; accepted: 1 to 86400 seconds");
     check(&["run", "--interval", "NaN"], "interval NaN; accepted: 1 to 86400 seconds");
     check(&["run", "--restart-delay", "-1"], "restart delay -1; accepted: 0 to 86400 seconds");
+    check(&["run", "--resume-delay", "-1"], "resume delay -1; accepted: 0 to 86400 seconds");
     check(&["run", "--interference", "1"], "interference 1; accepted: a share from 0 to 0.99");
     check(&["run", "--failures", "-1"], "failures per node and day -1; accepted: 0 to 1000");
     check(&["run", "--generate-jobs", "0"], "jobs 0 at load 1; accepted: 1 to 100000 jobs in all");
@@ -67,6 +68,7 @@ fn numbers_that_are_none() {
     for (option, value, accepted) in [
         ("--interval", "abc", "are seconds from 1 to 86400"),
         ("--restart-delay", "abc", "are seconds from 0 to 86400"),
+        ("--resume-delay", "abc", "are seconds from 0 to 86400"),
         ("--interference", "abc", "is a share from 0 to 0.99"),
         ("--failures", "x", "are numbers from 0 to 1000"),
         ("--failure-seed", "-1", &format!("are {seeds}")),

@@ -2,12 +2,12 @@ use std::cmp::Reverse;
 
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
 use pollux_engine::Generation;
-use pollux_model::{GradientNorms, NoiseStatistics, Shape};
+use pollux_model::{Batch, GradientNorms, NoiseStatistics, Shape};
 use pollux_policy::{Allocation, Timestamp};
 
 use super::outcome::JobSample;
 use super::settings::{SimulationSettings, TuneFor};
-use crate::{Application, Batch, JobSpec, Running, TrainingState, fixed_batch};
+use crate::{Application, JobSpec, Running, TrainingState};
 
 /// Recorded statistics are what an estimator made of many steps: they are told as an average over so many that nothing
 /// from before them counts.
@@ -42,8 +42,12 @@ pub(super) struct SimJob<'a> {
     checkpoint: TrainingState,
     /// The agent as it was then, where anything fails at all.
     saved_agent: Option<Agent>,
-    /// Share of its speed lost to others.
-    pub(super) slowdown: f64,
+    /// What it goes on from at once if it is launched there again: where it was suspended.
+    pub(super) suspended: Allocation,
+    /// Share of its speed lost to others on the network.
+    slowdown: f64,
+    /// Its speed on GPUs that it shares, against that alone.
+    shared_speed: Option<f64>,
     pub(super) samples: f64,
     pub(super) useful_samples: f64,
     pub(super) first_started: Option<Timestamp>,
@@ -102,7 +106,9 @@ impl<'a> SimJob<'a> {
             training: None,
             state: TrainingState::default(),
             checkpoint: TrainingState::default(),
+            suspended: Allocation::NONE,
             slowdown: 0.0,
+            shared_speed: None,
             samples: 0.0,
             useful_samples: 0.0,
             first_started: None,
@@ -179,9 +185,10 @@ impl<'a> SimJob<'a> {
         }
     }
 
-    /// Starts training with the current allocation.
-    pub(super) fn begin(&mut self, now: Timestamp) {
+    /// Starts training with the current allocation; how fast beside another job is told right after.
+    pub(super) fn begin(&mut self, now: Timestamp, shares: bool) {
         let Some(shape) = self.allocation.shape() else { return };
+        self.shared_speed = shares.then_some(1.0);
         self.first_started.get_or_insert(now);
         let batch = self.choose(|agent| agent.resize(Placement::from(shape)).ok());
         self.train(now, batch);
@@ -210,10 +217,10 @@ impl<'a> SimJob<'a> {
         true
     }
 
-    /// Others came to or left its nodes.
-    pub(super) fn slow_down(&mut self, now: Timestamp, slowdown: f64) {
-        if self.slowdown != slowdown {
-            self.slowdown = slowdown;
+    /// Others came to or left its nodes or its GPUs.
+    pub(super) fn slow_down(&mut self, now: Timestamp, slowdown: f64, shared_speed: Option<f64>) {
+        if (self.slowdown, self.shared_speed) != (slowdown, shared_speed) {
+            (self.slowdown, self.shared_speed) = (slowdown, shared_speed);
             if let Some(batch) = self.training.as_ref().map(|training| training.batch) {
                 self.advance(now);
                 self.train(now, batch);
@@ -236,7 +243,7 @@ impl<'a> SimJob<'a> {
 
     fn choose(&mut self, ask: impl FnOnce(&mut Agent) -> Option<Tuning>) -> Batch {
         let limits = self.application.limits();
-        let fixed = |batch_size| fixed_batch(limits, batch_size, self.allocation.replicas());
+        let fixed = |batch_size| Batch::fixed(limits, batch_size, self.allocation.replicas());
         let chosen = ask(&mut self.agent).map(batch_of);
         let batch = match self.mode {
             BatchMode::Adaptive => chosen.or_else(|| fixed(limits.batch_size_max())),
@@ -251,19 +258,35 @@ impl<'a> SimJob<'a> {
         batch
     }
 
-    fn train(&mut self, now: Timestamp, batch: Batch) {
-        self.changes += 1;
+    /// How busy it keeps its GPUs, while it trains.
+    pub(super) fn duty(&self) -> Option<f64> {
+        let training = self.training.as_ref()?;
+        Some(self.application.duty(&self.placement(), training.batch))
+    }
+
+    fn placement(&self) -> Vec<u32> {
         let mut placement: Vec<u32> = self.allocation.iter().map(|(_, replicas)| replicas).collect();
         // Ranks are numbered from the node with the most replicas on; where rings differ by it, so do recorded times.
         placement.sort_unstable_by_key(|&replicas| Reverse(replicas));
-        let running = Running { placement: &placement, batch, slowdown: self.slowdown };
+        placement
+    }
+
+    fn train(&mut self, now: Timestamp, batch: Batch) {
+        self.changes += 1;
+        let placement = self.placement();
+        let slowdown = self.shared_speed.map_or(self.slowdown, |speed| 1.0 - (1.0 - self.slowdown) * speed);
+        let running = Running { placement: &placement, batch, slowdown };
         let rate = self.application.progress_rate(self.state.epoch, &running);
         let step = self.application.step_time(&placement, batch.local_batch);
-        let step_s = step.with_accumulation(batch.accumulation_steps) / (1.0 - self.slowdown);
-        if let Some(shape) = self.allocation.shape() {
-            let slower = 1.0 / (1.0 - self.slowdown);
+        let step_s = step.with_accumulation(batch.accumulation_steps) / (1.0 - slowdown);
+        // A worker knows whether it shares: such steps say nothing of what its GPUs could do.
+        if let (Some(shape), None) = (self.allocation.shape(), self.shared_speed) {
+            let slower = 1.0 / (1.0 - slowdown);
             self.observe_step(shape, batch, (step.step_s - step.sync_s) * slower, step.sync_s * slower);
         }
+        let batch_size = batch.size(self.allocation.replicas());
+        // As with step times: a rate that no agent would believe teaches it nothing.
+        drop(self.agent.observe_rate(f64::from(batch_size) / step_s));
         let untold_steps = self.training.as_ref().map_or(0.0, |training| training.untold_steps);
         self.training = Some(Training { batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });
     }

@@ -9,8 +9,8 @@ use pollux_policy::Timestamp;
 pub(super) enum Happening {
     /// A job ends an epoch, if it has not changed since.
     EpochEnds { job: usize, changes: u64 },
-    /// A group trains.
-    GroupReady { job: usize, generation: Generation },
+    /// A group trains, after so long a pause.
+    GroupReady { job: usize, generation: Generation, pause_ms: u64 },
     /// A user submits a job.
     Submitted { job: usize },
     /// A node fails.

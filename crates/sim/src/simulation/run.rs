@@ -1,7 +1,8 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec as EngineJobSpec, StopReason, Work};
-use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
+use pollux_model::Batch;
+use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 
 use super::autoscaling::Scaling;
 use super::error::SimulationError;
@@ -10,7 +11,7 @@ use super::job::{BatchMode, SimJob};
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Happening, Queue};
 use super::settings::SimulationSettings;
-use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload, fixed_batch};
+use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
 const CHECKED_JOBS_MAX: usize = 256;
@@ -45,6 +46,8 @@ pub(super) struct World<'a> {
     pub(super) nodes: Vec<(NodeId, u32)>,
     pub(super) node_ids: u32,
     pub(super) failures: SimRng,
+    /// How GPUs are shared, once any is.
+    pub(super) sharing: Option<Sharing>,
     /// Where nodes come and go.
     pub(super) scaling: Option<Scaling>,
     /// Where jobs are the trials of a sweep.
@@ -96,6 +99,7 @@ impl<'a> World<'a> {
             nodes: Vec::new(),
             node_ids: 0,
             failures: SimRng::new(settings.failures.seed),
+            sharing: None,
             scaling,
             halving: None,
             live: BTreeSet::new(),
@@ -146,12 +150,13 @@ impl<'a> World<'a> {
                     self.end_epoch(job);
                 }
             }
-            Happening::GroupReady { job, generation } => {
+            Happening::GroupReady { job, generation, pause_ms } => {
                 // A group that was stopped or lost with its nodes never gets ready.
                 if self.jobs[job].generation == generation && !self.jobs[job].allocation.is_empty() {
-                    self.jobs[job].begin(self.now);
+                    let shares = self.shares(job);
+                    self.jobs[job].begin(self.now, shares);
                     self.predict(job);
-                    let pause_s = Some(self.settings.restart_delay_s);
+                    let pause_s = Some(Timestamp(pause_ms).as_s());
                     self.deliver(Event::GroupReady { job: id_of(job), generation, pause_s });
                     self.interfere();
                 }
@@ -207,6 +212,7 @@ impl<'a> World<'a> {
             self.interfere();
         } else {
             self.predict(job);
+            self.interfere();
         }
         for wish in wishes {
             if let Event::Cancel { job } = wish {
@@ -259,16 +265,23 @@ impl<'a> World<'a> {
 
     fn obey(&mut self, command: Command, events: &mut VecDeque<Event>) {
         match command {
-            Command::Launch { job, generation, allocation } => {
+            Command::Launch { job, generation, allocation, guest_of } => {
+                if guest_of.is_some() {
+                    self.sharing = Some(self.settings.policy.sharing());
+                }
                 let idx = index_of(job);
                 let sim_job = &mut self.jobs[idx];
+                let mut pause_s = self.settings.restart_delay_s;
                 if sim_job.generation == generation {
                     sim_job.awaited = sim_job.awaited.minus(&allocation);
                 } else {
+                    if std::mem::take(&mut sim_job.suspended) == allocation {
+                        pause_s = self.settings.resume_delay_s.unwrap_or(pause_s);
+                    }
                     (sim_job.generation, sim_job.allocation) = (generation, allocation);
                     sim_job.awaited = Allocation::NONE;
                 }
-                self.prepare(idx);
+                self.prepare(idx, pause_s);
             }
             Command::Resize { job, generation, keep, remove, add } => {
                 let idx = index_of(job);
@@ -279,14 +292,17 @@ impl<'a> World<'a> {
                 if !remove.is_empty() {
                     events.push_back(Event::ReplicasReleased { job, generation, allocation: remove });
                 }
-                self.prepare(idx);
+                self.prepare(idx, self.settings.restart_delay_s);
             }
             Command::Stop { job, generation, allocation, why } => {
                 let idx = index_of(job);
                 match why {
                     StopReason::Failed | StopReason::NodeLost => self.jobs[idx].crash(self.now),
-                    StopReason::Preempted
-                    | StopReason::Moved
+                    StopReason::Preempted => {
+                        self.jobs[idx].halt(self.now);
+                        self.jobs[idx].suspended = allocation.clone();
+                    }
+                    StopReason::Moved
                     | StopReason::Resized
                     | StopReason::Paused
                     | StopReason::Cancelled
@@ -301,13 +317,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A group that is complete trains after the restart delay.
-    fn prepare(&mut self, job: usize) {
+    /// A group that is complete trains after a pause.
+    fn prepare(&mut self, job: usize, pause_s: f64) {
         self.sample_job(job);
         if self.jobs[job].awaited.is_empty() {
             let generation = self.jobs[job].generation;
-            let ready = self.now.after_s(self.settings.restart_delay_s);
-            self.queue.push(ready, Happening::GroupReady { job, generation });
+            let ready = self.now.after_s(pause_s);
+            let pause_ms = ready.0 - self.now.0;
+            self.queue.push(ready, Happening::GroupReady { job, generation, pause_ms });
         }
     }
 }
@@ -324,7 +341,7 @@ fn check_request(
     }
     let (application, batch_size) = (job.application, job.requested_batch);
     let limits = applications.get(application).limits();
-    let fits = batch_size <= limits.batch_size_max() && fixed_batch(limits, batch_size, replicas).is_some();
+    let fits = batch_size <= limits.batch_size_max() && Batch::fixed(limits, batch_size, replicas).is_some();
     if !settings.policy.adapts_batches() && !fits {
         let (job, max) = (job.name.clone(), limits.batch_size_max());
         return Err(SimulationError::Batch { job, application, replicas, batch_size, max });
@@ -362,6 +379,6 @@ pub(super) fn id_of(job: usize) -> JobId {
     JobId(job as u64)
 }
 
-fn index_of(job: JobId) -> usize {
+pub(super) fn index_of(job: JobId) -> usize {
     job.0 as usize
 }

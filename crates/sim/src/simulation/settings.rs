@@ -17,6 +17,9 @@ pub struct SimulationSettings {
     pub interval_s: f64,
     /// Seconds a job stands still when its allocation changes.
     pub restart_delay_s: f64,
+    /// Seconds a preempted job stands still when it goes on exactly where it was, as it does where suspended jobs stay in
+    /// the memory of their machines; otherwise that is a restart like any other.
+    pub resume_delay_s: Option<f64>,
     /// Share of its speed that a multi-node job loses on a node that hosts another one.
     pub interference: f64,
     /// Whether users say how many epochs their jobs train.
@@ -41,7 +44,7 @@ pub enum TuneFor {
     Goodput,
     /// Samples per second alone, as autoscalers do that know nothing of statistical efficiency (Or et al., MLSys 2020):
     /// agents are told that every sample counts in full, so that they and whoever reads their reports take throughput
-    /// for goodput. What training really does stays as it is.
+    /// for goodput, and samples for progress. What training really does stays as it is.
     Throughput,
 }
 
@@ -100,6 +103,7 @@ impl SimulationSettings {
             cluster,
             interval_s: 60.0,
             restart_delay_s: 30.0,
+            resume_delay_s: None,
             interference: 0.0,
             declare_epochs: true,
             tune_for: TuneFor::Goodput,
@@ -138,6 +142,7 @@ impl SimulationSettings {
         };
         within("interval", self.interval_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
         within("restart delay", self.restart_delay_s, 0.0..=86_400.0, "0 to 86400 seconds")?;
+        within("resume delay", self.resume_delay_s.unwrap_or(0.0), 0.0..=86_400.0, "0 to 86400 seconds")?;
         within("interference", self.interference, 0.0..=0.99, "a share from 0 to 0.99")?;
         within("failures per node and day", self.failures.per_node_day, 0.0..=1000.0, "0 to 1000")?;
         within("repair time", self.failures.repair_s, 1.0..=1e7, "1 to 1e7 seconds")?;

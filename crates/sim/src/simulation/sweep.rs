@@ -1,3 +1,5 @@
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use super::error::SimulationError;
@@ -7,7 +9,7 @@ use super::run::World;
 use super::settings::{SettingError, SimulationSettings};
 use crate::{Application, ApplicationName, ApplicationSet, JobSpec, Workload};
 
-/// More epochs a trial trains, the closer its score is to its quality: it has e⁻³ to go at the end.
+/// How fast a trial's score approaches its quality: at the end of training a share of e⁻³ is missing.
 const LEARNING_SPEED: f64 = 3.0;
 
 /// A search for hyper-parameters by successive halving (Jamieson and Talwalkar, AISTATS 2016): all trials train for a
@@ -128,21 +130,15 @@ pub fn simulate_sweep(
 
 impl Sweep {
     fn check(&self, application: &Application) -> Result<(), SettingError> {
-        let within = |name, value: u32, max: u32, min: u32, accepted| {
-            let value_f64 = f64::from(value);
-            if (min..=max).contains(&value) { Ok(()) } else { Err(SettingError { name, value: value_f64, accepted }) }
+        let within = |name, value: u32, range: RangeInclusive<u32>, accepted| {
+            if range.contains(&value) { Ok(()) } else { Err(SettingError { name, value: value.into(), accepted }) }
         };
-        within("trials", self.trials, 100_000, 1, "1 to 100000")?;
-        within("one trial kept in", self.keep_one_in, 100_000, 2, "2 to 100000")?;
-        within(
-            "epochs of the first rung",
-            self.first_epochs,
-            application.epochs(),
-            1,
-            "1 to those of the application",
-        )?;
-        within("replicas of a trial", self.replicas, u32::MAX, 1, "1 or more")?;
-        within("batch of a trial", self.batch_size, u32::MAX, 1, "1 or more")
+        let epochs = 1..=application.epochs();
+        within("trials", self.trials, 1..=100_000, "1 to 100000")?;
+        within("one trial kept in", self.keep_one_in, 2..=100_000, "2 to 100000")?;
+        within("epochs of the first rung", self.first_epochs, epochs, "1 to those of the application")?;
+        within("replicas of a trial", self.replicas, 1..=u32::MAX, "1 or more")?;
+        within("batch of a trial", self.batch_size, 1..=u32::MAX, "1 or more")
     }
 
     fn workload(&self) -> Workload {

@@ -58,7 +58,8 @@ pub(super) fn guess(application: &Application, gpus: u32, replicas_max: u32) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ApplicationSet, fixed_batch};
+    use crate::ApplicationSet;
+    use pollux_model::Batch;
 
     #[test]
     fn a_guess_keeps_the_baseline_on_every_gpu_and_can_always_run() {
@@ -69,7 +70,7 @@ mod tests {
                 assert!(request.replicas <= gpus.min(16));
                 assert_eq!(request.batch_size, limits.batch_size_baseline() * request.replicas);
                 let huge = guess(application, gpus, u32::MAX);
-                let batch = fixed_batch(limits, huge.batch_size, huge.replicas).expect("a batch");
+                let batch = Batch::fixed(limits, huge.batch_size, huge.replicas).expect("a batch");
                 assert!(batch.local_batch >= limits.local_batch_min() && huge.batch_size <= limits.batch_size_max());
             }
         }
