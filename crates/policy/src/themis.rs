@@ -184,8 +184,8 @@ impl Themis {
             let size = seeker.held() + award.kept(bid);
             if seeker.is_served_by(kind, node_gpus, size) { size } else { seeker.held() }
         });
-        let mut grants: Vec<Grant<'_>> =
-            bidders.iter().zip(sizes).map(|(seeker, size)| Grant { seeker, size }).collect();
+        let won = bidders.iter().zip(sizes).filter(|&(_, size)| size > 0);
+        let mut grants: Vec<Grant<'_>> = won.map(|(seeker, size)| Grant { seeker, size }).collect();
         left -= grants.iter().map(|grant| grant.size - grant.seeker.held()).sum::<u32>();
         let asked: BTreeSet<usize> = bidders.iter().map(|seeker| seeker.idx).collect();
         for &seeker in seekers.iter().filter(|seeker| !asked.contains(&seeker.idx)) {
