@@ -42,8 +42,10 @@ struct Shown {
     over: Over,
 }
 
+type OfSweep = fn(&SweepOutcome) -> f64;
+
 /// What can be said of a sweep.
-const OF_SWEEPS: [(Measure, fn(&SweepOutcome) -> f64); 4] = [
+const OF_SWEEPS: [(Measure, OfSweep); 4] = [
     (Measure::MakespanH, |sweep| sweep.makespan_s / HOUR_S),
     (Measure::GpuHours, |sweep| sweep.gpu_hours),
     (Measure::NodeHours, |sweep| sweep.node_hours),

@@ -15,32 +15,37 @@ const HEADROOM: f64 = 1.15;
 /// How much of every other phase's shade covers the grid below.
 const SHADE: f64 = 0.12;
 
-/// How a panel looks.
-#[derive(Clone, Copy)]
-struct Look {
-    name: &'static str,
-    series: fn(&JobTimeline<'_>) -> Vec<(f64, f64)>,
-    /// Where the axis ends whatever the values; none for a little above them.
-    high: Option<f64>,
-    /// Whether values hold until the next, or change on the way to it.
-    holds: bool,
+/// What a panel's axis is called.
+const fn name(panel: Panel) -> &'static str {
+    match panel {
+        Panel::Gpus => "GPUs",
+        Panel::BatchSize => "batch size (samples)",
+        Panel::Efficiency => "efficiency (%)",
+        Panel::Nodes => "nodes",
+        Panel::Cost => "cost (node-hours)",
+    }
 }
 
-impl Look {
-    fn of(panel: Panel) -> Self {
-        let steps = |name, series| Self { name, series, high: None, holds: true };
-        match panel {
-            Panel::Gpus => steps("GPUs", |timeline| timeline.gpus()),
-            Panel::BatchSize => steps("batch size (samples)", |timeline| timeline.batch_sizes()),
-            Panel::Efficiency => {
-                let percent = |timeline: &JobTimeline<'_>| {
-                    timeline.efficiency().iter().map(|&(at, share)| (at, share * 100.0)).collect()
-                };
-                Self { high: Some(105.0), ..steps("efficiency (%)", percent) }
-            }
-            Panel::Nodes => steps("nodes", |timeline| timeline.nodes()),
-            Panel::Cost => Self { holds: false, ..steps("cost (node-hours)", |timeline| timeline.cost()) },
+/// The line of a row.
+fn line(panel: Panel, row: &JobTimeline<'_>) -> Vec<(f64, f64)> {
+    match panel {
+        Panel::Gpus => steps(&row.gpus(), row.end_h()),
+        Panel::BatchSize => steps(&row.batch_sizes(), row.end_h()),
+        Panel::Efficiency => {
+            let percent: Vec<_> = row.efficiency().iter().map(|&(at, share)| (at, share * 100.0)).collect();
+            steps(&percent, row.end_h())
         }
+        Panel::Nodes => steps(&row.nodes(), row.end_h()),
+        Panel::Cost => row.cost(),
+    }
+}
+
+/// Where its axis ends: a share has an end of its own, the rest leaves room for the names of phases.
+fn high(panel: Panel, timeline: &Timeline<'_>) -> f64 {
+    let values = timeline.rows.iter().flat_map(|row| line(panel, row)).map(|(_, value)| value);
+    match panel {
+        Panel::Efficiency => 105.0,
+        Panel::Gpus | Panel::BatchSize | Panel::Nodes | Panel::Cost => values.fold(1.0, f64::max) * HEADROOM,
     }
 }
 
@@ -59,11 +64,9 @@ pub(super) fn draw(
     };
     let head = Head::new(results, timeline.rows.iter().map(entry).collect());
     let height = head.height() + panels.len() as u32 * PANEL_HEIGHT;
-    let looks: Vec<Look> = panels.iter().map(|&panel| Look::of(panel)).collect();
     svg((WIDTH, height), |canvas| {
-        let areas = head.draw(canvas)?.split_evenly((looks.len(), 1));
-        for idx in 0..looks.len() {
-            draw_panel(&areas[idx], timeline, &looks, idx, &colours)?;
+        for (idx, area) in head.draw(canvas)?.split_evenly((panels.len(), 1)).iter().enumerate() {
+            draw_panel(area, timeline, panels, idx, &colours)?;
         }
         Ok(())
     })
@@ -73,19 +76,16 @@ pub(super) fn draw(
 fn draw_panel(
     area: &Canvas<'_>,
     timeline: &Timeline<'_>,
-    looks: &[Look],
+    panels: &[Panel],
     idx: usize,
     colours: &[RGBColor],
 ) -> DrawResult<()> {
-    let Look { name, series, high, holds } = looks[idx];
-    let end_h = timeline.end_h();
-    let values = timeline.rows.iter().flat_map(series).map(|(_, value)| value);
-    let most = values.fold(1.0, f64::max);
-    let high = high.unwrap_or(most * HEADROOM);
+    let panel = panels[idx];
+    let (end_h, high) = (timeline.end_h(), high(panel, timeline));
     let x_axis = Axis { range: 0.0..end_h * 1.005, ticks: linear_ticks(end_h), label: short };
-    let x_name = if idx + 1 == looks.len() { "time (h)" } else { "" };
+    let x_name = if idx + 1 == panels.len() { "time (h)" } else { "" };
     let y_axis = Axis { range: 0.0..high, ticks: linear_ticks(high), label: short };
-    let mut chart = frame(area, (x_axis, x_name), (y_axis, name))?;
+    let mut chart = frame(area, (x_axis, x_name), (y_axis, name(panel)))?;
     for phase in timeline.phases.iter().skip(1).step_by(2) {
         let corners = [(phase.from_h, 0.0), (phase.until_h, high)];
         chart.draw_series([Rectangle::new(corners, FAINT.mix(SHADE).filled())])?;
@@ -96,9 +96,7 @@ fn draw_panel(
         chart.draw_series([Text::new(printable(phase.label), (middle, high * 0.985), style)])?;
     }
     for row in &timeline.rows {
-        let points = series(row);
-        let points = if holds { steps(&points, row.end_h()) } else { points };
-        chart.draw_series(LineSeries::new(points, colours[row.row].stroke_width(LINE_WIDTH)))?;
+        chart.draw_series(LineSeries::new(line(panel, row), colours[row.row].stroke_width(LINE_WIDTH)))?;
     }
     Ok(())
 }
