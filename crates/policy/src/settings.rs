@@ -2,8 +2,10 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
+use crate::antman::{AntMan, AntManSettings};
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
+use crate::gandiva::{Gandiva, GandivaSettings};
 use crate::pollux::{Pollux, PolluxSettings};
 use crate::srtf::Srtf;
 use crate::tiresias::{Tiresias, TiresiasSettings};
@@ -26,6 +28,11 @@ pub enum PolicySettings {
     Tiresias(TiresiasSettings),
     /// Shortest remaining time first.
     Srtf,
+    /// Time slices, packing and migration.
+    Gandiva(GandivaSettings),
+    /// Guaranteed jobs, and opportunistic ones on what they leave.
+    #[cfg_attr(feature = "serde", serde(rename = "antman"))]
+    AntMan(AntManSettings),
 }
 
 impl PolicySettings {
@@ -37,6 +44,8 @@ impl PolicySettings {
             Self::Fifo => Box::new(Fifo),
             Self::Tiresias(settings) => Box::new(Tiresias::new(*settings)),
             Self::Srtf => Box::new(Srtf),
+            Self::Gandiva(settings) => Box::new(Gandiva::new(*settings)),
+            Self::AntMan(settings) => Box::new(AntMan::new(*settings)),
         }
     }
 
@@ -61,18 +70,26 @@ impl PolicySettings {
             Self::Tiresias(settings) => {
                 within("demotion_gpu_hours", settings.demotion_gpu_hours, 0.0..=f64::INFINITY, "0 or more")
             }
+            Self::Gandiva(settings) => {
+                within("quantum_s", settings.quantum_s, 0.0..=f64::INFINITY, "0 or more")?;
+                within("packing_rate_min", settings.packing_rate_min, 0.0..=f64::INFINITY, "0 or more")?;
+                within("gain_min", settings.gain_min, 0.0..=10.0, "0 to 10")
+            }
+            Self::AntMan(settings) => within("slowdown_max", settings.slowdown_max, 0.0..=1.0, "a share from 0 to 1"),
             Self::Fifo | Self::Srtf => Ok(()),
         }
     }
 
     /// Every policy with its default settings.
-    pub fn all() -> [Self; 5] {
+    pub fn all() -> [Self; 7] {
         [
             Self::Pollux(PolluxSettings::default()),
             Self::Castor(CastorSettings::default()),
             Self::Fifo,
             Self::Srtf,
             Self::Tiresias(TiresiasSettings::default()),
+            Self::Gandiva(GandivaSettings::default()),
+            Self::AntMan(AntManSettings::default()),
         ]
     }
 
