@@ -83,6 +83,23 @@ impl FreeGpus {
         self.take_emptiest_first(kind, replicas)
     }
 
+    /// Takes up to `replicas` more for a job: first on the nodes that it is on, then on as few others as possible.
+    pub(crate) fn take_beside(&mut self, allocation: &Allocation, kind: GpuType, replicas: u32) -> Allocation {
+        let mut missing = replicas;
+        let mut taken = Vec::new();
+        for (node, _) in allocation.iter() {
+            if let Some(idx) = self.position(node).filter(|&idx| self.nodes[idx].gpu_type == kind) {
+                let share = self.nodes[idx].gpus.min(missing);
+                self.nodes[idx].gpus -= share;
+                missing -= share;
+                taken.push((node, share));
+            }
+        }
+        let left = self.by_kind().get(&kind).copied().unwrap_or(0);
+        let others = self.take_consolidated(kind, missing.min(left)).unwrap_or_default();
+        others.plus(&taken.into_iter().collect())
+    }
+
     /// Takes `replicas` of a kind from the nodes with the most free GPUs first; ties go to the lowest node.
     pub(crate) fn take_emptiest_first(&mut self, kind: GpuType, replicas: u32) -> Option<Allocation> {
         let usable = |idx: &usize| self.nodes[*idx].gpu_type == kind && self.nodes[*idx].gpus > 0;

@@ -2,8 +2,10 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
+use crate::antman::{AntMan, AntManSettings};
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
+use crate::gandiva::{Gandiva, GandivaSettings};
 use crate::pollux::{Pollux, PolluxSettings};
 use crate::srtf::Srtf;
 use crate::themis::{Themis, ThemisSettings};
@@ -29,6 +31,11 @@ pub enum PolicySettings {
     Srtf,
     /// Finish-time fairness.
     Themis(ThemisSettings),
+    /// Time slices, packing and migration.
+    Gandiva(GandivaSettings),
+    /// Guaranteed jobs, and opportunistic ones on what they leave.
+    #[cfg_attr(feature = "serde", serde(rename = "antman"))]
+    AntMan(AntManSettings),
 }
 
 impl PolicySettings {
@@ -41,6 +48,8 @@ impl PolicySettings {
             Self::Tiresias(settings) => Box::new(Tiresias::new(settings.clone())),
             Self::Srtf => Box::new(Srtf),
             Self::Themis(settings) => Box::new(Themis::new(*settings)),
+            Self::Gandiva(settings) => Box::new(Gandiva::new(*settings)),
+            Self::AntMan(settings) => Box::new(AntMan::new(*settings)),
         }
     }
 
@@ -79,12 +88,18 @@ impl PolicySettings {
                 within("fairness_knob", settings.fairness_knob, 0.0..=1.0, "0 to 1")?;
                 within("lease_s", settings.lease_s, 0.0..=f64::MAX, "0 or more")
             }
+            Self::Gandiva(settings) => {
+                within("quantum_s", settings.quantum_s, 0.0..=f64::INFINITY, "0 or more")?;
+                within("packing_rate_min", settings.packing_rate_min, 0.0..=f64::INFINITY, "0 or more")?;
+                within("gain_min", settings.gain_min, 0.0..=10.0, "0 to 10")
+            }
+            Self::AntMan(settings) => within("slowdown_max", settings.slowdown_max, 0.0..=1.0, "a share from 0 to 1"),
             Self::Fifo | Self::Srtf => Ok(()),
         }
     }
 
     /// Every policy with its default settings.
-    pub fn all() -> [Self; 6] {
+    pub fn all() -> [Self; 8] {
         [
             Self::Pollux(PolluxSettings::default()),
             Self::Castor(CastorSettings::default()),
@@ -92,6 +107,8 @@ impl PolicySettings {
             Self::Srtf,
             Self::Tiresias(TiresiasSettings::default()),
             Self::Themis(ThemisSettings::default()),
+            Self::Gandiva(GandivaSettings::default()),
+            Self::AntMan(AntManSettings::default()),
         ]
     }
 

@@ -1,9 +1,11 @@
 //! What policies decide on small worlds, and that no plan ever breaks a rule.
 
+mod antman;
 mod autoscaler;
 mod baselines;
 mod check;
 mod elastic;
+mod gandiva;
 mod random;
 mod themis;
 mod tiresias;
