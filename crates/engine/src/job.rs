@@ -260,6 +260,9 @@ pub(crate) fn check_report(report: &AgentReport) -> Result<(), ReportFault> {
     if !baseline_steps.is_finite() || baseline_steps < 0.0 {
         return Err(ReportFault::Progress { baseline_steps });
     }
+    if let Some(samples_per_s) = report.samples_per_s.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+        return Err(ReportFault::Rate { samples_per_s });
+    }
     let factor = report.learning_rate_factor;
     if !factor.is_finite() || factor < 0.0 {
         return Err(ReportFault::LearningRate { factor });

@@ -151,7 +151,7 @@ fn report(options: &[&str]) -> AgentReport {
         noise: None,
         progress: Progress { baseline_steps, ..Progress::default() },
         epoch_samples: value("epoch").map(|text| text.parse().expect("samples")),
-        samples_per_s: None,
+        samples_per_s: value("rate").map(|text| text.parse().expect("a rate")),
         loss: None,
         tuning: None,
         learning_rate_factor: value("factor").map_or(1.0, |text| text.parse().expect("a factor")),

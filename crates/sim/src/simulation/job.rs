@@ -249,6 +249,9 @@ impl<'a> SimJob<'a> {
             let slower = 1.0 / (1.0 - self.slowdown);
             self.observe_step(shape, batch, (step.step_s - step.sync_s) * slower, step.sync_s * slower);
         }
+        let batch_size = batch.size(self.allocation.replicas());
+        // As with step times: a rate that no agent would believe teaches it nothing.
+        drop(self.agent.observe_rate(f64::from(batch_size) / step_s));
         let untold_steps = self.training.as_ref().map_or(0.0, |training| training.untold_steps);
         self.training = Some(Training { batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });
     }
