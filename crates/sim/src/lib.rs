@@ -16,11 +16,12 @@
 //! network, no threads and no clock; a simulation is a function of its inputs. [`Application`] is the main type.
 //!
 //! ```
-//! use pollux_sim::{ApplicationName, ApplicationSet, Outcome, Running, TrainingState, fixed_batch};
+//! use pollux_model::Batch;
+//! use pollux_sim::{ApplicationName, ApplicationSet, Outcome, Running, TrainingState};
 //!
 //! let applications = ApplicationSet::parametric();
 //! let cifar10 = applications.get(ApplicationName::Cifar10);
-//! let batch = fixed_batch(cifar10.limits(), 512, 4).expect("512 samples fit on 4 GPUs");
+//! let batch = Batch::fixed(cifar10.limits(), 512, 4).expect("512 samples fit on 4 GPUs");
 //! let running = Running { placement: &[4], batch, slowdown: 0.0 };
 //!
 //! let mut state = TrainingState::default();
@@ -43,7 +44,7 @@ pub use physics::{
     Application, ApplicationName, ApplicationSet, Parametric, PhysicsError, Profile, Recorded, StepTime,
     UnknownApplication,
 };
-pub use progress::{Batch, Outcome, Running, TrainingState, fixed_batch};
+pub use progress::{Outcome, Running, TrainingState};
 pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
 pub use simulation::{

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::{env, io};
 
+use pollux_model::Batch;
 use pollux_sim::{
     Application, ApplicationName, ApplicationSet, GeneratorSettings, Outcome, PhillySettings, Recorded, Running,
-    TrainingState, fixed_batch, generate, profile, read_osdi21, read_philly, tuned_requests,
+    TrainingState, generate, profile, read_osdi21, read_philly, tuned_requests,
 };
 
 fn data(test: &str) -> Option<PathBuf> {
@@ -42,7 +43,7 @@ fn rows(path: &Path) -> Vec<Vec<f64>> {
 
 /// Seconds of a whole training with a fixed batch.
 fn completion_s(application: &Application, placement: &[u32], batch_size: u32) -> f64 {
-    let batch = fixed_batch(application.limits(), batch_size, placement.iter().sum()).expect("a validated batch");
+    let batch = Batch::fixed(application.limits(), batch_size, placement.iter().sum()).expect("a validated batch");
     let running = Running { placement, batch, slowdown: 0.0 };
     let mut state = TrainingState::default();
     let mut total_s = 0.0;

@@ -2,11 +2,11 @@ use std::cmp::Reverse;
 
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
 use pollux_engine::Generation;
-use pollux_model::{GradientNorms, Shape};
+use pollux_model::{Batch, GradientNorms, Shape};
 use pollux_policy::{Allocation, Timestamp};
 
 use super::outcome::JobSample;
-use crate::{Application, Batch, JobSpec, Running, TrainingState, fixed_batch};
+use crate::{Application, JobSpec, Running, TrainingState};
 
 /// Recorded statistics are what an estimator made of many steps: they are told as an average over so many that nothing
 /// from before them counts.
@@ -221,7 +221,7 @@ impl<'a> SimJob<'a> {
 
     fn choose(&mut self, ask: impl FnOnce(&mut Agent) -> Option<Tuning>) -> Batch {
         let limits = self.application.limits();
-        let fixed = |batch_size| fixed_batch(limits, batch_size, self.allocation.replicas());
+        let fixed = |batch_size| Batch::fixed(limits, batch_size, self.allocation.replicas());
         let chosen = ask(&mut self.agent).map(batch_of);
         let batch = match self.mode {
             BatchMode::Adaptive => chosen.or_else(|| fixed(limits.batch_size_max())),

@@ -1,6 +1,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec as EngineJobSpec, StopReason, Work};
+use pollux_model::Batch;
 use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 
 use super::error::SimulationError;
@@ -8,7 +9,7 @@ use super::job::{BatchMode, SimJob};
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Happening, Queue};
 use super::settings::SimulationSettings;
-use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload, fixed_batch};
+use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
 const CHECKED_JOBS_MAX: usize = 256;
@@ -295,7 +296,7 @@ fn check_request(
     }
     let (application, batch_size) = (job.application, job.requested_batch);
     let limits = applications.get(application).limits();
-    let fits = batch_size <= limits.batch_size_max() && fixed_batch(limits, batch_size, replicas).is_some();
+    let fits = batch_size <= limits.batch_size_max() && Batch::fixed(limits, batch_size, replicas).is_some();
     if !settings.policy.adapts_batches() && !fits {
         let (job, max) = (job.name.clone(), limits.batch_size_max());
         return Err(SimulationError::Batch { job, application, replicas, batch_size, max });
