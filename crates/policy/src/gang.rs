@@ -81,7 +81,7 @@ pub(crate) fn plan_gangs(
 }
 
 /// The kind of GPU that an allocation is on.
-fn kind_of(allocation: &Allocation, view: &ClusterView<'_>) -> Option<GpuType> {
+pub(crate) fn kind_of(allocation: &Allocation, view: &ClusterView<'_>) -> Option<GpuType> {
     let (node, _) = allocation.iter().next()?;
     let idx = view.nodes.binary_search_by_key(&node, |node| node.id).ok()?;
     Some(view.nodes[idx].gpu_type)

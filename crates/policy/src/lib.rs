@@ -20,6 +20,8 @@ mod gang;
 mod fifo;
 mod srtf;
 mod tiresias;
+mod marginal;
+mod optimus;
 mod optimiser;
 mod elastic;
 mod pollux;

@@ -5,6 +5,7 @@ use thiserror::Error;
 use crate::Policy;
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
+use crate::optimus::OptimusOracle;
 use crate::pollux::{Pollux, PolluxSettings};
 use crate::srtf::Srtf;
 use crate::tiresias::{Tiresias, TiresiasSettings};
@@ -26,6 +27,8 @@ pub enum PolicySettings {
     Tiresias(TiresiasSettings),
     /// Shortest remaining time first.
     Srtf,
+    /// Marginal gains from true remaining work.
+    OptimusOracle,
 }
 
 impl PolicySettings {
@@ -37,6 +40,7 @@ impl PolicySettings {
             Self::Fifo => Box::new(Fifo),
             Self::Tiresias(settings) => Box::new(Tiresias::new(*settings)),
             Self::Srtf => Box::new(Srtf),
+            Self::OptimusOracle => Box::new(OptimusOracle),
         }
     }
 
@@ -61,18 +65,19 @@ impl PolicySettings {
             Self::Tiresias(settings) => {
                 within("demotion_gpu_hours", settings.demotion_gpu_hours, 0.0..=f64::INFINITY, "0 or more")
             }
-            Self::Fifo | Self::Srtf => Ok(()),
+            Self::Fifo | Self::Srtf | Self::OptimusOracle => Ok(()),
         }
     }
 
     /// Every policy with its default settings.
-    pub fn all() -> [Self; 5] {
+    pub fn all() -> [Self; 6] {
         [
             Self::Pollux(PolluxSettings::default()),
             Self::Castor(CastorSettings::default()),
             Self::Fifo,
             Self::Srtf,
             Self::Tiresias(TiresiasSettings::default()),
+            Self::OptimusOracle,
         ]
     }
 

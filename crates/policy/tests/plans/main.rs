@@ -3,5 +3,6 @@
 mod baselines;
 mod check;
 mod elastic;
+mod optimus;
 mod random;
 mod world;

@@ -1,5 +1,7 @@
 use pollux_model::GpuType;
-use pollux_policy::{CastorSettings, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, TiresiasSettings};
+use pollux_policy::{
+    CastorSettings, Flexibility, NodeId, NodeView, Oracle, PolicySettings, PolluxSettings, TiresiasSettings,
+};
 use proptest::prelude::*;
 
 use crate::world::{Job, World, profile};
@@ -17,7 +19,13 @@ fn policies() -> Vec<PolicySettings> {
         PolicySettings::Fifo,
         PolicySettings::Srtf,
         PolicySettings::Tiresias(TiresiasSettings::default()),
+        PolicySettings::OptimusOracle,
     ]
+}
+
+fn oracles() -> impl Strategy<Value = Oracle> {
+    let step_s = prop::collection::vec(prop_oneof![9 => 1e-3f64..10.0, 1 => Just(f64::INFINITY)], 0..40);
+    (0.0f64..1e6, step_s).prop_map(|(remaining_steps, step_s)| Oracle { remaining_steps, step_s })
 }
 
 prop_compose! {
@@ -33,6 +41,7 @@ prop_compose! {
         two_kinds: bool,
         remaining_samples in prop::option::of(1.0f64..1e9),
         wants in (0usize..8, 1u32..9),
+        oracle in prop::option::of(oracles()),
     ) -> (Job, (usize, u32)) {
         let mut profiles: Vec<_> =
             profiled.iter().map(|&(replicas, sync_s)| profile(GpuType(0), replicas, sync_s)).collect();
@@ -41,7 +50,7 @@ prop_compose! {
         }
         let job = Job {
             age_s, restarts, requested, min: bounds.0, max: bounds.0.max(bounds.1), flexibility, profiles,
-            remaining_samples, executed_s: age_s as f64 / 2.0, ..Job::default()
+            remaining_samples, executed_s: age_s as f64 / 2.0, oracle, ..Job::default()
         };
         (job, wants)
     }

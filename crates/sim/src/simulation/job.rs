@@ -109,6 +109,11 @@ impl<'a> SimJob<'a> {
         self.state.epoch >= self.application.epochs()
     }
 
+    /// The epoch it is in.
+    pub(super) const fn epoch(&self) -> u32 {
+        self.state.epoch
+    }
+
     /// Total batch and its efficiency, while it trains.
     pub(super) fn batch_and_efficiency(&self) -> (u32, f64) {
         let Some(training) = &self.training else { return (0, 0.0) };

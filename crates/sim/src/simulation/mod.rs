@@ -4,6 +4,7 @@ mod disturbances;
 mod error;
 mod fairness;
 mod job;
+mod oracle;
 mod outcome;
 mod queue;
 mod recording;

@@ -8,7 +8,7 @@ use pollux_policy::{JobId, Timestamp};
 use super::fairness::{Isolated, Presence};
 use super::job::SimJob;
 use super::outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome};
-use super::run::{World, cluster_gpus, id_of, replicas_max};
+use super::run::{World, cluster_gpus, gpus_per_node, id_of, replicas_max};
 use crate::Workload;
 
 impl World<'_> {
@@ -49,7 +49,7 @@ impl World<'_> {
         let gpus = cluster_gpus(self.settings);
         let lives = self.jobs.iter().map(|job| (job.spec.submitted_s as f64, finished_s(job)));
         let presence = Presence::new(lives);
-        let mut isolated = Isolated::new(self.settings.cluster.node_gpus().first().copied().unwrap_or(1));
+        let mut isolated = Isolated::new(gpus_per_node(self.settings));
         let mut jobs = Vec::with_capacity(self.jobs.len());
         for (idx, job) in self.jobs.iter_mut().enumerate() {
             let submitted_s = job.spec.submitted_s as f64;

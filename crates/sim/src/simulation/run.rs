@@ -6,6 +6,7 @@ use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 
 use super::error::SimulationError;
 use super::job::{BatchMode, SimJob};
+use super::oracle::Oracles;
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Happening, Queue};
 use super::settings::SimulationSettings;
@@ -48,6 +49,8 @@ pub(super) struct World<'a> {
     pub(super) nodes: Vec<(NodeId, u32)>,
     pub(super) node_ids: u32,
     pub(super) failures: SimRng,
+    /// Where the policy needs them.
+    oracles: Option<Oracles>,
     /// Jobs submitted and not finished.
     pub(super) live: BTreeSet<usize>,
     pub(super) unfinished: usize,
@@ -87,6 +90,7 @@ impl<'a> World<'a> {
             nodes: Vec::new(),
             node_ids: 0,
             failures: SimRng::new(settings.failures.seed),
+            oracles: settings.policy.needs_oracle().then(|| Oracles::new(gpus_per_node(settings))),
             live: BTreeSet::new(),
             unfinished: workload.jobs().len(),
             out: Vec::new(),
@@ -161,6 +165,13 @@ impl<'a> World<'a> {
             let generation = self.jobs[job].generation;
             let report = self.jobs[job].report();
             self.deliver(Event::Report { job: id_of(job), generation, report });
+        }
+        if let Some(mut oracles) = self.oracles.take() {
+            for job in self.live.clone() {
+                let oracle = oracles.of(&self.jobs[job]);
+                self.deliver(Event::OracleSpoke { job: id_of(job), oracle });
+            }
+            self.oracles = Some(oracles);
         }
         self.deliver(Event::Tick);
         self.interfere();
@@ -318,9 +329,9 @@ fn batch_mode(job: &JobSpec, adapts: bool) -> BatchMode {
     }
 }
 
-/// Most replicas a job may have. As published, ncf is given one where batches adapt.
+/// Most replicas a job may have. As published, ncf is given one by policies that choose sizes.
 pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 {
-    match (settings.policy.adapts_batches(), job.application) {
+    match (settings.policy.adapts_batches() || settings.policy.needs_oracle(), job.application) {
         (true, ApplicationName::Ncf) => 1,
         _ => REPLICAS_MAX.max(job.requested_replicas),
     }
@@ -328,6 +339,11 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
 
 pub(super) fn cluster_gpus(settings: &SimulationSettings) -> u32 {
     u32::try_from(settings.cluster.gpus()).unwrap_or(u32::MAX)
+}
+
+/// GPUs of the first node, which stands for all.
+pub(super) fn gpus_per_node(settings: &SimulationSettings) -> u32 {
+    settings.cluster.node_gpus().first().copied().unwrap_or(1)
 }
 
 pub(super) fn id_of(job: usize) -> JobId {
