@@ -6,7 +6,9 @@ use crate::antman::{AntMan, AntManSettings};
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
 use crate::gandiva::{Gandiva, GandivaSettings};
+use crate::optimus::{Optimus, OptimusOracle, OptimusSettings};
 use crate::pollux::{Pollux, PolluxSettings};
+use crate::slaq::{Slaq, SlaqSettings};
 use crate::srtf::Srtf;
 use crate::themis::{Themis, ThemisSettings};
 use crate::tiresias::{Tiresias, TiresiasSettings};
@@ -36,6 +38,12 @@ pub enum PolicySettings {
     /// Guaranteed jobs, and opportunistic ones on what they leave.
     #[cfg_attr(feature = "serde", serde(rename = "antman"))]
     AntMan(AntManSettings),
+    /// Marginal gains from fitted speeds and loss curves.
+    Optimus(OptimusSettings),
+    /// Marginal gains from true remaining work.
+    OptimusOracle,
+    /// The most quality soonest.
+    Slaq(SlaqSettings),
 }
 
 impl PolicySettings {
@@ -50,6 +58,9 @@ impl PolicySettings {
             Self::Themis(settings) => Box::new(Themis::new(*settings)),
             Self::Gandiva(settings) => Box::new(Gandiva::new(*settings)),
             Self::AntMan(settings) => Box::new(AntMan::new(*settings)),
+            Self::Optimus(settings) => Box::new(Optimus::new(*settings)),
+            Self::OptimusOracle => Box::new(OptimusOracle),
+            Self::Slaq(settings) => Box::new(Slaq::new(*settings)),
         }
     }
 
@@ -94,21 +105,34 @@ impl PolicySettings {
                 within("gain_min", settings.gain_min, 0.0..=10.0, "0 to 10")
             }
             Self::AntMan(settings) => within("slowdown_max", settings.slowdown_max, 0.0..=1.0, "a share from 0 to 1"),
-            Self::Fifo | Self::Srtf => Ok(()),
+            Self::Optimus(settings) => {
+                within("convergence_threshold", settings.convergence_threshold, 1e-6..=0.99, "1e-6 to 0.99")?;
+                within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
+                profile_limit(settings.profile_limit)
+            }
+            Self::Slaq(settings) => {
+                within("horizon_s", settings.horizon_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
+                within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
+                profile_limit(settings.profile_limit)
+            }
+            Self::Fifo | Self::Srtf | Self::OptimusOracle => Ok(()),
         }
     }
 
     /// Every policy with its default settings.
-    pub fn all() -> [Self; 8] {
+    pub fn all() -> [Self; 11] {
         [
             Self::Pollux(PolluxSettings::default()),
             Self::Castor(CastorSettings::default()),
-            Self::Fifo,
-            Self::Srtf,
+            Self::Optimus(OptimusSettings::default()),
+            Self::OptimusOracle,
             Self::Tiresias(TiresiasSettings::default()),
             Self::Themis(ThemisSettings::default()),
             Self::Gandiva(GandivaSettings::default()),
             Self::AntMan(AntManSettings::default()),
+            Self::Slaq(SlaqSettings::default()),
+            Self::Srtf,
+            Self::Fifo,
         ]
     }
 

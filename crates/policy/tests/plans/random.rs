@@ -1,7 +1,8 @@
-use pollux_model::GpuType;
+use pollux_model::{GpuType, LossCurve};
 use pollux_policy::{
-    AntManSettings, CastorSettings, Consolidate, Flexibility, GandivaSettings, JobId, NodeId, NodeView, PolicySettings,
-    PolluxSettings, ThemisSettings, TiresiasPriority, TiresiasSettings,
+    AntManSettings, CastorSettings, Consolidate, Flexibility, GandivaSettings, JobId, NodeId, NodeView,
+    OptimusSettings, Oracle, PolicySettings, PolluxSettings, SlaqSettings, ThemisSettings, TiresiasPriority,
+    TiresiasSettings,
 };
 use proptest::prelude::*;
 
@@ -40,7 +41,15 @@ pub(crate) fn policies() -> Vec<PolicySettings> {
         }),
         PolicySettings::AntMan(AntManSettings::default()),
         PolicySettings::AntMan(AntManSettings { queue_runs: false, slowdown_max: 0.0 }),
+        PolicySettings::OptimusOracle,
+        PolicySettings::Optimus(OptimusSettings::default()),
+        PolicySettings::Slaq(SlaqSettings::default()),
     ]
+}
+
+fn oracles() -> impl Strategy<Value = Oracle> {
+    let step_s = prop::collection::vec(prop_oneof![9 => 1e-3f64..10.0, 1 => Just(f64::INFINITY)], 0..40);
+    (0.0f64..1e6, step_s).prop_map(|(remaining_steps, step_s)| Oracle { remaining_steps, step_s })
 }
 
 prop_compose! {
@@ -58,6 +67,9 @@ prop_compose! {
         (priority, samples_per_s) in (-2i32..3, prop::option::of(1.0f64..1e4)),
         batch_size in prop::option::of(0u32..20_000),
         wants in (0usize..8, 1u32..9),
+        oracle in prop::option::of(oracles()),
+        loss in prop::option::of((0.0f64..1.0, 1e-3f64..10.0, 0.0f64..5.0)),
+        trained in (0.0f64..1e6, prop::option::of(1.0f64..1e5)),
     ) -> (Job, (usize, u32)) {
         let mut profiles: Vec<_> =
             profiled.iter().map(|&(replicas, sync_s)| profile(GpuType(0), replicas, sync_s)).collect();
@@ -66,7 +78,9 @@ prop_compose! {
         }
         let job = Job {
             age_s, restarts, requested, min: bounds.0, max: bounds.0.max(bounds.1), flexibility, profiles,
-            remaining_samples, executed_s: age_s as f64 / 2.0, priority, samples_per_s, batch_size, ..Job::default()
+            remaining_samples, executed_s: age_s as f64 / 2.0, priority, samples_per_s, batch_size, oracle,
+            loss: loss.and_then(|(slope, offset, floor)| LossCurve::new(slope, offset, floor).ok()),
+            baseline_steps: trained.0, epoch_steps: trained.1, ..Job::default()
         };
         (job, wants)
     }

@@ -10,7 +10,19 @@ mod sharing;
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, GeneratorSettings, RunOutcome, SimulationSettings, Workload};
 
-const POLICIES: [&str; 7] = ["pollux", "castor", "tiresias", "srtf", "fifo", "gandiva", "antman"];
+const POLICIES: [&str; 11] = [
+    "pollux",
+    "castor",
+    "optimus",
+    "optimus-oracle",
+    "tiresias",
+    "themis",
+    "gandiva",
+    "antman",
+    "slaq",
+    "srtf",
+    "fifo",
+];
 
 fn settings(policy: &str, cluster: &str) -> SimulationSettings {
     let cluster: ClusterSpec = cluster.parse().expect("a cluster");
