@@ -247,6 +247,7 @@ impl Job {
             profiles: &self.profiles,
             remaining_samples: self.remaining_samples,
             baseline_steps: report.map_or(0.0, |report| report.progress.baseline_steps),
+            epoch_steps: report.and_then(epoch_steps),
             samples_per_s: report.and_then(|report| report.samples_per_s),
             loss: report.and_then(|report| report.loss),
             oracle: self.oracle.as_ref(),
@@ -277,10 +278,15 @@ pub(crate) fn check_report(report: &AgentReport) -> Result<(), ReportFault> {
     }
 }
 
+fn epoch_steps(report: &AgentReport) -> Option<f64> {
+    let samples = report.epoch_samples.filter(|&samples| samples > 0)?;
+    Some(samples as f64 / f64::from(report.limits.batch_size_baseline()))
+}
+
 fn remaining_samples(work: Work, report: &AgentReport) -> Option<f64> {
     let batch_size_baseline = f64::from(report.limits.batch_size_baseline());
     let declared = match work {
-        Work::Epochs(epochs) => f64::from(epochs) * report.epoch_samples.filter(|&samples| samples > 0)? as f64,
+        Work::Epochs(epochs) => f64::from(epochs) * epoch_steps(report)? * batch_size_baseline,
         Work::BaselineSteps(steps) => steps as f64 * batch_size_baseline,
     };
     Some((declared - report.progress.baseline_steps * batch_size_baseline).max(0.0))

@@ -88,6 +88,26 @@ impl FreeGpus {
         Some(taken.collect())
     }
 
+    /// Takes `replicas` of a kind evenly from the fewest nodes that have room, those with the most free GPUs first; where
+    /// no number of nodes has, as many as there are of each.
+    pub(crate) fn take_evenly(&mut self, kind: GpuType, replicas: u32) -> Option<Allocation> {
+        let usable = |idx: &usize| self.nodes[*idx].gpu_type == kind && self.nodes[*idx].gpus > 0;
+        let mut order: Vec<usize> = (0..self.nodes.len()).filter(usable).collect();
+        order.sort_by_key(|&idx| (std::cmp::Reverse(self.nodes[idx].gpus), idx));
+        for count in 1..=order.len() as u32 {
+            let shares = (0..count).map(|rank| replicas / count + u32::from(rank < replicas % count));
+            let chosen: Vec<(usize, u32)> = order.iter().copied().zip(shares).collect();
+            if chosen.iter().all(|&(idx, share)| self.nodes[idx].gpus >= share) {
+                let taken = chosen.into_iter().map(|(idx, share)| {
+                    self.nodes[idx].gpus -= share;
+                    (self.nodes[idx].id, share)
+                });
+                return Some(taken.collect());
+            }
+        }
+        self.take_emptiest_first(kind, replicas)
+    }
+
     fn position(&self, node: NodeId) -> Option<usize> {
         self.nodes.binary_search_by_key(&node, |node| node.id).ok()
     }

@@ -12,6 +12,23 @@ use crate::{Allocation, Assignment, Binding, ClusterView, Flexibility, JobView, 
 /// from having more.
 pub(crate) type Gain<'a> = dyn Fn(usize, GpuType, u32) -> Result<f64, Binding> + 'a;
 
+/// Which nodes those take that cannot stay where they are, smallest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spreading {
+    /// All of the node with the most free GPUs, then of the next.
+    EmptiestFirst,
+    /// The same number on each of the fewest nodes that have room.
+    Evenly,
+}
+
+/// How a policy deals with what jobs hold already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// How much more a GPU counts to whoever holds it, so that equal jobs do not take turns.
+    pub(crate) hysteresis: f64,
+    pub(crate) spreading: Spreading,
+}
+
 /// What a job has been given so far.
 struct Share {
     kind: GpuType,
@@ -23,17 +40,20 @@ struct Share {
 /// Gives every job its fewest replicas, in `order` (indices into the view), while GPUs last, and the others one by one to
 /// the largest gain above 0; of equals to the first of the view. Whoever ends up with as many as it has stays where it
 /// is.
-pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<'_>) -> Plan {
+pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<'_>, manner: Manner) -> Plan {
     let mut free = FreeGpus::of(view);
     for job in view.jobs.iter().filter(|job| job.is_pinned()) {
         free.pin(job.allocation);
     }
     let mut pools = free.by_kind();
     let next = |idx: usize, kind: GpuType, replicas: u32| {
-        if replicas >= bounds(&view.jobs[idx]).1 {
+        let job = &view.jobs[idx];
+        if replicas >= bounds(job).1 {
             return Err(Binding::Maximum);
         }
-        gain(idx, kind, replicas).and_then(|gain| if gain > 0.0 { Ok(gain) } else { Err(Binding::NoGain) })
+        let held = if replicas < job.allocation.replicas() { manner.hysteresis } else { 0.0 };
+        let gain = gain(idx, kind, replicas)? * (1.0 + held);
+        if gain > 0.0 { Ok(gain) } else { Err(Binding::NoGain) }
     };
     let mut shares: Vec<Option<Share>> = view.jobs.iter().map(|_| None).collect();
     for &idx in order {
@@ -52,7 +72,7 @@ pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<
         share.replicas += 1;
         share.next = next(idx, share.kind, share.replicas);
     }
-    let placed = place(view, &shares, &mut free);
+    let placed = place(view, &shares, &mut free, manner.spreading);
     let assignments = view.jobs.iter().zip(shares).zip(placed).map(|((job, share), allocation)| {
         let reason = Reason { binding: binding(job, share.as_ref(), view), ..Reason::default() };
         Assignment { job: job.id, allocation, guest_of: None, reason }
@@ -91,7 +111,12 @@ fn most_gaining<'a>(shares: &'a mut [Option<Share>], pools: &BTreeMap<GpuType, u
     most.map(|(_, idx, share)| (idx, share))
 }
 
-fn place(view: &ClusterView<'_>, shares: &[Option<Share>], free: &mut FreeGpus) -> Vec<Allocation> {
+fn place(
+    view: &ClusterView<'_>,
+    shares: &[Option<Share>],
+    free: &mut FreeGpus,
+    spreading: Spreading,
+) -> Vec<Allocation> {
     let mut placed = vec![Allocation::NONE; view.jobs.len()];
     let mut moving = Vec::new();
     for (idx, job) in view.jobs.iter().enumerate() {
@@ -111,7 +136,11 @@ fn place(view: &ClusterView<'_>, shares: &[Option<Share>], free: &mut FreeGpus) 
     }
     moving.sort_unstable_by_key(|&(replicas, idx, _)| (replicas, idx));
     for (replicas, idx, kind) in moving {
-        placed[idx] = free.take_emptiest_first(kind, replicas).unwrap_or_default();
+        let taken = match spreading {
+            Spreading::EmptiestFirst => free.take_emptiest_first(kind, replicas),
+            Spreading::Evenly => free.take_evenly(kind, replicas),
+        };
+        placed[idx] = taken.unwrap_or_default();
     }
     placed
 }

@@ -5,8 +5,9 @@ use thiserror::Error;
 use crate::Policy;
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
-use crate::optimus::OptimusOracle;
+use crate::optimus::{Optimus, OptimusOracle, OptimusSettings};
 use crate::pollux::{Pollux, PolluxSettings};
+use crate::slaq::{Slaq, SlaqSettings};
 use crate::srtf::Srtf;
 use crate::tiresias::{Tiresias, TiresiasSettings};
 
@@ -27,8 +28,12 @@ pub enum PolicySettings {
     Tiresias(TiresiasSettings),
     /// Shortest remaining time first.
     Srtf,
+    /// Marginal gains from fitted speeds and loss curves.
+    Optimus(OptimusSettings),
     /// Marginal gains from true remaining work.
     OptimusOracle,
+    /// The most quality soonest.
+    Slaq(SlaqSettings),
 }
 
 impl PolicySettings {
@@ -40,7 +45,9 @@ impl PolicySettings {
             Self::Fifo => Box::new(Fifo),
             Self::Tiresias(settings) => Box::new(Tiresias::new(*settings)),
             Self::Srtf => Box::new(Srtf),
+            Self::Optimus(settings) => Box::new(Optimus::new(*settings)),
             Self::OptimusOracle => Box::new(OptimusOracle),
+            Self::Slaq(settings) => Box::new(Slaq::new(*settings)),
         }
     }
 
@@ -65,19 +72,31 @@ impl PolicySettings {
             Self::Tiresias(settings) => {
                 within("demotion_gpu_hours", settings.demotion_gpu_hours, 0.0..=f64::INFINITY, "0 or more")
             }
+            Self::Optimus(settings) => {
+                within("convergence_threshold", settings.convergence_threshold, 1e-6..=0.99, "1e-6 to 0.99")?;
+                within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
+                profile_limit(settings.profile_limit)
+            }
+            Self::Slaq(settings) => {
+                within("horizon_s", settings.horizon_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
+                within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
+                profile_limit(settings.profile_limit)
+            }
             Self::Fifo | Self::Srtf | Self::OptimusOracle => Ok(()),
         }
     }
 
     /// Every policy with its default settings.
-    pub fn all() -> [Self; 6] {
+    pub fn all() -> [Self; 8] {
         [
             Self::Pollux(PolluxSettings::default()),
             Self::Castor(CastorSettings::default()),
             Self::Fifo,
             Self::Srtf,
             Self::Tiresias(TiresiasSettings::default()),
+            Self::Optimus(OptimusSettings::default()),
             Self::OptimusOracle,
+            Self::Slaq(SlaqSettings::default()),
         ]
     }
 

@@ -74,6 +74,8 @@ pub struct JobView<'a> {
     pub remaining_samples: Option<f64>,
     /// Progress so far, in steps at the baseline batch.
     pub baseline_steps: f64,
+    /// Steps at the baseline batch of an epoch, where there are epochs.
+    pub epoch_steps: Option<f64>,
     /// Samples per second lately, whoever else used its GPUs.
     pub samples_per_s: Option<f64>,
     /// How its loss falls, where the training tells it.

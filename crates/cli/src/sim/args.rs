@@ -10,7 +10,7 @@ use crate::output::OutputFormat;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct SimArgs {
-    /// Policies: pollux, castor, tiresias, srtf, fifo, or .toml files with settings of one
+    /// Policies: pollux, castor, tiresias, srtf, fifo, optimus, optimus-oracle, slaq, or .toml files with settings of one
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(super) policy: Vec<String>,
 

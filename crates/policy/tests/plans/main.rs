@@ -5,4 +5,5 @@ mod check;
 mod elastic;
 mod optimus;
 mod random;
+mod slaq;
 mod world;

@@ -1,6 +1,7 @@
-use pollux_model::GpuType;
+use pollux_model::{GpuType, LossCurve};
 use pollux_policy::{
-    CastorSettings, Flexibility, NodeId, NodeView, Oracle, PolicySettings, PolluxSettings, TiresiasSettings,
+    CastorSettings, Flexibility, NodeId, NodeView, OptimusSettings, Oracle, PolicySettings, PolluxSettings,
+    SlaqSettings, TiresiasSettings,
 };
 use proptest::prelude::*;
 
@@ -20,6 +21,8 @@ fn policies() -> Vec<PolicySettings> {
         PolicySettings::Srtf,
         PolicySettings::Tiresias(TiresiasSettings::default()),
         PolicySettings::OptimusOracle,
+        PolicySettings::Optimus(OptimusSettings::default()),
+        PolicySettings::Slaq(SlaqSettings::default()),
     ]
 }
 
@@ -42,6 +45,8 @@ prop_compose! {
         remaining_samples in prop::option::of(1.0f64..1e9),
         wants in (0usize..8, 1u32..9),
         oracle in prop::option::of(oracles()),
+        loss in prop::option::of((0.0f64..1.0, 1e-3f64..10.0, 0.0f64..5.0)),
+        trained in (0.0f64..1e6, prop::option::of(1.0f64..1e5), prop::option::of(0u32..20_000)),
     ) -> (Job, (usize, u32)) {
         let mut profiles: Vec<_> =
             profiled.iter().map(|&(replicas, sync_s)| profile(GpuType(0), replicas, sync_s)).collect();
@@ -50,7 +55,9 @@ prop_compose! {
         }
         let job = Job {
             age_s, restarts, requested, min: bounds.0, max: bounds.0.max(bounds.1), flexibility, profiles,
-            remaining_samples, executed_s: age_s as f64 / 2.0, oracle, ..Job::default()
+            remaining_samples, executed_s: age_s as f64 / 2.0, oracle,
+            loss: loss.and_then(|(slope, offset, floor)| LossCurve::new(slope, offset, floor).ok()),
+            baseline_steps: trained.0, epoch_steps: trained.1, batch_size: trained.2, ..Job::default()
         };
         (job, wants)
     }
