@@ -129,7 +129,7 @@ fn policy_files_with_mistakes() {
     refuse(
         "name",
         "policy = \"polux\"",
-        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`",
+        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`, `gandiva`, `antman`",
     );
     refuse("setting", "policy = \"tiresias\"\nqueues = 3", "unknown field `queues`, expected `demotion_gpu_hours`");
 }
