@@ -63,7 +63,7 @@ impl<'a> Draft<'a> {
     /// Whether a job that runs could yet be left where it is.
     pub(crate) fn could_stay(&self, idx: usize) -> bool {
         let job = &self.view.jobs[idx];
-        !self.has(idx) && job.guest_of.is_none() && !job.allocation.is_empty() && self.free.clone().keep(job.allocation)
+        !self.has(idx) && job.guest_of.is_none() && !job.allocation.is_empty() && self.free.has(job.allocation)
     }
 
     /// Gives a job GPUs that were taken from the free ones.

@@ -26,10 +26,15 @@ impl FreeGpus {
         }
     }
 
+    /// Whether all of an allocation is free, on nodes that may be used.
+    pub(crate) fn has(&self, allocation: &Allocation) -> bool {
+        let has = |(node, replicas)| self.position(node).is_some_and(|idx| self.nodes[idx].gpus >= replicas);
+        allocation.iter().all(has)
+    }
+
     /// Takes what a job holds; false, and nothing taken, if a node is gone, draining or already full.
     pub(crate) fn keep(&mut self, allocation: &Allocation) -> bool {
-        let has = |(node, replicas)| self.position(node).is_some_and(|idx| self.nodes[idx].gpus >= replicas);
-        if !allocation.iter().all(has) {
+        if !self.has(allocation) {
             return false;
         }
         for (node, replicas) in allocation.iter() {

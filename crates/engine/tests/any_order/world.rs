@@ -2,7 +2,8 @@ use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_engine::{Engine, EngineSettings, Event, FailureKind, Generation, JobSpec, Node, Phase, Wait, Work};
 use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{
-    CastorSettings, Flexibility, JobId, NodeId, PolicySettings, PolluxSettings, Timestamp, TiresiasSettings,
+    AntManSettings, CastorSettings, Flexibility, GandivaSettings, JobId, NodeId, PolicySettings, PolluxSettings,
+    Timestamp, TiresiasSettings,
 };
 
 use crate::backend::Backend;
@@ -31,13 +32,15 @@ impl World {
             ended_jobs_max: 5,
             ..EngineSettings::default()
         };
-        let policy = dice.below(8);
+        let policy = dice.below(10);
         let engine = match policy {
             0 => Engine::new(settings, &PolicySettings::Fifo),
             1 => Engine::new(settings, &PolicySettings::Srtf),
             2 => Engine::new(settings, &PolicySettings::Pollux(PolluxSettings::default())),
             3 => Engine::new(settings, &PolicySettings::Castor(CastorSettings::default())),
             4 => Engine::new(settings, &PolicySettings::Tiresias(TiresiasSettings::default())),
+            5 => Engine::new(settings, &PolicySettings::Gandiva(GandivaSettings::default())),
+            6 => Engine::new(settings, &PolicySettings::AntMan(AntManSettings::default())),
             _ => Engine::with_policy(settings, Box::new(RandomPolicy { dice: Dice(dice.roll()) })),
         };
         let engine = engine.expect("settings are valid");
@@ -167,7 +170,7 @@ impl World {
             replicas_max: replicas_requested + self.dice.below(3),
             flexibility: *self.dice.pick(&flexibilities).expect("some"),
             batch_size: None,
-            priority: 0,
+            priority: i32::from(self.dice.percent(50)) - 1,
             work: if self.dice.percent(3) { Some(Work::Epochs(0)) } else { *self.dice.pick(&works).expect("some") },
             retries_max: self.dice.below(3),
         };

@@ -1,10 +1,12 @@
+use std::collections::BTreeSet;
+
 use super::GandivaSettings;
 use super::trials::{Trials, Verdicts};
 use super::turns::{Grown, Turns};
 use crate::draft::Draft;
 use crate::gang::{gang_size, kind_of};
 use crate::rates::{Rates, busy_share, predicted};
-use crate::{Allocation, ClusterView, Flexibility, JobView, PlacementRules, Plan, Policy, Timestamp};
+use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Timestamp};
 
 /// Gangs take turns on a cluster that is too small for all, two at once on GPUs that one does not use up; with idle GPUs
 /// jobs move together and grow (Gandiva, OSDI 2018). What is changed is measured, and undone where it does not help.
@@ -51,9 +53,10 @@ impl Gandiva {
             let busy = busy_share(host, host.allocation, view)? + busy_share(guest, &part, view)?;
             Some((2.0 / busy.max(1.0), part)).filter(|(rate, _)| *rate >= self.settings.packing_rate_min)
         };
+        let hosting: BTreeSet<JobId> = view.jobs.iter().filter_map(|job| job.guest_of).collect();
         let hosts = view.jobs.iter().enumerate().filter(|&(idx, host)| {
-            let hosts = view.jobs.iter().any(|job| job.guest_of == Some(host.id));
-            is_movable(host) && !hosts && (draft.could_host(idx) || draft.could_stay(idx))
+            let free = !hosting.contains(&host.id) && (draft.could_host(idx) || draft.could_stay(idx));
+            free && is_movable(host)
         });
         let hosts = hosts.filter(|(_, host)| self.trials.may_pack(host.id, guest.id) && !self.trials.is_open(host.id));
         let promises = hosts.filter_map(|(host, job)| Some((host, promise(job)?)));

@@ -10,8 +10,8 @@ const SPOILED_MAX: usize = 3;
 /// Changes that were tried, and what became of them.
 #[derive(Debug, Default)]
 pub(super) struct Trials {
-    /// Host and guest that did less together than they should.
-    bad_pairs: BTreeSet<(JobId, JobId)>,
+    /// Of every job, those it did less with than they should have done together.
+    bad_partners: BTreeMap<JobId, BTreeSet<JobId>>,
     /// Changes of allocation that are not measured yet.
     open: BTreeMap<JobId, Trial>,
     /// Jobs whose last migration brought nothing: they stay where they are.
@@ -39,7 +39,7 @@ impl Trials {
     /// Forgets jobs that ended, and judges what has been measured by now.
     pub(super) fn judge(&mut self, settings: &GandivaSettings, rates: &Rates, view: &ClusterView<'_>) -> Verdicts {
         let present: BTreeSet<JobId> = view.jobs.iter().map(|job| job.id).collect();
-        self.bad_pairs.retain(|(host, guest)| present.contains(host) && present.contains(guest));
+        self.bad_partners.retain(|job, _| present.contains(job));
         self.settled.retain(|job| present.contains(job));
         self.too_large.retain(|job, _| present.contains(job));
         self.open.retain(|job, _| present.contains(job));
@@ -48,7 +48,8 @@ impl Trials {
             if let Some(host) = job.guest_of.and_then(|host| view.jobs.iter().find(|other| other.id == host)) {
                 let together = rates.beside(job).zip(rates.beside(host));
                 if together.is_some_and(|(guest, host)| guest + host < settings.packing_rate_min) {
-                    self.bad_pairs.insert((host.id, job.id));
+                    self.bad_partners.entry(host.id).or_default().insert(job.id);
+                    self.bad_partners.entry(job.id).or_default().insert(host.id);
                 }
             }
             let Some(trial) = self.open.get(&job.id) else { continue };
@@ -86,12 +87,12 @@ impl Trials {
     }
 
     pub(super) fn may_pack(&self, host: JobId, guest: JobId) -> bool {
-        let spoiled = |job| self.bad_pairs.iter().filter(|(host, guest)| *host == job || *guest == job).count();
+        let spoiled = |job| self.bad_partners.get(&job).map_or(0, BTreeSet::len);
         !self.is_bad(host, guest) && spoiled(host) < SPOILED_MAX && spoiled(guest) < SPOILED_MAX
     }
 
     pub(super) fn is_bad(&self, host: JobId, guest: JobId) -> bool {
-        self.bad_pairs.contains(&(host, guest)) || self.bad_pairs.contains(&(guest, host))
+        self.bad_partners.get(&host).is_some_and(|partners| partners.contains(&guest))
     }
 
     pub(super) fn may_migrate(&self, job: JobId) -> bool {

@@ -112,19 +112,21 @@ impl Turns {
         for &idx in over {
             idle.pin(view.jobs[idx].allocation);
         }
+        let mut blocked = false;
         for &idx in waiting {
             let size = gang_size(&view.jobs[idx]);
             let home = self.jobs.get(&view.jobs[idx].id).map(|turn| &turn.home).filter(|home| home.replicas() == size);
-            if let Some(allocation) = take_at(&mut idle, home, size) {
+            let unused = if blocked { None } else { take_at(&mut idle, home, size) };
+            if let Some(allocation) = unused {
                 draft.free.pin(&allocation);
                 draft.give(idx, allocation);
             } else if packings < PACKINGS_MAX && pack(draft, idx) {
                 packings += 1;
-            } else if let Some(allocation) = take_at(&mut draft.free, home, size) {
+            } else if let Some(allocation) = if blocked { None } else { take_at(&mut draft.free, home, size) } {
                 idle.pin(&allocation);
                 draft.give(idx, allocation);
-            } else if size <= largest_pool {
-                return;
+            } else {
+                blocked |= size <= largest_pool;
             }
         }
     }
