@@ -32,6 +32,15 @@ impl FreeGpus {
         allocation.iter().all(has)
     }
 
+    /// All that nobody keeps who cannot be moved. A guest is on GPUs that its host has.
+    pub(crate) fn beside_pinned(view: &ClusterView<'_>) -> Self {
+        let mut free = Self::of(view);
+        for job in view.jobs.iter().filter(|job| job.is_pinned() && job.guest_of.is_none()) {
+            free.pin(job.allocation);
+        }
+        free
+    }
+
     /// Takes what a job holds; false, and nothing taken, if a node is gone, draining or already full.
     pub(crate) fn keep(&mut self, allocation: &Allocation) -> bool {
         if !self.has(allocation) {

@@ -41,10 +41,7 @@ struct Share {
 /// the largest gain above 0; of equals to the first of the view. Whoever ends up with as many as it has stays where it
 /// is.
 pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<'_>, manner: Manner) -> Plan {
-    let mut free = FreeGpus::of(view);
-    for job in view.jobs.iter().filter(|job| job.is_pinned()) {
-        free.pin(job.allocation);
-    }
+    let mut free = FreeGpus::beside_pinned(view);
     let mut pools = free.by_kind();
     let next = |idx: usize, kind: GpuType, replicas: u32| {
         let job = &view.jobs[idx];
@@ -75,7 +72,7 @@ pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<
     let placed = place(view, &shares, &mut free, manner.spreading);
     let assignments = view.jobs.iter().zip(shares).zip(placed).map(|((job, share), allocation)| {
         let reason = Reason { binding: binding(job, share.as_ref(), view), ..Reason::default() };
-        Assignment { job: job.id, allocation, guest_of: None, reason }
+        Assignment { job: job.id, allocation, guest_of: job.pinned_to(), reason }
     });
     Plan { assignments: assignments.collect(), quality: None }
 }

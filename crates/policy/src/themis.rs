@@ -225,10 +225,9 @@ impl Policy for Themis {
 
     fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
         self.keep_accounts(now, view);
-        let mut free = FreeGpus::of(view);
+        let mut free = FreeGpus::beside_pinned(view);
         let mut granted: Vec<Option<Allocation>> = vec![None; view.jobs.len()];
         for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.is_pinned()) {
-            free.pin(job.allocation);
             granted[idx] = Some(job.allocation.clone());
         }
         for (idx, job) in view.jobs.iter().enumerate() {
