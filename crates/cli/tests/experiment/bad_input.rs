@@ -17,7 +17,7 @@ fn lines_that_cannot_be_read_are_named() {
         "paper =",
         "papers =",
         &format!(
-            "{file}:4: unknown field `papers`, expected one of `title`, `question`, `paper`, `workloads`, `seeds`, `measures`, `tolerance`, `settings`, `axis`, `plot`, `rows`"
+            "{file}:4: unknown field `papers`, expected one of `title`, `question`, `paper`, `workloads`, `sweep`, `seeds`, `measures`, `tolerance`, `settings`, `axis`, `reference`, `plot`, `rows`"
         ),
     );
     check(
@@ -65,6 +65,19 @@ fn wholes_that_make_no_sense_are_explained() {
 }
 
 #[test]
+fn sweeps_show_only_what_they_have() {
+    let file = "small/experiment.toml";
+    let sweep = "sweep = { application = \"cifar10\", trials = 4, keep_one_in = 2, first_epochs = 50 }\nseeds =";
+    let accepted = "accepted are makespan_h, gpu_hours, node_hours, restarts_per_job";
+    check("sweep", "seeds =", sweep, &format!("{file}: avg_jct_h of a sweep; {accepted}"));
+    let trial = "policy = \"fifo\", trial = { replicas = 1, batch_size = 128 }";
+    let expected = "row \"FIFO\" has a trial; accepted where the experiment has a [sweep]";
+    check("trial", "policy = \"fifo\"", trial, &format!("{file}: {expected}"));
+    let expected = "reference \"LIFO\"; accepted is the label of a row";
+    check("reference", "seeds =", "reference = \"LIFO\"\nseeds =", &format!("{file}: {expected}"));
+}
+
+#[test]
 fn policies_clusters_and_workloads_are_refused_before_the_work() {
     let unknown = "row \"Tiresias\": unknown field `queue`";
     let folder = experiment("bad_setting", &SMALL.replace("\"tiresias\" }", "\"tiresias\", queue = 3 }"));
@@ -75,7 +88,12 @@ fn policies_clusters_and_workloads_are_refused_before_the_work() {
     check("jobs", "jobs = 6", "jobs = 0", "jobs 0 at load 1; accepted: 1 to 100000 jobs in all");
     check("interval", "jobs = 6", "interval_s = 0, jobs = 6", "interval 0; accepted: 1 to 86400 seconds");
     let expected = "plot of job \"a\": no such job in generated-0; accepted is the name of one";
-    check("job", "{ kind = \"bars\", measures = [\"avg_jct_h\"] }", "{ kind = \"timeline\", job = \"a\" }", expected);
+    check(
+        "job",
+        "{ kind = \"bars\", measures = [\"avg_jct_h\"] }",
+        "{ kind = \"timeline\", job = \"a\", panels = [\"gpus\"] }",
+        expected,
+    );
 }
 
 #[test]

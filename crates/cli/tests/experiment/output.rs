@@ -77,7 +77,7 @@ fn an_axis_sets_the_world_or_the_policy_and_is_compared_with_its_reference() {
 #[test]
 fn a_job_is_followed_through_its_phases() {
     let text = "title = 'T'\nquestion = 'Q'\nworkloads = ['jobs.csv']\nmeasures = ['avg_jct_s']\n\
-        rows = [{ label = 'R', policy = 'pollux' }]\n[plot]\nkind = 'timeline'\njob = 'a'\n\
+        rows = [{ label = 'R', policy = 'pollux' }]\n[plot]\nkind = 'timeline'\njob = 'a'\npanels = ['gpus', 'cost']\n\
         phases = [{ label = 'early', until_h = 0.2 }, { label = 'late', until_h = 100 }]\n";
     let folder = experiment("timeline", text);
     let jobs = "name,time,application,num_replicas,batch_size\na,0,cifar10,1,128\nb,720,cifar10,1,128\n";
@@ -86,4 +86,19 @@ fn a_job_is_followed_through_its_phases() {
     assert_eq!((&table[0]["phase"], &table[1]["phase"]), (&"early".into(), &"late".into()));
     assert!(table[0]["jobs"].as_f64().unwrap() <= 1.0 && table[1]["jobs"].as_f64().unwrap() > 1.0, "{table}");
     assert!(table[0]["gpus"].as_f64().unwrap() > 1.0);
+}
+
+#[test]
+fn rows_of_a_sweep_are_compared_with_one_of_them() {
+    let text = "title = 'T'\nquestion = 'Q'\nseeds = [0]\nmeasures = ['makespan_h', 'gpu_hours']\n\
+        sweep = { application = 'cifar10', trials = 4, keep_one_in = 2, first_epochs = 25 }\nreference = 'large'\n\
+        settings = { cluster = '2x4' }\nplot = { kind = 'bars', measures = ['makespan_h'] }\nrows = [\n\
+        { label = 'small', policy = 'fifo', trial = { replicas = 1, batch_size = 128 } },\n\
+        { label = 'large', policy = 'fifo', trial = { replicas = 4, batch_size = 512 } },\n]\n";
+    let folder = experiment("sweep", text);
+    let table = run_in(&folder, &["-o", "json"]).json()["table"].clone();
+    let value = |line: usize, name: &str| table[line][name].as_f64().unwrap();
+    assert_eq!(value(1, "makespan_h ratio"), 1.0);
+    assert_eq!(value(0, "makespan_h ratio"), value(0, "makespan_h") / value(1, "makespan_h"));
+    assert!(value(0, "gpu_hours") < value(1, "gpu_hours"), "GPUs that wait for each other are wasted: {table}");
 }

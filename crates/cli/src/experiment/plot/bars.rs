@@ -160,7 +160,8 @@ impl Layout {
                 if let Some(x) = expected {
                     body.draw(&PathElement::new(vec![(x, top - 3), (x, top + BAR_HEIGHT + 3)], tick(INK)))?;
                 }
-                let behind = tip.max(expected.unwrap_or(tip)) + 12;
+                // A figure stays at its bar, unless what is expected would cross it out.
+                let behind = expected.filter(|x| (tip - 6..tip + FIGURE_WIDTH - 20).contains(x)).unwrap_or(tip) + 12;
                 let style = text(LABEL_SIZE - 2, INK).pos(Pos::new(HPos::Left, VPos::Center));
                 let figure = Figure::Number(value).to_string();
                 body.draw(&Text::new(figure, (behind, top + BAR_HEIGHT / 2 + 2), style))?;

@@ -9,8 +9,8 @@ use crate::plot::panel::{
 };
 use crate::plot::{printable, svg};
 
-const PANEL_HEIGHT: u32 = 760;
-const PANEL_TITLE_HEIGHT: u32 = 50;
+const PANEL_HEIGHT: u32 = 780;
+const PANEL_TITLE_HEIGHT: u32 = 70;
 const COLUMNS_MAX: usize = 3;
 /// Values that reach this far are drawn by their doublings.
 const DOUBLED_FROM: f64 = 8.0;
@@ -49,7 +49,7 @@ fn draw_panel(area: &Canvas<'_>, results: &Results<'_>, source: usize, measure: 
     let (top, area) = area.split_vertically(PANEL_TITLE_HEIGHT);
     if results.sources.len() > 1 {
         let title = format!("{} jobs", printable(&results.sources[source]));
-        top.draw(&Text::new(title, (LEFT, 12), bold_text(LABEL_SIZE + 4, INK)))?;
+        top.draw(&Text::new(title, (LEFT, 16), bold_text(LABEL_SIZE + 4, INK)))?;
     }
     let places = |row: usize| (0..axis.values.len()).map(move |point| Place { source, row, point });
     let rows = 0..results.file.rows.len();
