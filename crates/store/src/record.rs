@@ -1,0 +1,111 @@
+use pollux_engine::Event;
+use pollux_policy::{JobId, Plan, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// One line of the journal: with the snapshot before it, enough to get the engine back to where it was.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Record {
+    /// The engine was told.
+    Event {
+        /// When.
+        at: Timestamp,
+        /// What.
+        event: Event,
+    },
+    /// A round was held. Its plan is kept, because a policy that starts anew might plan otherwise.
+    Round {
+        /// When.
+        at: Timestamp,
+        /// What came of it; none if the plan could not be used.
+        plan: Option<Plan>,
+    },
+}
+
+/// What one commit makes durable, all of it or nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// For the journal, in order.
+    pub records: Vec<Record>,
+    /// New jobs.
+    pub submitted: Vec<SubmittedJob>,
+    /// Jobs that are over.
+    pub ended: Vec<EndedJob>,
+    /// Replicas that are about to be started.
+    pub replicas_ordered: Vec<ReplicaRow>,
+    /// Replicas that are gone.
+    pub replicas_gone: Vec<u64>,
+    /// What people may want to read later.
+    pub history: Vec<HistoryEntry>,
+}
+
+impl Batch {
+    /// Whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+            && self.submitted.is_empty()
+            && self.ended.is_empty()
+            && self.replicas_ordered.is_empty()
+            && self.replicas_gone.is_empty()
+            && self.history.is_empty()
+    }
+}
+
+/// A job as it was asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubmittedJob {
+    /// Its number.
+    pub id: JobId,
+    /// When it came.
+    pub submitted: Timestamp,
+    /// What was asked for, in the caller's own words.
+    pub request: String,
+    /// Digest of the token that its workers show.
+    pub token_digest: Vec<u8>,
+}
+
+/// A job that is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedJob {
+    /// Its number.
+    pub id: JobId,
+    /// When it ended.
+    pub ended: Timestamp,
+    /// How, in one word.
+    pub phase: String,
+    /// What became of it, in the caller's own words.
+    pub summary: String,
+}
+
+/// A job as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobRow {
+    /// As it was asked for.
+    pub submitted: SubmittedJob,
+    /// How it ended, if it did.
+    pub ended: Option<EndedJob>,
+}
+
+/// A replica that may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaRow {
+    /// Its number, never used again.
+    pub id: u64,
+    /// Its job.
+    pub job: JobId,
+    /// Where and as what it runs, in the caller's own words.
+    pub detail: String,
+}
+
+/// Something that happened, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryEntry {
+    /// Grows; given by the caller.
+    pub sequence: u64,
+    /// When.
+    pub at: Timestamp,
+    /// To which job, if to one.
+    pub job: Option<JobId>,
+    /// What, in the caller's own words.
+    pub text: String,
+}
