@@ -11,6 +11,7 @@ pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
 /// A job as the cluster sees it.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Job {
     pub(crate) id: JobId,
     pub(crate) spec: JobSpec,
@@ -32,6 +33,8 @@ pub struct Job {
     pub(crate) books: Books,
     pub(crate) reason: Option<Reason>,
     pub(crate) report: Option<ReceivedReport>,
+    /// Follows from the report.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
@@ -40,6 +43,7 @@ pub struct Job {
 
 /// Replicas that were told to leave and may still be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leaving {
     /// The generation of the command that told them.
     pub generation: Generation,
@@ -51,6 +55,7 @@ pub struct Leaving {
 
 /// The newest report of an agent.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReceivedReport {
     /// When it came.
     pub at: Timestamp,
@@ -217,6 +222,14 @@ impl Job {
         }));
         self.remaining_samples = self.spec.work.and_then(|work| remaining_samples(work, &report));
         self.report = Some(ReceivedReport { at, report });
+    }
+
+    /// A saved job with what follows from its report.
+    pub(crate) fn relearned(mut self) -> Self {
+        if let Some(ReceivedReport { at, report }) = self.report.take() {
+            self.learn(at, report);
+        }
+        self
     }
 
     /// What a policy may know of it.

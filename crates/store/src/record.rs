@@ -1,5 +1,5 @@
 use pollux_engine::Event;
-use pollux_policy::{JobId, Plan, Timestamp};
+use pollux_policy::{JobId, NodeId, Plan, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// One line of the journal: with the snapshot before it, enough to get the engine back to where it was.
@@ -35,6 +35,10 @@ pub struct Batch {
     pub replicas_ordered: Vec<ReplicaRow>,
     /// Replicas that are gone.
     pub replicas_gone: Vec<u64>,
+    /// Who belongs together, wherever that changed: the job, and its group in the caller's own words, or none.
+    pub groups: Vec<(JobId, Option<String>)>,
+    /// Nodes that joined, by the engine's number, with their names.
+    pub nodes: Vec<(NodeId, String)>,
     /// What people may want to read later.
     pub history: Vec<HistoryEntry>,
 }
@@ -47,6 +51,8 @@ impl Batch {
             && self.ended.is_empty()
             && self.replicas_ordered.is_empty()
             && self.replicas_gone.is_empty()
+            && self.groups.is_empty()
+            && self.nodes.is_empty()
             && self.history.is_empty()
     }
 }

@@ -1,4 +1,4 @@
-use pollux_policy::{JobId, Timestamp};
+use pollux_policy::{JobId, NodeId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
 use crate::store::number;
@@ -15,6 +15,10 @@ pub struct Recovered {
     pub live_jobs: Vec<SubmittedJob>,
     /// Replicas that were ordered and not seen to be gone, by number.
     pub replicas: Vec<ReplicaRow>,
+    /// The groups of jobs, by job.
+    pub groups: Vec<(JobId, String)>,
+    /// Every node that ever joined, by number.
+    pub nodes: Vec<(NodeId, String)>,
     /// The highest number of any job, also of those that are over.
     pub last_job: Option<JobId>,
     /// The highest number in the history; 0 for none.
@@ -50,12 +54,20 @@ pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, StoreErr
             Ok(ReplicaRow { id: unsigned(row, 0)?, job: JobId(unsigned(row, 1)?), detail: row.get(2)? })
         })?
         .collect::<Result<_, _>>()?;
+    let groups = connection
+        .prepare("SELECT job, detail FROM groups ORDER BY job")?
+        .query_map([], |row| Ok((JobId(unsigned(row, 0)?), row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
+    let nodes = connection
+        .prepare("SELECT id, name FROM nodes ORDER BY id")?
+        .query_map([], |row| Ok((NodeId(row.get(0)?), row.get(1)?)))?
+        .collect::<Result<_, _>>()?;
     let highest = |query| connection.query_row(query, [], |row| row.get::<_, Option<i64>>(0));
     let last_job = highest("SELECT max(id) FROM jobs")?.and_then(|id| u64::try_from(id).ok()).map(JobId);
     let last_history = highest("SELECT max(sequence) FROM history")?.and_then(|last| u64::try_from(last).ok());
     let sequence = last.max(snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence));
     let last_history = last_history.unwrap_or(0);
-    Ok(Recovered { snapshot, records, live_jobs, replicas, last_job, last_history, damaged, sequence })
+    Ok(Recovered { snapshot, records, live_jobs, replicas, groups, nodes, last_job, last_history, damaged, sequence })
 }
 
 /// The journal, the number of a damaged last record, and the highest number there is. A record that was being written

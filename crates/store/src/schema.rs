@@ -23,6 +23,8 @@ const MIGRATIONS: [&str; 1] = ["
     CREATE INDEX live_jobs ON jobs (id) WHERE ended_ms IS NULL;
     CREATE INDEX ended_jobs ON jobs (phase, id) WHERE ended_ms IS NOT NULL;
     CREATE TABLE replicas (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, detail TEXT NOT NULL) STRICT;
+    CREATE TABLE groups (job INTEGER PRIMARY KEY, detail TEXT NOT NULL) STRICT;
+    CREATE TABLE nodes (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
     CREATE TABLE history (
         sequence INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER, text TEXT NOT NULL
     ) STRICT;

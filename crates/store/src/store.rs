@@ -51,6 +51,7 @@ impl Store {
         let sequence = write_records(&transaction, batch, self.sequence)?;
         write_jobs(&transaction, batch)?;
         write_replicas(&transaction, batch)?;
+        write_groups(&transaction, batch)?;
         write_history(&transaction, batch)?;
         transaction.commit()?;
         self.sequence = sequence;
@@ -138,6 +139,22 @@ fn write_replicas(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), St
     let mut delete = transaction.prepare_cached("DELETE FROM replicas WHERE id = ?1")?;
     for &replica in &batch.replicas_gone {
         delete.execute([number(replica)])?;
+    }
+    Ok(())
+}
+
+fn write_groups(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let mut replace = transaction.prepare_cached("INSERT OR REPLACE INTO groups (job, detail) VALUES (?1, ?2)")?;
+    let mut delete = transaction.prepare_cached("DELETE FROM groups WHERE job = ?1")?;
+    for (job, detail) in &batch.groups {
+        match detail {
+            Some(detail) => replace.execute(params![number(job.0), detail])?,
+            None => delete.execute([number(job.0)])?,
+        };
+    }
+    let mut insert = transaction.prepare_cached("INSERT INTO nodes (id, name) VALUES (?1, ?2)")?;
+    for (node, name) in &batch.nodes {
+        insert.execute(params![node.0, name])?;
     }
     Ok(())
 }

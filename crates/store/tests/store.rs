@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use pollux_engine::{Event, JobSpec};
-use pollux_policy::{JobId, Plan, Timestamp};
+use pollux_policy::{JobId, NodeId, Plan, Timestamp};
 use pollux_store::{Batch, EndedJob, HistoryEntry, Record, ReplicaRow, Store, StoreError, SubmittedJob};
 use rusqlite::Connection;
 
@@ -45,9 +45,14 @@ fn what_was_committed_is_read_back_in_order() {
     store
         .commit(&Batch { records: vec![round.clone()], replicas_ordered: vec![replica.clone()], ..end(1, "succeeded") })
         .unwrap();
+    let regrouped = vec![(JobId(1), None), (JobId(2), Some("two of them".to_owned()))];
+    store.commit(&Batch { groups: vec![(JobId(1), Some("one".to_owned()))], ..Batch::default() }).unwrap();
+    store.commit(&Batch { groups: regrouped, nodes: vec![(NodeId(3), "a".to_owned())], ..Batch::default() }).unwrap();
     drop(store);
 
     let (_, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!(recovered.groups, [(JobId(2), "two of them".to_owned())]);
+    assert_eq!(recovered.nodes, [(NodeId(3), "a".to_owned())]);
     assert_eq!(recovered.records, [&submission(1).records[0], &submission(2).records[0], &round].map(Clone::clone));
     assert_eq!(recovered.live_jobs, submission(2).submitted);
     assert_eq!(recovered.replicas, [replica]);
