@@ -18,6 +18,6 @@ mod reader;
 
 pub use error::StoreError;
 pub use reader::Reader;
-pub use record::{Batch, EndedJob, HistoryEntry, JobRow, Record, ReplicaRow, SubmittedJob};
+pub use record::{Batch, EndedJob, HistoryEntry, JobRow, Record, ReplicaRow, SubmittedJob, TokenRow};
 pub use recovery::{Recovered, Snapshot};
 pub use store::Store;

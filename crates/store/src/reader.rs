@@ -8,7 +8,7 @@ use crate::recovery::{job, unsigned};
 use crate::store::number;
 use crate::{HistoryEntry, JobRow, StoreError};
 
-const JOB_COLUMNS: &str = "id, submitted_ms, request, token_digest, ended_ms, phase, summary";
+const JOB_COLUMNS: &str = "id, submitted_ms, request, ended_ms, phase, summary";
 
 /// Reads what was committed, beside the process that writes.
 #[derive(Debug)]

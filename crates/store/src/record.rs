@@ -37,6 +37,10 @@ pub struct Batch {
     pub replicas_gone: Vec<u64>,
     /// Who belongs together, wherever that changed: the job, and its group in the caller's own words, or none.
     pub groups: Vec<(JobId, Option<String>)>,
+    /// Tokens given out. Those of a job end with it.
+    pub tokens: Vec<TokenRow>,
+    /// Digests of tokens that are taken back.
+    pub tokens_gone: Vec<[u8; 32]>,
     /// Nodes that joined, by the engine's number, with their names.
     pub nodes: Vec<(NodeId, String)>,
     /// What people may want to read later.
@@ -52,6 +56,8 @@ impl Batch {
             && self.replicas_ordered.is_empty()
             && self.replicas_gone.is_empty()
             && self.groups.is_empty()
+            && self.tokens.is_empty()
+            && self.tokens_gone.is_empty()
             && self.nodes.is_empty()
             && self.history.is_empty()
     }
@@ -66,8 +72,17 @@ pub struct SubmittedJob {
     pub submitted: Timestamp,
     /// What was asked for, in the caller's own words.
     pub request: String,
-    /// Digest of the token that its workers show.
-    pub token_digest: Vec<u8>,
+}
+
+/// A token that opens a job to its workers, or everything to a user. What it reads is not kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenRow {
+    /// Digest of the token.
+    pub digest: [u8; 32],
+    /// The job that it opens, or everything.
+    pub job: Option<JobId>,
+    /// Whom it was given to.
+    pub label: String,
 }
 
 /// A job that is over.

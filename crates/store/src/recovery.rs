@@ -2,7 +2,7 @@ use pollux_policy::{JobId, NodeId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
 use crate::store::number;
-use crate::{JobRow, Record, ReplicaRow, StoreError, SubmittedJob};
+use crate::{JobRow, Record, ReplicaRow, StoreError, SubmittedJob, TokenRow};
 
 /// What a state folder holds.
 #[derive(Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Recovered {
     pub replicas: Vec<ReplicaRow>,
     /// The groups of jobs, by job.
     pub groups: Vec<(JobId, String)>,
+    /// Tokens that open something.
+    pub tokens: Vec<TokenRow>,
     /// Every node that ever joined, by number.
     pub nodes: Vec<(NodeId, String)>,
     /// The highest number of any job, also of those that are over.
@@ -45,7 +47,7 @@ pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, StoreErr
         .transpose()?;
     let (records, damaged, last) = records(connection)?;
     let live_jobs = connection
-        .prepare("SELECT id, submitted_ms, request, token_digest FROM jobs WHERE ended_ms IS NULL ORDER BY id")?
+        .prepare("SELECT id, submitted_ms, request FROM jobs WHERE ended_ms IS NULL ORDER BY id")?
         .query_map([], submitted)?
         .collect::<Result<_, _>>()?;
     let replicas = connection
@@ -58,6 +60,15 @@ pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, StoreErr
         .prepare("SELECT job, detail FROM groups ORDER BY job")?
         .query_map([], |row| Ok((JobId(unsigned(row, 0)?), row.get(1)?)))?
         .collect::<Result<_, _>>()?;
+    let token = |row: &Row<'_>| {
+        let job: Option<i64> = row.get(1)?;
+        let job = job.and_then(|job| u64::try_from(job).ok()).map(JobId);
+        Ok(TokenRow { digest: row.get(0)?, job, label: row.get(2)? })
+    };
+    let tokens = connection
+        .prepare("SELECT digest, job, label FROM tokens ORDER BY digest")?
+        .query_map([], token)?
+        .collect::<Result<_, _>>()?;
     let nodes = connection
         .prepare("SELECT id, name FROM nodes ORDER BY id")?
         .query_map([], |row| Ok((NodeId(row.get(0)?), row.get(1)?)))?
@@ -67,7 +78,19 @@ pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, StoreErr
     let last_history = highest("SELECT max(sequence) FROM history")?.and_then(|last| u64::try_from(last).ok());
     let sequence = last.max(snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence));
     let last_history = last_history.unwrap_or(0);
-    Ok(Recovered { snapshot, records, live_jobs, replicas, groups, nodes, last_job, last_history, damaged, sequence })
+    Ok(Recovered {
+        snapshot,
+        records,
+        live_jobs,
+        replicas,
+        groups,
+        tokens,
+        nodes,
+        last_job,
+        last_history,
+        damaged,
+        sequence,
+    })
 }
 
 /// The journal, the number of a damaged last record, and the highest number there is. A record that was being written
@@ -95,26 +118,21 @@ fn records(connection: &mut Connection) -> Result<(Vec<Record>, Option<u64>, u64
     Ok((records, None, last))
 }
 
-/// The first four columns of a job.
+/// The first three columns of a job.
 pub(crate) fn submitted(row: &Row<'_>) -> rusqlite::Result<SubmittedJob> {
-    Ok(SubmittedJob {
-        id: JobId(unsigned(row, 0)?),
-        submitted: Timestamp(unsigned(row, 1)?),
-        request: row.get(2)?,
-        token_digest: row.get(3)?,
-    })
+    Ok(SubmittedJob { id: JobId(unsigned(row, 0)?), submitted: Timestamp(unsigned(row, 1)?), request: row.get(2)? })
 }
 
-/// The seven columns of a job.
+/// The six columns of a job.
 pub(crate) fn job(row: &Row<'_>) -> rusqlite::Result<JobRow> {
     let submitted = submitted(row)?;
-    let ended = match row.get::<_, Option<i64>>(4)? {
+    let ended = match row.get::<_, Option<i64>>(3)? {
         None => None,
         Some(_) => Some(crate::EndedJob {
             id: submitted.id,
-            ended: Timestamp(unsigned(row, 4)?),
-            phase: row.get(5)?,
-            summary: row.get(6)?,
+            ended: Timestamp(unsigned(row, 3)?),
+            phase: row.get(4)?,
+            summary: row.get(5)?,
         }),
     };
     Ok(JobRow { submitted, ended })

@@ -17,13 +17,14 @@ const MIGRATIONS: [&str; 1] = ["
         only_one INTEGER PRIMARY KEY CHECK (only_one = 1), sequence INTEGER NOT NULL, state TEXT NOT NULL
     ) STRICT;
     CREATE TABLE jobs (
-        id INTEGER PRIMARY KEY, submitted_ms INTEGER NOT NULL, request TEXT NOT NULL, token_digest BLOB NOT NULL,
-        ended_ms INTEGER, phase TEXT, summary TEXT
+        id INTEGER PRIMARY KEY, submitted_ms INTEGER NOT NULL, request TEXT NOT NULL, ended_ms INTEGER, phase TEXT, summary TEXT
     ) STRICT;
     CREATE INDEX live_jobs ON jobs (id) WHERE ended_ms IS NULL;
     CREATE INDEX ended_jobs ON jobs (phase, id) WHERE ended_ms IS NOT NULL;
     CREATE TABLE replicas (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, detail TEXT NOT NULL) STRICT;
     CREATE TABLE groups (job INTEGER PRIMARY KEY, detail TEXT NOT NULL) STRICT;
+    CREATE TABLE tokens (digest BLOB PRIMARY KEY, job INTEGER, label TEXT NOT NULL) STRICT;
+    CREATE INDEX tokens_of_job ON tokens (job) WHERE job IS NOT NULL;
     CREATE TABLE nodes (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
     CREATE TABLE history (
         sequence INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER, text TEXT NOT NULL

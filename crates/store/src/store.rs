@@ -52,6 +52,7 @@ impl Store {
         write_jobs(&transaction, batch)?;
         write_replicas(&transaction, batch)?;
         write_groups(&transaction, batch)?;
+        write_tokens(&transaction, batch)?;
         write_history(&transaction, batch)?;
         transaction.commit()?;
         self.sequence = sequence;
@@ -118,15 +119,16 @@ fn write_records(transaction: &Transaction<'_>, batch: &Batch, mut sequence: u64
 }
 
 fn write_jobs(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    let mut insert = transaction
-        .prepare_cached("INSERT INTO jobs (id, submitted_ms, request, token_digest) VALUES (?1, ?2, ?3, ?4)")?;
+    let mut insert = transaction.prepare_cached("INSERT INTO jobs (id, submitted_ms, request) VALUES (?1, ?2, ?3)")?;
     for job in &batch.submitted {
-        insert.execute(params![number(job.id.0), number(job.submitted.0), job.request, job.token_digest])?;
+        insert.execute(params![number(job.id.0), number(job.submitted.0), job.request])?;
     }
     let mut end =
         transaction.prepare_cached("UPDATE jobs SET ended_ms = ?2, phase = ?3, summary = ?4 WHERE id = ?1")?;
+    let mut forget_tokens = transaction.prepare_cached("DELETE FROM tokens WHERE job = ?1")?;
     for job in &batch.ended {
         end.execute(params![number(job.id.0), number(job.ended.0), job.phase, job.summary])?;
+        forget_tokens.execute([number(job.id.0)])?;
     }
     Ok(())
 }
@@ -155,6 +157,18 @@ fn write_groups(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), Stor
     let mut insert = transaction.prepare_cached("INSERT INTO nodes (id, name) VALUES (?1, ?2)")?;
     for (node, name) in &batch.nodes {
         insert.execute(params![node.0, name])?;
+    }
+    Ok(())
+}
+
+fn write_tokens(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let mut insert = transaction.prepare_cached("INSERT INTO tokens (digest, job, label) VALUES (?1, ?2, ?3)")?;
+    for token in &batch.tokens {
+        insert.execute(params![token.digest, token.job.map(|job| number(job.0)), token.label])?;
+    }
+    let mut delete = transaction.prepare_cached("DELETE FROM tokens WHERE digest = ?1")?;
+    for digest in &batch.tokens_gone {
+        delete.execute([digest])?;
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use pollux_engine::{Event, JobSpec};
 use pollux_policy::{JobId, NodeId, Plan, Timestamp};
-use pollux_store::{Batch, EndedJob, HistoryEntry, Record, ReplicaRow, Store, StoreError, SubmittedJob};
+use pollux_store::{Batch, EndedJob, HistoryEntry, Record, ReplicaRow, Store, StoreError, SubmittedJob, TokenRow};
 use rusqlite::Connection;
 
 fn submission(id: u64) -> Batch {
@@ -13,12 +13,8 @@ fn submission(id: u64) -> Batch {
     let event = Event::JobSubmitted { job: JobId(id), spec: JobSpec::new("a", 1) };
     Batch {
         records: vec![Record::Event { at, event }],
-        submitted: vec![SubmittedJob {
-            id: JobId(id),
-            submitted: at,
-            request: format!("request {id}"),
-            token_digest: vec![id as u8; 32],
-        }],
+        submitted: vec![SubmittedJob { id: JobId(id), submitted: at, request: format!("request {id}") }],
+        tokens: vec![TokenRow { digest: [id as u8; 32], job: Some(JobId(id)), label: String::new() }],
         history: vec![HistoryEntry { sequence: id, at, job: Some(JobId(id)), text: format!("submitted {id}") }],
         ..Batch::default()
     }
@@ -30,7 +26,7 @@ fn end(id: u64, phase: &str) -> Batch {
 }
 
 fn database(folder: &Path) -> Connection {
-    Connection::open(folder.join("pollux.db")).unwrap()
+    Connection::open(folder.join("pollux.db")).expect("a database")
 }
 
 #[test]
@@ -52,6 +48,7 @@ fn what_was_committed_is_read_back_in_order() {
 
     let (_, recovered) = Store::open(folder.path()).unwrap();
     assert_eq!(recovered.groups, [(JobId(2), "two of them".to_owned())]);
+    assert_eq!(recovered.tokens, submission(2).tokens, "tokens end with their job");
     assert_eq!(recovered.nodes, [(NodeId(3), "a".to_owned())]);
     assert_eq!(recovered.records, [&submission(1).records[0], &submission(2).records[0], &round].map(Clone::clone));
     assert_eq!(recovered.live_jobs, submission(2).submitted);
