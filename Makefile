@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test fix bench reference install clean
+.PHONY: help setup build test fix bench reference experiments install clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -14,7 +14,7 @@ heading = @printf '\n$(BOLD)==> %s$(PLAIN)\n' '$(1)'
 
 help: ## print this list
 	@printf 'usage: make TARGET\n\n'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## make sure the tools that the tests need are here
 	$(call heading,tools)
@@ -55,6 +55,12 @@ bench: ## measure fit and best batch beside the reference files (REFERENCE=DIR)
 
 reference: ## compare fits and goodput with the reference files (REFERENCE=DIR), as JSON
 	@cargo xtask reference $(reference_folder)
+
+experiments: build ## answer the paper's questions: tables and plots into experiments/results (POLLUX_DATA=DIR)
+	@for folder in experiments/[0-9]*; do \
+		printf '\n$(BOLD)==> %s$(PLAIN)\n' "$$folder"; \
+		cargo run --release --locked --quiet --bin pollux -- experiment "$$folder" || exit 1; \
+	done
 
 install: ## install the pollux command into cargo's bin folder
 	@cargo install --path crates/cli --locked

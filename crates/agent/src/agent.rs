@@ -88,6 +88,8 @@ pub struct Agent {
     settings: AgentSettings,
     state: AgentState,
     settling: Settling,
+    /// How fast it trains what it runs; nothing that outlives a change.
+    samples_per_s: Option<f64>,
 }
 
 /// What the last steps ran, and how many of its steps are still to be ignored.
@@ -134,7 +136,7 @@ impl Agent {
     }
 
     fn with_state(settings: AgentSettings, state: AgentState) -> Self {
-        Self { settings, state, settling: Settling::default() }
+        Self { settings, state, settling: Settling::default(), samples_per_s: None }
     }
 
     /// All it has learned.
@@ -166,6 +168,16 @@ impl Agent {
         Ok(())
     }
 
+    /// Takes in how fast it trains at the moment, whoever else uses its GPUs. Unlike the times of a step this teaches
+    /// no model; a rate that no job can have is refused and changes nothing.
+    pub fn observe_rate(&mut self, samples_per_s: f64) -> Result<(), AgentError> {
+        if !samples_per_s.is_finite() || samples_per_s <= 0.0 {
+            return Err(AgentError::Rate { value: samples_per_s });
+        }
+        self.samples_per_s = Some(samples_per_s);
+        Ok(())
+    }
+
     /// Takes the gradient norms of a step in; false if they cannot be used (one micro-batch, not finite).
     pub fn observe_gradients(&mut self, norms: &GradientNorms) -> bool {
         self.state.noise.update(norms)
@@ -185,13 +197,13 @@ impl Agent {
     /// neither placement nor batch changed.
     pub fn resize(&mut self, placement: Placement) -> Result<Tuning, AgentError> {
         let tuning = self.choose(placement)?;
-        self.settling = Settling::default();
+        self.settle();
         Ok(tuning)
     }
 
     /// The job now runs on `placement` with a tuning that its user fixed.
     pub fn run_fixed(&mut self, placement: Placement, tuning: Tuning) {
-        self.settling = Settling::default();
+        self.settle();
         self.state.running = Some(Running { placement, tuning });
     }
 
@@ -232,7 +244,7 @@ impl Agent {
             noise: self.trusted_noise(),
             progress: self.state.progress,
             epoch_samples: self.settings.epoch_samples,
-            samples_per_s: None,
+            samples_per_s: self.samples_per_s,
             loss: None,
             tuning: self.state.running.map(|running| running.tuning),
             learning_rate_factor: self.learning_rate_factor().unwrap_or(1.0),
@@ -243,6 +255,11 @@ impl Agent {
     /// stays in use, and there is another try with the next measurement that says something new.
     pub fn fit_errors(&self) -> impl Iterator<Item = (GpuType, &ModelError)> {
         self.state.profiles.iter().filter_map(|profile| Some((profile.gpu_type(), profile.fit_error()?)))
+    }
+
+    fn settle(&mut self) {
+        self.settling = Settling::default();
+        self.samples_per_s = None;
     }
 
     fn choose(&mut self, placement: Placement) -> Result<Tuning, AgentError> {

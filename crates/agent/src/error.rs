@@ -81,6 +81,12 @@ pub enum AgentError {
         /// Replicas it ran on.
         replicas: u32,
     },
+    /// A rate that no training can have.
+    #[error("{value} samples per second: accepted are finite numbers above 0")]
+    Rate {
+        /// The value given.
+        value: f64,
+    },
     /// A saved progress that no training can have.
     #[error("progress {value} in a saved agent state: accepted are finite numbers from 0")]
     Progress {

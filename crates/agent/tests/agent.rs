@@ -495,3 +495,19 @@ fn progress_under_a_batch_that_the_user_fixed_is_counted_at_that_batch() {
     assert_eq!((progress.steps, progress.samples), (10, 10 * 128));
     assert!((progress.baseline_steps - 10.0).abs() < 1e-9, "{progress:?}");
 }
+
+#[test]
+fn the_rate_is_that_of_what_runs_now() {
+    let mut agent = trained();
+    agent.observe_rate(800.0).unwrap();
+    assert_eq!(
+        agent.observe_rate(f64::NAN).unwrap_err().to_string(),
+        "NaN samples per second: accepted are finite numbers above 0"
+    );
+    assert!(agent.observe_rate(0.0).is_err());
+    assert_eq!(agent.report().samples_per_s, Some(800.0));
+    agent.observe_rate(500.0).unwrap();
+    assert_eq!(agent.report().samples_per_s, Some(500.0));
+    agent.resize(on(1, 2)).unwrap();
+    assert_eq!(agent.report().samples_per_s, None);
+}

@@ -5,12 +5,15 @@
 //!  files ──────────┘           └──────> stderr (notes, progress, one line per mistake)
 //! ```
 //!
-//! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` asks `pollux-sim`. Exit codes: 0 done,
-//! 2 for a mistake in arguments or input, 1 for any other failure.
+//! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` and `pollux experiment` ask
+//! `pollux-sim`. Exit codes: 0 done, 2 for a mistake in arguments or input, 1 for any other failure.
 
+mod experiment;
 mod fit;
 mod measurements;
 mod output;
+mod plot;
+mod policy_settings;
 mod progress;
 mod sim;
 mod table;
@@ -37,6 +40,8 @@ enum Command {
     /// Simulate whole workloads under scheduling policies: what would this cluster do?
     #[command(subcommand)]
     Sim(sim::SimCommand),
+    /// Answer a question about schedulers with a table and a plot: run an experiment's file
+    Experiment(experiment::ExperimentArgs),
 }
 
 fn main() -> ExitCode {
@@ -93,11 +98,17 @@ fn run(command: &Command) -> anyhow::Result<()> {
             let report = sim::run(command)?;
             output::print(command.args().output, &report, |out| report.write_text(out))
         }
+        Command::Experiment(args) => {
+            let report = experiment::run(args)?;
+            output::print(args.output, &report, |out| report.write_text(out))
+        }
     }
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    if error.is::<fit::FitError>() || error.is::<sim::SimError>() { 2 } else { 1 }
+    let mistake =
+        error.is::<fit::FitError>() || error.is::<sim::SimError>() || error.is::<experiment::ExperimentError>();
+    if mistake { 2 } else { 1 }
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -5,14 +5,14 @@
 //!  files ───────────┘             (all cores)
 //! ```
 
-mod args;
+pub(crate) mod args;
 mod error;
 mod experiment;
 mod page;
 mod report;
-mod runs;
+pub(crate) mod runs;
 mod text;
-mod workloads;
+pub(crate) mod workloads;
 
 use clap::Subcommand;
 
@@ -52,7 +52,7 @@ pub(crate) fn run(command: &SimCommand) -> anyhow::Result<SimReport> {
     let experiment = Experiment::resolve(args, command.default_policies())?;
     // Before the work: an hour of simulation is a bad time to learn that its page cannot be written.
     let page = args.report.as_deref().map(page::prepare).transpose()?;
-    let outcomes = runs::simulate_all(&experiment)?;
+    let outcomes = runs::simulate_all(&experiment.applications, &experiment.runs(), experiment.threads)?;
     if let Some(path) = page {
         page::write(&path, &experiment, &outcomes)?;
     }

@@ -1,5 +1,4 @@
 use pollux_policy::{Allocation, JobId, PlanError};
-use thiserror::Error;
 
 use crate::{Generation, Refusal};
 
@@ -9,6 +8,10 @@ use crate::{Generation, Refusal};
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Command {
     /// Start these replicas; their GPUs are free. They are a whole group, or the additions of an announced resize.
+    ///
+    /// Those of a guest come to GPUs of its host, one on each, which has replicas enough on every node. A host that
+    /// loses some of its replicas keeps those that a guest is beside; where all go, the guest has their GPUs for itself
+    /// from then on, and goes on without a word.
     Launch {
         /// Which job.
         job: JobId,
@@ -16,6 +19,8 @@ pub enum Command {
         generation: Generation,
         /// The replicas.
         allocation: Allocation,
+        /// The job on whose GPUs; of its own if there is none.
+        guest_of: Option<JobId>,
     },
     /// A new generation is coming. What is removed leaves at once; what is kept trains on, and joins the
     /// new group once the additions are there, which are launched by a command of their own when their GPUs are free.
@@ -48,7 +53,7 @@ pub enum Command {
     /// A policy made a plan that cannot be used; the cluster carries on as it was.
     PlanRejected {
         /// What is wrong with it.
-        error: PlanRefusal,
+        error: PlanError,
     },
 }
 
@@ -73,23 +78,4 @@ pub enum StopReason {
     Failed,
     /// The group lost a node and cannot go on without it.
     NodeLost,
-}
-
-/// Why a plan cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-#[non_exhaustive]
-pub enum PlanRefusal {
-    /// It breaks capacity, bounds, pins, or the rules its policy promised.
-    #[error(transparent)]
-    Broken(#[from] PlanError),
-    /// It lets two jobs share GPUs.
-    #[error("{job} is to share GPUs with {host}: accepted are plans in which every job has its own")]
-    Shared {
-        /// The guest.
-        job: JobId,
-        /// The host.
-        host: JobId,
-    },
 }

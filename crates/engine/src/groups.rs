@@ -1,10 +1,11 @@
-//! How groups of replicas come, change and go. GPUs are given only when those who had them are gone.
+//! How groups of replicas come, change and go. GPUs are given only when those who had them are gone, and a guest comes
+//! only when its host is there.
 
 use std::collections::BTreeSet;
 
 use pollux_policy::{Allocation, JobId};
 
-use crate::{Command, Engine, Generation, Node, Phase, Refusal, ResizeCause, StopReason};
+use crate::{Command, Engine, Generation, Job, Node, Phase, Refusal, ResizeCause, StopReason};
 
 impl Engine {
     /// Tells all that a job has to leave, drops what was planned for it, and goes to `phase`.
@@ -14,19 +15,63 @@ impl Engine {
         self.nodes.forget(id, &job.target);
         job.target = Allocation::NONE;
         let allocation = std::mem::take(&mut job.group);
+        let guest = job.guest;
         if !allocation.is_empty() {
             job.leave(&allocation, why);
+            if job.guest_of.is_some() {
+                self.nodes.crowd(&allocation);
+            }
             out.push(Command::Stop { job: id, generation: job.generation, allocation, why });
+        }
+        self.leave_host(id);
+        if let Some(guest) = guest {
+            if self.jobs[&guest].phase.has_group() {
+                self.promote(guest);
+            } else {
+                self.aim(guest, Allocation::NONE, None);
+            }
         }
         self.set_timer(id, None);
     }
 
     /// Gives a job without a group something to wait for, or nothing.
-    pub(crate) fn aim(&mut self, id: JobId, target: Allocation) {
+    pub(crate) fn aim(&mut self, id: JobId, target: Allocation, guest_of: Option<JobId>) {
+        self.leave_host(id);
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
         self.nodes.forget(id, &job.target);
         self.nodes.expect(id, &target);
-        job.target = target;
+        (job.target, job.guest_of) = (target, guest_of);
+        let guest = job.guest;
+        if let Some(host) = guest_of.and_then(|host| self.jobs.get_mut(&host)) {
+            host.guest = Some(id);
+        }
+        // Who was to come with it waits for nothing if it goes elsewhere.
+        if let Some(guest) = guest.filter(|guest| !self.jobs[guest].target.is_within(&self.jobs[&id].target)) {
+            self.aim(guest, Allocation::NONE, None);
+        }
+    }
+
+    /// The host of a group goes: the group has its GPUs for itself. What the host still has there is in the way of the
+    /// next guest, as a guest that leaves would be.
+    pub(crate) fn promote(&mut self, id: JobId) {
+        let Some(host) = self.jobs[&id].guest_of else { return };
+        self.leave_host(id);
+        let group = self.jobs[&id].group.clone();
+        let host = self.jobs.get_mut(&host).expect("a host is in the table");
+        let generation = host.generation;
+        if let Some(leaving) = host.leaving.iter_mut().find(|leaving| leaving.generation == generation) {
+            let beside = leaving.seats.owned.common(&group);
+            leaving.seats.owned = leaving.seats.owned.minus(&beside);
+            leaving.seats.shared = leaving.seats.shared.plus(&beside);
+            self.nodes.crowd(&beside);
+        }
+    }
+
+    fn leave_host(&mut self, id: JobId) {
+        let host = self.jobs.get_mut(&id).and_then(|job| job.guest_of.take());
+        if let Some(host) = host.and_then(|host| self.jobs.get_mut(&host)).filter(|host| host.guest == Some(id)) {
+            host.guest = None;
+        }
     }
 
     /// Announces a new generation that keeps what it can of the old one.
@@ -41,6 +86,9 @@ impl Engine {
         job.commanded = self.now;
         job.generation = job.generation.next();
         job.leave(&remove, StopReason::Resized);
+        if job.guest_of.is_some() {
+            self.nodes.crowd(&remove);
+        }
         job.group = keep.clone();
         self.nodes.expect(id, &add);
         job.target = target;
@@ -52,11 +100,13 @@ impl Engine {
 
     /// Launches what a job waits for if all of it is free.
     pub(crate) fn launch_if_free(&mut self, id: JobId, out: &mut Vec<Command>) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        let Some(addition) = job.addition().filter(|addition| self.nodes.have_room(addition)) else { return };
+        let Some(addition) = self.jobs.get(&id).and_then(|job| self.launchable(job)) else { return };
+        let job = self.jobs.get_mut(&id).expect("it was just there");
         job.accrue(self.now);
         self.nodes.forget(id, &addition);
-        self.nodes.hold(&addition);
+        if job.guest_of.is_none() {
+            self.nodes.hold(&addition);
+        }
         job.group = job.target.clone();
         job.commanded = self.now;
         if matches!(job.phase, Phase::Queued { .. }) {
@@ -65,8 +115,25 @@ impl Engine {
             job.books.started(self.now);
             job.enter(Phase::Starting, self.now);
         }
-        out.push(Command::Launch { job: id, generation: job.generation, allocation: addition });
+        let (generation, guest_of, guest) = (job.generation, job.guest_of, job.guest);
+        out.push(Command::Launch { job: id, generation, allocation: addition, guest_of });
         self.set_timer(id, Some(self.now.after_s(self.settings.settle_timeout_s)));
+        if let Some(guest) = guest {
+            self.launch_if_free(guest, out);
+        }
+    }
+
+    /// What a job waits for, if all of it is free.
+    pub(crate) fn launchable(&self, job: &Job) -> Option<Allocation> {
+        let addition = job.addition()?;
+        let free = match job.guest_of {
+            None => self.nodes.have_room(&addition),
+            Some(host) => {
+                let there = self.jobs.get(&host).is_some_and(|host| job.target.is_within(&host.group));
+                there && self.nodes.are_uncrowded(&addition)
+            }
+        };
+        free.then_some(addition)
     }
 
     pub(crate) fn released(
@@ -80,8 +147,8 @@ impl Engine {
         let job = self.jobs.get_mut(&id);
         let job = job.ok_or(if unknown { Refusal::UnknownJob { job: id } } else { Refusal::EndedJob { job: id } })?;
         job.accrue(self.now);
-        let released = job.release(generation, allocation);
-        self.nodes.release(&released);
+        let (released, seats) = job.release(generation, allocation);
+        self.nodes.release(&seats);
         self.retire(id);
 
         let on_nodes = released.iter().filter_map(|(node, _)| self.nodes.get(node));
@@ -131,7 +198,8 @@ impl Engine {
                 | Phase::Cancelled => continue,
             };
             if !newcomers.is_empty() {
-                out.push(Command::Launch { job: job.id, generation: job.generation, allocation: newcomers });
+                let (generation, guest_of) = (job.generation, job.guest_of);
+                out.push(Command::Launch { job: job.id, generation, allocation: newcomers, guest_of });
             }
         }
     }

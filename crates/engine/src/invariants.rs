@@ -2,33 +2,39 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_policy::{Allocation, JobId, NodeId};
 
-use crate::{Engine, Generation, Job, Phase};
+use crate::job::Seats;
+use crate::{Engine, Generation, Job, Leaving, Phase};
 
 impl Engine {
     /// Panics if the state contradicts itself. Tests and the simulator call it after every step.
     pub fn check_invariants(&self) {
         let mut held = Tally::default();
+        let mut crowding = Tally::default();
         let mut planned = Tally::default();
         let mut waiting: BTreeSet<(NodeId, JobId)> = BTreeSet::new();
         let mut timers = BTreeSet::new();
         for (&id, job) in &self.jobs {
             assert_eq!(id, job.id, "a job is filed under another number");
             check_job(job);
-            held.add(&job.group);
-            planned.add(&job.target);
+            self.check_guest(job);
+            if job.guest_of.is_none() {
+                held.add(&job.group);
+                planned.add(&job.target);
+            }
             for leaving in &job.leaving {
-                held.add(&leaving.allocation);
+                held.add(&leaving.seats.owned);
+                crowding.add(&leaving.seats.shared);
             }
             waiting.extend(job.target.minus(&job.group).iter().map(|(node, _)| (node, id)));
             timers.extend(job.timer.map(|at| (at, id)));
-            let launchable = job.addition().is_some_and(|addition| self.nodes.have_room(&addition));
-            assert!(!launchable, "{id} could be launched but is not");
+            assert!(self.launchable(job).is_none(), "{id} could be launched but is not");
         }
         assert_eq!(timers, self.timers, "jobs and the clock disagree about timers");
         for node in self.nodes.iter() {
             let (id, gpus) = (node.id(), node.gpus());
             assert!(node.gpus_held() <= gpus, "{id} has {gpus} GPUs but {} are held", node.gpus_held());
             assert_eq!(node.gpus_held(), held.take(id), "{id} and its jobs disagree about the GPUs held");
+            assert_eq!(node.crowding(), crowding.take(id), "{id} and its jobs disagree about who is in the way");
             let planned = planned.take(id);
             assert!(planned <= gpus, "{id} has {gpus} GPUs but {planned} are planned");
             let expected: BTreeSet<JobId> =
@@ -36,8 +42,25 @@ impl Engine {
             assert_eq!(*node.waiting(), expected, "{id} and the jobs that wait for it disagree");
         }
         assert!(held.0.is_empty(), "GPUs are held on lost nodes: {held:?}");
+        assert!(crowding.0.is_empty(), "somebody is in the way on lost nodes: {crowding:?}");
         assert!(planned.0.is_empty(), "GPUs are planned on lost nodes: {planned:?}");
         assert!(self.ended.iter().all(|job| job.phase.is_ended() && job.gpus_held() == 0), "an ended job holds GPUs");
+    }
+
+    /// A guest has one host, is its only guest, and nowhere without it.
+    fn check_guest(&self, job: &Job) {
+        let id = job.id;
+        if let Some(host) = job.guest_of {
+            let host = self.jobs.get(&host).unwrap_or_else(|| panic!("{id} is the guest of {host}, which is gone"));
+            assert_eq!((host.guest, host.guest_of), (Some(id), None), "{id} and its host disagree");
+            assert!(
+                !job.target.is_empty() && job.target.is_within(&host.target),
+                "{id} is to go where its host is not"
+            );
+            assert!(job.group.is_within(&host.group), "{id} is where its host is not");
+        }
+        let guest = job.guest.and_then(|guest| self.jobs.get(&guest));
+        assert!(job.guest.is_none() || guest.is_some_and(|guest| guest.guest_of == Some(id)), "{id} lost its guest");
     }
 }
 
@@ -83,6 +106,10 @@ fn check_generations(job: &Job) {
     assert_eq!(told.len(), job.leaving.len(), "{id} has a generation twice on its way out");
     assert!(told.last().is_none_or(|&newest| newest <= job.generation), "{id} dismissed a generation yet to come");
     assert!(job.leaving.iter().all(|leaving| !leaving.allocation.is_empty()), "{id} dismissed nobody");
+    for Leaving { allocation, seats: Seats { owned, shared }, .. } in &job.leaving {
+        let known = owned.is_within(allocation) && shared.is_within(allocation);
+        assert!(known && allocation.is_within(&owned.plus(shared)), "{id} leaves GPUs that it is not on");
+    }
 }
 
 /// Replicas per node, over many jobs.

@@ -1,6 +1,6 @@
 use pollux_agent::AgentReport;
 use pollux_model::{Goodput, NoiseStatistics};
-use pollux_policy::{Allocation, Flexibility, JobId, JobView, Oracle, Reason, Timestamp, TypeProfile};
+use pollux_policy::{Allocation, Flexibility, JobId, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
 
 use crate::{Books, Generation, JobSpec, Phase, ReportFault, StopReason, Work};
 
@@ -25,6 +25,10 @@ pub struct Job {
     pub(crate) group: Allocation,
     /// What the group is to become; it contains the group.
     pub(crate) target: Allocation,
+    /// The job on whose GPUs group and target are; they lie within its own.
+    pub(crate) guest_of: Option<JobId>,
+    /// The job that is, or is to be, on GPUs of this one.
+    pub(crate) guest: Option<JobId>,
     pub(crate) leaving: Vec<Leaving>,
     /// When the newest group was last told to change.
     pub(crate) commanded: Timestamp,
@@ -51,6 +55,17 @@ pub struct Leaving {
     pub allocation: Allocation,
     /// What for.
     pub why: StopReason,
+    pub(crate) seats: Seats,
+}
+
+/// GPUs that replicas are on. Of those on one node that leave it is not told which do, so that both parts may count
+/// one that is still there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Seats {
+    /// They are nobody else's.
+    pub(crate) owned: Allocation,
+    /// Another job owns them.
+    pub(crate) shared: Allocation,
 }
 
 /// The newest report of an agent.
@@ -74,6 +89,8 @@ impl Job {
             generation_heard: Generation::default(),
             group: Allocation::NONE,
             target: Allocation::NONE,
+            guest_of: None,
+            guest: None,
             leaving: Vec::new(),
             commanded: now,
             timer: None,
@@ -119,6 +136,16 @@ impl Job {
     /// What the group is to become: more than the group while additions wait for their GPUs.
     pub const fn target(&self) -> &Allocation {
         &self.target
+    }
+
+    /// The job whose GPUs it uses, or waits for, as a guest.
+    pub const fn guest_of(&self) -> Option<JobId> {
+        self.guest_of
+    }
+
+    /// The job that uses its GPUs, or waits for them, as a guest.
+    pub const fn guest(&self) -> Option<JobId> {
+        self.guest
     }
 
     /// Replicas that were told to leave and may still be there.
@@ -191,24 +218,56 @@ impl Job {
             return;
         }
         let generation = self.generation;
-        match self.leaving.iter_mut().find(|leaving| leaving.generation == generation) {
-            Some(leaving) => *leaving = Leaving { generation, allocation: leaving.allocation.plus(allocation), why },
-            None => self.leaving.push(Leaving { generation, allocation: allocation.clone(), why }),
-        }
+        let idx = self.leaving.iter().position(|leaving| leaving.generation == generation).unwrap_or_else(|| {
+            let (allocation, seats) = (Allocation::NONE, Seats::default());
+            self.leaving.push(Leaving { generation, allocation, why, seats });
+            self.leaving.len() - 1
+        });
+        let leaving = &mut self.leaving[idx];
+        leaving.allocation = leaving.allocation.plus(allocation);
+        leaving.why = why;
+        let seats = if self.guest_of.is_none() { &mut leaving.seats.owned } else { &mut leaving.seats.shared };
+        *seats = seats.plus(allocation);
     }
 
-    /// Takes replicas off the list of those on their way out; returns what was on it.
-    pub(crate) fn release(&mut self, generation: Generation, allocation: &Allocation) -> Allocation {
+    /// Takes replicas off the list of those on their way out; returns what was on it, and the GPUs that are free now.
+    pub(crate) fn release(&mut self, generation: Generation, allocation: &Allocation) -> (Allocation, Seats) {
         let Some(idx) = self.leaving.iter().position(|leaving| leaving.generation == generation) else {
-            return Allocation::NONE;
+            return (Allocation::NONE, Seats::default());
         };
-        let leaving = &mut self.leaving[idx].allocation;
-        let released = leaving.common(allocation);
-        *leaving = leaving.minus(&released);
-        if leaving.is_empty() {
+        let leaving = &mut self.leaving[idx];
+        let released = leaving.allocation.common(allocation);
+        leaving.allocation = leaving.allocation.minus(&released);
+        let left = Seats {
+            owned: leaving.seats.owned.common(&leaving.allocation),
+            shared: leaving.seats.shared.common(&leaving.allocation),
+        };
+        let before = std::mem::replace(&mut leaving.seats, left);
+        let freed = Seats {
+            owned: before.owned.minus(&leaving.seats.owned),
+            shared: before.shared.minus(&leaving.seats.shared),
+        };
+        if leaving.allocation.is_empty() {
             self.leaving.remove(idx);
         }
-        released
+        (released, freed)
+    }
+
+    /// Takes all that is on a lost node off the list of those on their way out.
+    pub(crate) fn forget_leaving(&mut self, node: NodeId) {
+        for leaving in &mut self.leaving {
+            leaving.allocation = leaving.allocation.without(node);
+            leaving.seats.owned = leaving.seats.owned.without(node);
+            leaving.seats.shared = leaving.seats.shared.without(node);
+        }
+        self.leaving.retain(|leaving| !leaving.allocation.is_empty());
+    }
+
+    /// Whether plans must leave its group alone. One that does not train yet is: jobs that start slowly would otherwise
+    /// be moved for ever.
+    fn is_pinned(&self) -> bool {
+        let settling = matches!(self.phase, Phase::Starting | Phase::Resizing { .. });
+        self.phase.has_group() && (settling || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Takes a checked report in.
@@ -232,14 +291,16 @@ impl Job {
         self
     }
 
-    /// What a policy may know of it.
-    pub(crate) fn view(&self, now: Timestamp, restart_cost_default_s: f64) -> JobView<'_> {
+    /// What a policy may know of it, and of `guest` on its GPUs.
+    pub(crate) fn view(&self, guest: Option<&Self>, now: Timestamp, restart_cost_default_s: f64) -> JobView<'_> {
         let books = self.books(now);
         let report = self.report.as_ref().map(|received| &received.report);
-        // A group that does not train yet is left alone: jobs that start slowly would otherwise be moved for ever.
-        let flexibility = match (&self.phase, self.spec.flexibility) {
-            (Phase::Starting | Phase::Resizing { .. }, Flexibility::Elastic) => Flexibility::NonPreemptible,
-            (_, flexibility) => flexibility, // Nothing but an unfinished change restricts a job.
+        let flexibility = match self.spec.flexibility {
+            // A guest that must stay where it is needs its host there.
+            Flexibility::Elastic if self.is_pinned() || guest.is_some_and(Self::is_pinned) => {
+                Flexibility::NonPreemptible
+            }
+            flexibility @ (Flexibility::Elastic | Flexibility::NonPreemptible | Flexibility::Rigid) => flexibility,
         };
         JobView {
             id: self.id,
@@ -250,7 +311,7 @@ impl Job {
             restart_cost_s: books.restart_cost_s.unwrap_or(restart_cost_default_s),
             // What waits for its GPUs has not cost anything yet and may be planned anew.
             allocation: if self.phase.has_group() { &self.target } else { &NOTHING },
-            guest_of: None,
+            guest_of: self.guest_of.filter(|_| self.phase.has_group()),
             replicas_requested: self.spec.replicas_requested,
             replicas_min: self.spec.replicas_min,
             replicas_max: self.spec.replicas_max,
@@ -272,6 +333,9 @@ pub(crate) fn check_report(report: &AgentReport) -> Result<(), ReportFault> {
     let baseline_steps = report.progress.baseline_steps;
     if !baseline_steps.is_finite() || baseline_steps < 0.0 {
         return Err(ReportFault::Progress { baseline_steps });
+    }
+    if let Some(samples_per_s) = report.samples_per_s.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+        return Err(ReportFault::Rate { samples_per_s });
     }
     let factor = report.learning_rate_factor;
     if !factor.is_finite() || factor < 0.0 {

@@ -11,7 +11,7 @@
 //! [`Engine`] keeps the books of jobs and nodes, asks a policy who gets what, and says what has to be done to get
 //! there. It starts no process, reads no clock and keeps no file: whoever drives it (a simulator, a server, a test)
 //! carries the commands out and tells what became of them. Whatever arrives in whatever order, it never gives a GPU to
-//! two jobs and never panics; what makes no sense is answered by [`Command::Refused`].
+//! two jobs, but to a second one as a guest where a plan says so, and never panics; what makes no sense is answered by [`Command::Refused`].
 //!
 //! ```
 //! use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec};
@@ -56,7 +56,7 @@ mod explanation;
 mod invariants;
 
 pub use books::Books;
-pub use command::{Command, PlanRefusal, StopReason};
+pub use command::{Command, StopReason};
 pub use engine::Engine;
 pub use event::{Event, FailureKind};
 pub use explanation::{Explanation, Wait};

@@ -30,7 +30,10 @@ impl Engine {
         self.nodes.set_draining(id, true)?;
         let node = self.nodes.get(id).ok_or(Refusal::UnknownNode { node: id })?;
         for job in node.waiting().iter().copied().collect::<Vec<_>>() {
-            self.look_elsewhere(job, id, out);
+            // What one does without may be what another waited for.
+            if self.nodes.get(id).is_some_and(|node| node.waiting().contains(&job)) {
+                self.look_elsewhere(job, id, out);
+            }
         }
         self.rounds.request(self.now);
         Ok(())
@@ -40,7 +43,7 @@ impl Engine {
     fn look_elsewhere(&mut self, id: JobId, node: NodeId, out: &mut Vec<Command>) {
         let job = &self.jobs[&id];
         if matches!(job.phase, Phase::Queued { .. }) {
-            self.aim(id, Allocation::NONE);
+            self.aim(id, Allocation::NONE, None);
             return;
         }
         let missing = job.target.minus(&job.group).replicas_on(node);
@@ -65,10 +68,7 @@ impl Engine {
     fn lose_replicas(&mut self, id: JobId, node: NodeId, out: &mut Vec<Command>) {
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
         job.accrue(self.now);
-        for leaving in &mut job.leaving {
-            leaving.allocation = leaving.allocation.without(node);
-        }
-        job.leaving.retain(|leaving| !leaving.allocation.is_empty());
+        job.forget_leaving(node);
 
         if job.target.replicas_on(node) > 0 {
             let additions_wait = job.group != job.target;
@@ -91,7 +91,7 @@ impl Engine {
                 Flexibility::Rigid => false,
             };
             if matches!(job.phase, Phase::Queued { .. }) {
-                job.target = Allocation::NONE;
+                self.aim(id, Allocation::NONE, None);
             } else if trains && enough && !job.group.is_empty() {
                 self.resize(id, target, ResizeCause::NodeLoss, out);
             } else {

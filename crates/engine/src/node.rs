@@ -4,6 +4,7 @@ use pollux_model::GpuType;
 use pollux_policy::{Allocation, JobId, NodeId, NodeView, Timestamp};
 
 use crate::Refusal;
+use crate::job::Seats;
 
 const NODES_MAX: usize = 100_000;
 const GPUS_MAX: u32 = 1_024;
@@ -24,6 +25,7 @@ pub struct Node {
     draining: bool,
     cooling_until: Option<Timestamp>,
     held: u32,
+    crowding: u32,
     /// Jobs with additions that are to be launched here.
     waiting: BTreeSet<JobId>,
     /// The newest failure of each job that failed here lately.
@@ -56,9 +58,14 @@ impl Node {
         self.cooling_until
     }
 
-    /// GPUs on which a process may be.
+    /// GPUs that jobs own: on which a process may be that is no guest.
     pub const fn gpus_held(&self) -> u32 {
         self.held
+    }
+
+    /// Replicas on their way out beside those who own their GPUs.
+    pub(crate) const fn crowding(&self) -> u32 {
+        self.crowding
     }
 
     /// Whether it takes replicas.
@@ -110,6 +117,7 @@ impl Nodes {
             draining: false,
             cooling_until: None,
             held: 0,
+            crowding: 0,
             waiting: BTreeSet::new(),
             failures: Vec::new(),
         });
@@ -127,9 +135,23 @@ impl Nodes {
         Ok(())
     }
 
-    /// Whether all GPUs of an allocation are free.
+    /// Whether all GPUs of an allocation are free. Who leaves a GPU beside its owner may be the last on it, once that is
+    /// gone.
     pub(crate) fn have_room(&self, allocation: &Allocation) -> bool {
-        allocation.iter().all(|(id, gpus)| self.get(id).is_some_and(|node| node.gpus - node.held >= gpus))
+        let free = |node: &Node| (node.gpus - node.held).saturating_sub(node.crowding);
+        allocation.iter().all(|(id, gpus)| self.get(id).is_some_and(|node| free(node) >= gpus))
+    }
+
+    /// Whether nobody is on the way out beside the owners of GPUs there.
+    pub(crate) fn are_uncrowded(&self, allocation: &Allocation) -> bool {
+        allocation.iter().all(|(id, _)| self.get(id).is_some_and(|node| node.crowding == 0))
+    }
+
+    /// Notes replicas that are on their way out beside the owners of their GPUs.
+    pub(crate) fn crowd(&mut self, allocation: &Allocation) {
+        for (id, gpus) in allocation.iter() {
+            self.get_mut(id).expect("what was on a lost node is forgotten").crowding += gpus;
+        }
     }
 
     pub(crate) fn hold(&mut self, allocation: &Allocation) {
@@ -140,10 +162,14 @@ impl Nodes {
         }
     }
 
-    pub(crate) fn release(&mut self, allocation: &Allocation) {
-        for (id, gpus) in allocation.iter() {
+    pub(crate) fn release(&mut self, seats: &Seats) {
+        for (id, gpus) in seats.owned.iter() {
             let node = self.get_mut(id).expect("what was on a lost node is forgotten");
             node.held = node.held.checked_sub(gpus).expect("only what is held is released");
+        }
+        for (id, gpus) in seats.shared.iter() {
+            let node = self.get_mut(id).expect("what was on a lost node is forgotten");
+            node.crowding = node.crowding.checked_sub(gpus).expect("only who is there leaves");
         }
     }
 

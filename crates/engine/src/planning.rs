@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pollux_policy::{
-    Allocation, Assignment, Binding, ClusterView, JobId, JobView, PlacementRules, Plan, Reason, Timestamp,
-};
+use pollux_policy::{Allocation, Assignment, Binding, ClusterView, JobId, JobView, Plan, Reason, Timestamp};
 
 use crate::job::NOTHING;
-use crate::{Command, Engine, Job, Phase, PlanRefusal, ResizeCause, StopReason};
+use crate::{Command, Engine, Job, Phase, ResizeCause, StopReason};
 
 impl Engine {
     /// Shows what a policy would see at `now`, for questions that are not to change anything.
@@ -24,7 +22,7 @@ impl Engine {
         let succeeded = std::mem::take(&mut self.succeeded);
         let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &succeeded };
         let plan = self.policy.plan(self.now, &view);
-        let checked = check(&plan, &view, self.policy.rules());
+        let checked = plan.check(&view, self.policy.rules());
         self.rounds.ran(self.now);
         match checked {
             Ok(()) => self.adopt(plan, out),
@@ -44,38 +42,50 @@ impl Engine {
         assignments.sort_unstable_by_key(|assignment| assignment.job);
         let mut assignments = assignments.into_iter().peekable();
         let largest_pool = self.nodes.largest_pool();
-        let mut changed: Vec<(JobId, Allocation)> = Vec::new();
+        let mut changed: Vec<(JobId, Allocation, Option<JobId>)> = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.phase.is_plannable()) {
-            let (target, mut reason) = match assignments.next_if(|assignment| assignment.job == job.id) {
-                Some(assignment) => (&assignment.allocation, assignment.reason),
-                None => (&NOTHING, Reason::default()),
+            let (target, guest_of, mut reason) = match assignments.next_if(|assignment| assignment.job == job.id) {
+                Some(assignment) => (&assignment.allocation, assignment.guest_of, assignment.reason),
+                None => (&NOTHING, None, Reason::default()),
             };
+            let guest_of = guest_of.filter(|_| !target.is_empty());
             if target.is_empty() && job.spec.fewest() > largest_pool {
                 reason.binding = Binding::Impossible;
             }
             job.reason = Some(reason);
-            if job.target != *target {
-                changed.push((job.id, target.clone()));
+            if job.target != *target || job.guest_of != guest_of {
+                changed.push((job.id, target.clone(), guest_of));
             }
         }
         assert!(assignments.next().is_none(), "a plan was carried out for a job that it must not mention");
-        let ids: Vec<JobId> = changed.iter().map(|&(id, _)| id).collect();
-        for (id, target) in changed {
-            self.retarget(id, target, out);
+        let ids: Vec<JobId> = changed.iter().map(|&(id, ..)| id).collect();
+        // Hosts before their guests: those that go leave them their GPUs, those that come are there to come to.
+        changed.sort_by_key(|&(id, _, guest_of)| (guest_of.is_some(), self.jobs[&id].guest_of.is_some()));
+        for (id, target, guest_of) in changed {
+            self.retarget(id, target, guest_of, out);
         }
         for id in ids {
             self.launch_if_free(id, out);
         }
     }
 
-    fn retarget(&mut self, id: JobId, target: Allocation, out: &mut Vec<Command>) {
+    fn retarget(&mut self, id: JobId, target: Allocation, guest_of: Option<JobId>, out: &mut Vec<Command>) {
         let job = &self.jobs[&id];
+        let host = job.guest_of.and_then(|host| self.jobs.get(&host));
         match job.phase {
-            Phase::Queued { .. } => self.aim(id, target),
+            Phase::Queued { .. } => self.aim(id, target, guest_of),
             Phase::Running if target.is_empty() => self.stop_group(id, Phase::QUEUED, StopReason::Preempted, out),
-            Phase::Running if job.group.common(&target).is_empty() => {
+            Phase::Running if job.target == target && job.guest_of == guest_of => {} // Its host went and left it there.
+            Phase::Running
+                if job.target == target
+                    && guest_of.is_none()
+                    && host.is_some_and(|host| host.target.common(&target).is_empty()) =>
+            {
+                self.promote(id);
+            }
+            Phase::Running if job.guest_of != guest_of || job.group.common(&target).is_empty() => {
                 self.stop_group(id, Phase::QUEUED, StopReason::Moved, out);
-                self.aim(id, target);
+                self.aim(id, target, guest_of);
             }
             Phase::Running => self.resize(id, target, ResizeCause::Plan, out),
             Phase::Starting
@@ -92,13 +102,6 @@ impl Engine {
 
 fn job_views(jobs: &BTreeMap<JobId, Job>, now: Timestamp, restart_cost_default_s: f64) -> Vec<JobView<'_>> {
     let plannable = jobs.values().filter(|job| job.phase.is_plannable());
-    plannable.map(|job| job.view(now, restart_cost_default_s)).collect()
-}
-
-fn check(plan: &Plan, view: &ClusterView<'_>, rules: PlacementRules) -> Result<(), PlanRefusal> {
-    let shared = plan.assignments.iter().find_map(|assignment| Some((assignment.job, assignment.guest_of?)));
-    if let Some((job, host)) = shared {
-        return Err(PlanRefusal::Shared { job, host });
-    }
-    Ok(plan.check(view, rules)?)
+    let guest = |job: &Job| job.guest.and_then(|guest| jobs.get(&guest));
+    plannable.map(|job| job.view(guest(job), now, restart_cost_default_s)).collect()
 }

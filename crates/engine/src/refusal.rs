@@ -171,6 +171,12 @@ pub enum ReportFault {
         /// The value given.
         baseline_steps: f64,
     },
+    /// A rate that no training can have.
+    #[error("{samples_per_s} samples per second: accepted are finite numbers above 0")]
+    Rate {
+        /// The value given.
+        samples_per_s: f64,
+    },
     /// A factor that no rule returns.
     #[error("learning-rate factor {factor}: accepted are finite numbers from 0")]
     LearningRate {

@@ -12,13 +12,18 @@ fn events_and_commands_come_back_as_they_were() {
     assert_eq!(serde_json::from_str::<Event>("\"tick\"").unwrap(), Event::Tick);
 
     let commands = [
-        Command::Launch { job: JobId(7), generation: Generation(1), allocation: Allocation::on(NodeId(3), 2) },
+        Command::Launch {
+            job: JobId(7),
+            generation: Generation(1),
+            allocation: Allocation::on(NodeId(3), 2),
+            guest_of: Some(JobId(5)),
+        },
         Command::Refused(Refusal::EndedJob { job: JobId(7) }),
     ];
     let text = serde_json::to_string(&commands).unwrap();
     assert_eq!(
         text,
-        r#"[{"launch":{"job":7,"generation":1,"allocation":[[3,2]]}},{"refused":{"ended_job":{"job":7}}}]"#
+        r#"[{"launch":{"job":7,"generation":1,"allocation":[[3,2]],"guest_of":5}},{"refused":{"ended_job":{"job":7}}}]"#
     );
     assert_eq!(serde_json::from_str::<[Command; 2]>(&text).unwrap(), commands);
 }

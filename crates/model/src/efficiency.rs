@@ -16,6 +16,9 @@ impl NoiseStatistics {
     /// No noise at all: then nothing but the baseline batch is worth its samples.
     pub const NOISELESS: Self = Self { sqr: 1.0, var: 0.0 };
 
+    /// Nothing but noise: then every sample counts in full, whatever the batch.
+    pub const SIGNALLESS: Self = Self { sqr: 0.0, var: 1.0 };
+
     /// `sqr` estimates `|g|²`, `var` the variance of a baseline batch's gradient; neither negative, not both 0.
     pub fn new(sqr: f64, var: f64) -> Result<Self, ModelError> {
         for (name, value) in [("sqr", sqr), ("var", var)] {
@@ -35,7 +38,7 @@ impl NoiseStatistics {
             return Err(ModelError::Parameter { name: "noise scale", value: noise_scale, accepted: "0 or more" });
         }
         if noise_scale.is_infinite() {
-            return Self::new(0.0, 1.0);
+            return Ok(Self::SIGNALLESS);
         }
         Self::new(1.0, noise_scale / f64::from(batch_size_baseline))
     }

@@ -1,6 +1,6 @@
 mod search;
 
-use crate::{BatchLimits, ModelError, NoiseStatistics, Shape, ThroughputModel};
+use crate::{Batch, BatchLimits, ModelError, NoiseStatistics, Shape, ThroughputModel};
 use search::Search;
 
 /// A job's goodput as a function of what it runs on: throughput times statistical efficiency (equation 7).
@@ -49,19 +49,13 @@ impl Goodput {
         if !self.limits.allow(shape, local_batch, accumulation_steps) {
             return Err(ModelError::BatchNotAllowed { local_batch, accumulation_steps, replicas: shape.replicas() });
         }
-        let micro_batches = f64::from(accumulation_steps) + 1.0;
-        let batch_size = f64::from(shape.replicas()) * f64::from(local_batch) * micro_batches;
-        let step_s = self.throughput.step_s(shape, f64::from(local_batch), f64::from(accumulation_steps));
-        let throughput = batch_size / step_s;
-        let efficiency = self.noise.efficiency(batch_size / f64::from(self.limits.batch_size_baseline()));
-        Ok(BatchChoice {
-            shape,
-            local_batch,
-            accumulation_steps,
-            throughput,
-            efficiency,
-            goodput: throughput * efficiency,
-        })
+        Ok(self.worth(shape, local_batch, accumulation_steps))
+    }
+
+    /// What a total batch is worth that the user fixed, cut by [`Batch::fixed`], within the limits or not.
+    pub fn fixed(&self, shape: Shape, batch_size: u32) -> Option<BatchChoice> {
+        let Batch { local_batch, accumulation_steps } = Batch::fixed(&self.limits, batch_size, shape.replicas())?;
+        Some(self.worth(shape, local_batch, accumulation_steps))
     }
 
     /// The batch and accumulation with the highest goodput, exact over all integers the limits allow; of equals the
@@ -70,5 +64,14 @@ impl Goodput {
         let best = Search::new(self, shape).run().ok_or_else(|| self.limits.no_feasible_batch(shape))?;
         let narrow = |value: u64| u32::try_from(value).expect("a factor of a batch size, which is a u32");
         self.evaluate(shape, narrow(best.local_batch), narrow(best.micro_batches - 1))
+    }
+
+    fn worth(&self, shape: Shape, local_batch: u32, accumulation_steps: u32) -> BatchChoice {
+        let micro_batches = f64::from(accumulation_steps) + 1.0;
+        let batch_size = f64::from(shape.replicas()) * f64::from(local_batch) * micro_batches;
+        let step_s = self.throughput.step_s(shape, f64::from(local_batch), f64::from(accumulation_steps));
+        let throughput = batch_size / step_s;
+        let efficiency = self.noise.efficiency(batch_size / f64::from(self.limits.batch_size_baseline()));
+        BatchChoice { shape, local_batch, accumulation_steps, throughput, efficiency, goodput: throughput * efficiency }
     }
 }

@@ -36,11 +36,13 @@ mod fit;
 mod noise;
 mod efficiency;
 mod limits;
+mod batch;
 mod goodput;
 mod learning_rate;
 mod loss;
 mod error;
 
+pub use batch::Batch;
 pub use efficiency::NoiseStatistics;
 pub use error::ModelError;
 pub use fit::{Fit, Observation, fit, objective};

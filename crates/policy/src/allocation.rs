@@ -47,6 +47,11 @@ impl Allocation {
         self.0.iter().copied()
     }
 
+    /// Whether `other` has at least as many, node by node.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.iter().all(|(node, replicas)| replicas <= other.replicas_on(node))
+    }
+
     /// What both have, node by node.
     pub fn common(&self, other: &Self) -> Self {
         self.iter().map(|(node, replicas)| (node, replicas.min(other.replicas_on(node)))).collect()
@@ -107,6 +112,7 @@ mod tests {
         assert_eq!(after.minus(&before), allocation(&[(2, 3)]));
         assert_eq!(before.plus(&after), allocation(&[(0, 3), (1, 1), (2, 3)]));
         assert_eq!(before.without(NodeId(0)), allocation(&[(1, 1)]));
+        assert_eq!([before.is_within(&before), before.is_within(&after)], [true, false]);
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl<'a> Elastic<'a> {
             ProblemNode { gpus: node.gpus, hosts_multi: false, kind }
         };
         let mut nodes: Vec<ProblemNode> = self.usable.iter().map(node).collect();
-        for job in self.view.jobs.iter().filter(|job| job.is_pinned()) {
+        for job in self.view.jobs.iter().filter(|job| job.is_pinned() && job.guest_of.is_none()) {
             for (id, replicas) in job.allocation.iter() {
                 if let Some(place) = self.place(id) {
                     nodes[place].gpus = nodes[place].gpus.saturating_sub(replicas);
@@ -211,7 +211,7 @@ impl<'a> Elastic<'a> {
             let planned = || places.iter().map(|&(place, replicas)| (id(place), replicas)).collect();
             let allocation: Allocation = if job.is_pinned() { job.allocation.clone() } else { planned() };
             let reason = self.reason(idx, places, problem, &givers);
-            Assignment { job: job.id, allocation, guest_of: None, reason }
+            Assignment { job: job.id, allocation, guest_of: job.pinned_to(), reason }
         });
         Plan { assignments: assignments.collect(), quality: Some(quality) }
     }

@@ -49,6 +49,15 @@ impl FreeGpus {
         }
     }
 
+    /// Takes an allocation back that was taken from here.
+    pub(crate) fn give_back(&mut self, allocation: &Allocation) {
+        for (node, replicas) in allocation.iter() {
+            if let Some(idx) = self.position(node) {
+                self.nodes[idx].gpus += replicas;
+            }
+        }
+    }
+
     /// Free GPUs of every kind.
     pub(crate) fn by_kind(&self) -> BTreeMap<GpuType, u32> {
         let mut pools = BTreeMap::new();
@@ -56,6 +65,11 @@ impl FreeGpus {
             *pools.entry(node.gpu_type).or_default() += node.gpus;
         }
         pools
+    }
+
+    /// The most free GPUs of a kind on one node.
+    pub(crate) fn most_on_a_node(&self, kind: GpuType) -> u32 {
+        self.nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.gpus).max().unwrap_or(0)
     }
 
     /// Takes `replicas` of a kind on as few nodes as possible: the fullest node that has room for all, else the

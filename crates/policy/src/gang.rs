@@ -10,6 +10,8 @@ use crate::{Allocation, Assignment, Binding, ClusterView, Flexibility, JobView, 
 pub(crate) enum GangPlacement {
     /// On as few nodes as possible.
     Consolidated,
+    /// On no more nodes than it would need in an empty cluster, or not yet.
+    FewestNodes,
     /// On the nodes with the most free GPUs.
     EmptiestFirst,
 }
@@ -37,16 +39,30 @@ pub(crate) fn plan_gangs(
     placement: GangPlacement,
     overtaking: Overtaking,
 ) -> Plan {
+    plan_placed_gangs(view, order, &|_| placement, overtaking)
+}
+
+/// The same with a placement for each job, by its index of the view. What a gang leaves that waits for fewer nodes is
+/// for those after it.
+pub(crate) fn plan_placed_gangs(
+    view: &ClusterView<'_>,
+    order: &[usize],
+    placement: &dyn Fn(usize) -> GangPlacement,
+    overtaking: Overtaking,
+) -> Plan {
     let mut free = FreeGpus::of(view);
     let mut granted: Vec<Option<Allocation>> = vec![None; view.jobs.len()];
     for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.is_pinned()) {
-        free.pin(job.allocation);
+        // A guest is on GPUs that its host has pinned already.
+        if job.guest_of.is_none() {
+            free.pin(job.allocation);
+        }
         granted[idx] = Some(job.allocation.clone());
     }
     // Who runs is decided on the GPUs as a pool per kind; where, once it is known who keeps what.
     let mut pools = free.by_kind();
     let largest_pool = pools.values().copied().max().unwrap_or(0);
-    let mut starting = Vec::new();
+    let (mut starting, mut waiting) = (Vec::new(), Vec::new());
     for &idx in order {
         let job = &view.jobs[idx];
         let size = gang_size(job);
@@ -66,37 +82,80 @@ pub(crate) fn plan_gangs(
                     starting.push((idx, kind));
                 }
             }
-            (None, Overtaking::Allowed) => {}
+            (None, Overtaking::Allowed) => waiting.push(idx),
             (None, Overtaking::Forbidden) => break,
         }
     }
+    let mut left_out = false;
     for (idx, kind) in starting {
-        let size = gang_size(&view.jobs[idx]);
-        granted[idx] = match placement {
-            GangPlacement::Consolidated => free.take_consolidated(kind, size),
-            GangPlacement::EmptiestFirst => free.take_emptiest_first(kind, size),
+        granted[idx] = place(view, &mut free, kind, gang_size(&view.jobs[idx]), placement(idx));
+        left_out |= granted[idx].is_none();
+    }
+    for idx in waiting.into_iter().filter(|_| left_out) {
+        let job = &view.jobs[idx];
+        granted[idx] = if job.allocation.replicas() == gang_size(job) && free.keep(job.allocation) {
+            Some(job.allocation.clone())
+        } else {
+            let kinds: Vec<GpuType> = free.by_kind().into_keys().collect();
+            kinds.into_iter().find_map(|kind| place(view, &mut free, kind, gang_size(job), placement(idx)))
         };
     }
     plan_of(view, granted)
 }
 
+fn place(
+    view: &ClusterView<'_>,
+    free: &mut FreeGpus,
+    kind: GpuType,
+    size: u32,
+    placement: GangPlacement,
+) -> Option<Allocation> {
+    match placement {
+        GangPlacement::Consolidated => free.take_consolidated(kind, size),
+        GangPlacement::EmptiestFirst => free.take_emptiest_first(kind, size),
+        GangPlacement::FewestNodes => {
+            let allocation = free.take_consolidated(kind, size)?;
+            let is_consolidated = allocation.iter().len() <= fewest_nodes(view, kind, size);
+            if !is_consolidated {
+                free.give_back(&allocation);
+            }
+            is_consolidated.then_some(allocation)
+        }
+    }
+}
+
+/// Nodes of a kind that so many replicas need in an empty cluster.
+fn fewest_nodes(view: &ClusterView<'_>, kind: GpuType, size: u32) -> usize {
+    let usable = view.nodes.iter().filter(|node| node.schedulable && node.gpu_type == kind);
+    let mut gpus: Vec<u32> = usable.map(|node| node.gpus).collect();
+    gpus.sort_unstable_by(|a, b| b.cmp(a));
+    let held = gpus.into_iter().scan(0u32, |sum, gpus| {
+        let enough = *sum >= size;
+        *sum = sum.saturating_add(gpus);
+        (!enough).then_some(())
+    });
+    held.count()
+}
+
 /// The kind of GPU that an allocation is on.
-fn kind_of(allocation: &Allocation, view: &ClusterView<'_>) -> Option<GpuType> {
+pub(crate) fn kind_of(allocation: &Allocation, view: &ClusterView<'_>) -> Option<GpuType> {
     let (node, _) = allocation.iter().next()?;
     let idx = view.nodes.binary_search_by_key(&node, |node| node.id).ok()?;
     Some(view.nodes[idx].gpu_type)
 }
 
-fn plan_of(view: &ClusterView<'_>, granted: Vec<Option<Allocation>>) -> Plan {
+/// What every job of a view is granted, as a plan.
+pub(crate) fn plan_of(view: &ClusterView<'_>, granted: Vec<Option<Allocation>>) -> Plan {
     let total = view.gpus();
     let assignments = view.jobs.iter().zip(granted).map(|(job, granted)| {
         let binding = match &granted {
+            Some(allocation) if allocation.replicas() < gang_size(job) && !job.is_pinned() => Binding::Contention,
             Some(_) => Binding::Request,
             None if gang_size(job) > total => Binding::Impossible,
             None => Binding::Contention,
         };
         let reason = Reason { binding, ..Reason::default() };
-        Assignment { job: job.id, allocation: granted.unwrap_or_default(), guest_of: None, reason }
+        Assignment { job: job.id, allocation: granted.unwrap_or_default(), guest_of: job.pinned_to(), reason }
     });
     Plan { assignments: assignments.collect(), quality: None }
 }

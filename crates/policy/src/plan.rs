@@ -150,7 +150,7 @@ pub enum PlanError {
         second: JobId,
     },
     /// A guest without a host that has room for it.
-    #[error("{job} is to share the GPUs of {host}, which does not have them or has another guest")]
+    #[error("{job} is to share the GPUs of {host}, which does not have them, has another guest or is one itself")]
     Guest {
         /// The guest.
         job: JobId,
@@ -206,7 +206,8 @@ impl Plan {
 fn check_job(job: &JobView<'_>, assignment: &Assignment, view: &ClusterView<'_>) -> Result<(), PlanError> {
     let allocation = &assignment.allocation;
     if job.is_pinned() {
-        return if allocation == job.allocation { Ok(()) } else { Err(PlanError::Pinned { job: job.id }) };
+        let kept = allocation == job.allocation && assignment.guest_of == job.guest_of;
+        return if kept { Ok(()) } else { Err(PlanError::Pinned { job: job.id }) };
     }
     let (min, max) = match job.flexibility {
         Flexibility::Rigid => (job.replicas_requested, job.replicas_requested),
@@ -234,10 +235,9 @@ fn check_guests(planned: &BTreeMap<JobId, &Assignment>) -> Result<(), PlanError>
     let mut hosts = BTreeMap::new();
     for (&job, assignment) in planned {
         let Some(host) = assignment.guest_of else { continue };
-        let room = planned.get(&host).is_some_and(|of_host| {
-            of_host.guest_of.is_none()
-                && assignment.allocation.iter().all(|(node, replicas)| of_host.allocation.replicas_on(node) >= replicas)
-        });
+        let room = planned
+            .get(&host)
+            .is_some_and(|of_host| of_host.guest_of.is_none() && assignment.allocation.is_within(&of_host.allocation));
         if !room || host == job || hosts.insert(host, job).is_some() {
             return Err(PlanError::Guest { job, host });
         }

@@ -1,5 +1,14 @@
 use crate::{ClusterView, PlacementRules, Plan, Timestamp};
 
+/// How a host and its guest divide a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// Both alike.
+    Equal,
+    /// The guest uses what the host leaves idle.
+    HostFirst,
+}
+
 /// Decides who gets which GPUs.
 pub trait Policy {
     /// As users write it.
@@ -19,6 +28,11 @@ pub trait Policy {
     /// Whether it wants to plan as soon as jobs or nodes come and go, beside its regular rounds.
     fn plans_on_events(&self) -> bool {
         false
+    }
+
+    /// How jobs divide the GPUs that its plans let them share.
+    fn sharing(&self) -> Sharing {
+        Sharing::Equal
     }
 
     /// Whether it needs to be told what only a simulator knows; a live cluster cannot run it.

@@ -2,12 +2,13 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
-use crate::Policy;
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
 use crate::pollux::{Pollux, PolluxSettings};
 use crate::srtf::Srtf;
+use crate::themis::{Themis, ThemisSettings};
 use crate::tiresias::{Tiresias, TiresiasSettings};
+use crate::{Policy, Sharing};
 
 /// Which policy, with which settings. A new policy is one file and one arm here, which the compiler then asks to be
 /// built; `all` makes it known by name.
@@ -26,6 +27,8 @@ pub enum PolicySettings {
     Tiresias(TiresiasSettings),
     /// Shortest remaining time first.
     Srtf,
+    /// Finish-time fairness.
+    Themis(ThemisSettings),
 }
 
 impl PolicySettings {
@@ -35,8 +38,9 @@ impl PolicySettings {
             Self::Pollux(settings) => Box::new(Pollux::new(*settings)),
             Self::Castor(settings) => Box::new(Castor::new(*settings)),
             Self::Fifo => Box::new(Fifo),
-            Self::Tiresias(settings) => Box::new(Tiresias::new(*settings)),
+            Self::Tiresias(settings) => Box::new(Tiresias::new(settings.clone())),
             Self::Srtf => Box::new(Srtf),
+            Self::Themis(settings) => Box::new(Themis::new(*settings)),
         }
     }
 
@@ -59,20 +63,35 @@ impl PolicySettings {
                 profile_limit(settings.profile_limit)
             }
             Self::Tiresias(settings) => {
-                within("demotion_gpu_hours", settings.demotion_gpu_hours, 0.0..=f64::INFINITY, "0 or more")
+                let mut lowest = f64::MIN_POSITIVE;
+                for &hours in &settings.queue_gpu_hours {
+                    within("queue_gpu_hours", hours, lowest..=f64::MAX, "increasing numbers above 0")?;
+                    lowest = hours.next_up();
+                }
+                for &hours in &settings.job_gpu_hours {
+                    within("job_gpu_hours", hours, f64::MIN_POSITIVE..=f64::MAX, "numbers above 0")?;
+                }
+                let knob = settings.promote_knob.unwrap_or(1.0);
+                within("promote_knob", knob, f64::MIN_POSITIVE..=f64::MAX, "numbers above 0")?;
+                within("consolidate_margin", settings.consolidate_margin, 0.0..=f64::MAX, "0 or more")
+            }
+            Self::Themis(settings) => {
+                within("fairness_knob", settings.fairness_knob, 0.0..=1.0, "0 to 1")?;
+                within("lease_s", settings.lease_s, 0.0..=f64::MAX, "0 or more")
             }
             Self::Fifo | Self::Srtf => Ok(()),
         }
     }
 
     /// Every policy with its default settings.
-    pub fn all() -> [Self; 5] {
+    pub fn all() -> [Self; 6] {
         [
             Self::Pollux(PolluxSettings::default()),
             Self::Castor(CastorSettings::default()),
             Self::Fifo,
             Self::Srtf,
             Self::Tiresias(TiresiasSettings::default()),
+            Self::Themis(ThemisSettings::default()),
         ]
     }
 
@@ -96,6 +115,11 @@ impl PolicySettings {
     /// See [`Policy::plans_on_events`].
     pub fn plans_on_events(&self) -> bool {
         self.build().plans_on_events()
+    }
+
+    /// See [`Policy::sharing`].
+    pub fn sharing(&self) -> Sharing {
+        self.build().sharing()
     }
 
     /// See [`Policy::needs_oracle`].

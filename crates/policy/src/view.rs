@@ -126,12 +126,17 @@ impl JobView<'_> {
         now.since_s(self.submitted)
     }
 
-    /// Whether its allocation may not be touched any more.
+    /// Whether its allocation may not be touched any more. The host of a guest that is pinned is so, too.
     pub fn is_pinned(&self) -> bool {
         match self.flexibility {
             Flexibility::Elastic => false,
             Flexibility::NonPreemptible | Flexibility::Rigid => !self.allocation.is_empty(),
         }
+    }
+
+    /// The host of a guest that is pinned, for policies that let nobody else share.
+    pub fn pinned_to(&self) -> Option<JobId> {
+        self.guest_of.filter(|_| self.is_pinned())
     }
 }
 

@@ -10,17 +10,19 @@
 //!  Generator ───┘
 //!
 //!  simulate(settings, applications, workload) ──> RunOutcome ──> Summary, report_page
+//!  simulate_sweep(settings, applications, sweep) ──> SweepOutcome
 //! ```
 //!
 //! The physics here is hidden from policies: they learn of it only what an agent would observe. The crate has no
 //! network, no threads and no clock; a simulation is a function of its inputs. [`Application`] is the main type.
 //!
 //! ```
-//! use pollux_sim::{ApplicationName, ApplicationSet, Outcome, Running, TrainingState, fixed_batch};
+//! use pollux_model::Batch;
+//! use pollux_sim::{ApplicationName, ApplicationSet, Outcome, Running, TrainingState};
 //!
 //! let applications = ApplicationSet::parametric();
 //! let cifar10 = applications.get(ApplicationName::Cifar10);
-//! let batch = fixed_batch(cifar10.limits(), 512, 4).expect("512 samples fit on 4 GPUs");
+//! let batch = Batch::fixed(cifar10.limits(), 512, 4).expect("512 samples fit on 4 GPUs");
 //! let running = Running { placement: &[4], batch, slowdown: 0.0 };
 //!
 //! let mut state = TrainingState::default();
@@ -33,6 +35,7 @@ mod physics;
 mod progress;
 mod report;
 mod rng;
+mod sharing;
 mod simulation;
 mod table;
 mod workload;
@@ -43,15 +46,15 @@ pub use physics::{
     Application, ApplicationName, ApplicationSet, Parametric, PhysicsError, Profile, Recorded, StepTime,
     UnknownApplication,
 };
-pub use progress::{Batch, Outcome, Running, TrainingState, fixed_batch};
+pub use progress::{Outcome, Running, TrainingState};
 pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
 pub use simulation::{
-    ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, SettingError, SimulationError, SimulationSettings,
-    Summary, simulate,
+    Autoscale, ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, RungOutcome, SettingError, SimulationError,
+    SimulationSettings, Summary, Sweep, SweepOutcome, TrialOutcome, TuneFor, simulate, simulate_sweep,
 };
 pub use table::TableError;
 pub use workload::{
-    GeneratorSettings, JobSpec, PhillySettings, TunedRequest, Workload, WorkloadError, generate, read_osdi21,
-    read_philly, tuned_requests,
+    GeneratorSettings, JobSpec, PhillySettings, Request, Requests, Workload, WorkloadError, generate, read_osdi21,
+    read_philly, resample, tuned_requests,
 };

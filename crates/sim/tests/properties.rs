@@ -1,7 +1,7 @@
 //! What holds for every application, batch and placement.
 
-use pollux_model::BatchLimits;
-use pollux_sim::{ApplicationName, ApplicationSet, Batch, Outcome, Running, TrainingState, fixed_batch};
+use pollux_model::Batch;
+use pollux_sim::{ApplicationName, ApplicationSet, Outcome, Running, TrainingState};
 use proptest::prelude::*;
 
 fn application_name() -> impl Strategy<Value = ApplicationName> {
@@ -14,31 +14,6 @@ fn placement() -> impl Strategy<Value = Vec<u32>> {
 }
 
 proptest! {
-    #[test]
-    fn a_fixed_batch_never_exceeds_the_limits(
-        baseline in 1..5000_u32,
-        above in 0..100_000_u32,
-        local_batch_min in 1..100_u32,
-        local_above in 0..5000_u32,
-        batch_size in 0..200_000_u32,
-        replicas in 0..2000_u32,
-    ) {
-        let local_batch_max = local_batch_min + local_above;
-        let limits = BatchLimits::new(baseline, baseline + above, local_batch_min, local_batch_max).unwrap();
-        match fixed_batch(&limits, batch_size, replicas) {
-            Some(batch) => {
-                prop_assert!(batch.local_batch >= 1 && batch.local_batch <= local_batch_max);
-                prop_assert!(batch.size(replicas) <= limits.batch_size_max());
-                prop_assert!(replicas > 1 || batch_size <= baseline || batch.accumulation_steps > 0);
-            }
-            None => {
-                let least = u64::from(replicas) * u64::from(batch_size.div_ceil(replicas.max(1)).div_ceil(local_batch_max));
-                let nothing = batch_size == 0 || replicas == 0;
-                prop_assert!(nothing || least.max(2) > u64::from(limits.batch_size_max()));
-            }
-        }
-    }
-
     #[test]
     fn progress_never_falls_and_training_ends(
         name in application_name(),
@@ -91,7 +66,7 @@ proptest! {
 fn the_end_of_an_epoch_is_rounded_to_a_second_and_the_rest_is_left() {
     let applications = ApplicationSet::parametric();
     let application = applications.get(ApplicationName::Cifar10);
-    let batch = fixed_batch(application.limits(), 128, 1).unwrap();
+    let batch = Batch::fixed(application.limits(), 128, 1).unwrap();
     let running = Running { placement: &[1], batch, slowdown: 0.5 };
     let needed_s = application.progress_target(0) / application.progress_rate(0, &running);
 

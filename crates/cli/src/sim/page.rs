@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use pollux_sim::{PageHeader, RunOutcome, report_page};
+use pollux_sim::{Autoscale, PageHeader, RunOutcome, report_page};
 
 use super::SimError;
 use super::experiment::Experiment;
@@ -54,14 +54,20 @@ fn settings(experiment: &Experiment) -> Vec<(String, String)> {
         ("epochs declared", if shown.declare_epochs { "yes" } else { "no" }.to_owned()),
         ("physics", shown.physics.clone()),
     ];
+    if let Some(resume_delay_s) = shown.resume_delay_s {
+        settings.push(("resume delay", format!("{resume_delay_s} s")));
+    }
     if let Some(random) = &shown.random_jobs {
-        settings.push(("jobs", format!("{} at load {}", random.generate_jobs, random.load)));
+        settings.push(("jobs", random.text()));
     }
     if shown.interference > 0.0 {
         settings.push(("interference", format!("{:.0}%", shown.interference * 100.0)));
     }
     if shown.failures_per_node_day > 0.0 {
         settings.push(("failures", format!("{} per node and day", shown.failures_per_node_day)));
+    }
+    if let Some(Autoscale { settings: band, .. }) = &shown.autoscale {
+        settings.push(("utility", format!("{} to {}", band.utility_low, band.utility_high)));
     }
     if let Some(seed) = shown.failure_seed {
         settings.push(("failure seed", seed.to_string()));

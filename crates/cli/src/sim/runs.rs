@@ -1,51 +1,69 @@
-//! All simulations of an experiment, as many at once as there are cores.
+//! Many simulations, as many at once as there are cores.
 
 use anyhow::Context;
 use indicatif::{ProgressBar, ProgressStyle};
-use pollux_sim::{RunOutcome, SimulationError, SimulationSettings, simulate};
+use pollux_sim::{ApplicationSet, RunOutcome, SimulationError, SimulationSettings, simulate};
 use rayon::ThreadPoolBuilder;
 use rayon::iter::{IndexedParallelIterator, IntoParallelRefIterator, ParallelIterator};
 
 use super::SimError;
-use super::experiment::Experiment;
 use super::workloads::{Scenario, Seeded};
 
-/// Outcomes in the order of [`Experiment::runs`], whatever the number of threads.
-pub(super) fn simulate_all(experiment: &Experiment) -> anyhow::Result<Vec<RunOutcome>> {
-    let runs = experiment.runs();
-    let bar = progress_bar(&runs);
-    let threads = experiment.threads.map_or(0, usize::from);
-    let pool = ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start threads")?;
-    let outcomes: Vec<_> = pool.install(|| {
-        // One by one: a thread that is given many runs at once could end long after the others.
-        runs.par_iter().with_max_len(1).map(|(scenario, settings)| run(experiment, scenario, settings, &bar)).collect()
-    });
-    bar.finish_and_clear();
-    outcomes.into_iter().collect()
+/// Outcomes in the order of the runs, whatever the number of threads; none is one per core.
+pub(super) fn simulate_all(
+    applications: &ApplicationSet,
+    runs: &[(&Scenario, SimulationSettings)],
+    threads: Option<u16>,
+) -> anyhow::Result<Vec<RunOutcome>> {
+    let jobs = runs.iter().map(|(scenario, _)| scenario.workload.jobs().len()).sum();
+    in_parallel(runs, jobs, threads, |(scenario, settings), progress| {
+        simulate_scenario(applications, scenario, settings, progress)
+    })
 }
 
-fn run(
-    experiment: &Experiment,
+/// Does every work on all cores, and shows on a terminal how many of the jobs in all of them are finished.
+pub(crate) fn in_parallel<Work: Sync, Done: Send>(
+    works: &[Work],
+    jobs: usize,
+    threads: Option<u16>,
+    work: impl Fn(&Work, &mut dyn FnMut(usize)) -> anyhow::Result<Done> + Sync,
+) -> anyhow::Result<Vec<Done>> {
+    let bar = progress_bar(jobs);
+    let threads = threads.map_or(0, usize::from);
+    let pool = ThreadPoolBuilder::new().num_threads(threads).build().context("cannot start threads")?;
+    let one = |given: &Work| {
+        let mut told = 0;
+        work(given, &mut |finished: usize| {
+            bar.inc((finished - told) as u64);
+            told = finished;
+        })
+    };
+    // One by one: a thread that is given many at once could end long after the others.
+    let done: Vec<_> = pool.install(|| works.par_iter().with_max_len(1).map(one).collect());
+    bar.finish_and_clear();
+    done.into_iter().collect()
+}
+
+/// Simulates a workload; the outcome is called what its scenario is called.
+pub(crate) fn simulate_scenario(
+    applications: &ApplicationSet,
     scenario: &Scenario,
     settings: &SimulationSettings,
-    bar: &ProgressBar,
+    progress: &mut dyn FnMut(usize),
 ) -> anyhow::Result<RunOutcome> {
-    let mut told = 0;
-    let mut progress = |finished: usize| {
-        bar.inc((finished - told) as u64);
-        told = finished;
-    };
-    let outcome = simulate(settings, &experiment.applications, &scenario.workload, &mut progress);
-    let outcome = outcome.map_err(|source| explain(source, scenario, settings))?;
+    let outcome = simulate(settings, applications, &scenario.workload, progress);
+    let outcome = outcome.map_err(|source| explain(source, &scenario.label, settings))?;
     let seed = (scenario.seeded != Seeded::Nothing).then_some(scenario.seed);
     Ok(RunOutcome { workload: scenario.label.clone(), seed, ..outcome })
 }
 
 /// Whose fault it is: what the user asked for, or what we did.
-fn explain(source: SimulationError, scenario: &Scenario, settings: &SimulationSettings) -> anyhow::Error {
-    let workload = scenario.label.clone();
+pub(crate) fn explain(source: SimulationError, workload: &str, settings: &SimulationSettings) -> anyhow::Error {
+    let workload = workload.to_owned();
     match source {
-        SimulationError::Setting(_) | SimulationError::Engine(_) => SimError::Setting(source).into(),
+        SimulationError::Setting(_) | SimulationError::Engine(_) | SimulationError::Autoscaler(_) => {
+            SimError::Setting(source).into()
+        }
         SimulationError::TooLarge { .. } | SimulationError::Batch { .. } => {
             SimError::Job { workload, reason: source }.into()
         }
@@ -54,9 +72,7 @@ fn explain(source: SimulationError, scenario: &Scenario, settings: &SimulationSe
     }
 }
 
-/// Counts finished jobs over all runs, on a terminal.
-fn progress_bar(runs: &[(&Scenario, SimulationSettings)]) -> ProgressBar {
-    let jobs: usize = runs.iter().map(|(scenario, _)| scenario.workload.jobs().len()).sum();
+fn progress_bar(jobs: usize) -> ProgressBar {
     let template = "simulating {bar:30.cyan/blue} {pos}/{len} jobs {elapsed}, {eta} left";
     let style = ProgressStyle::with_template(template).expect("the template is ours").progress_chars("━╸─");
     ProgressBar::new(jobs as u64).with_style(style)

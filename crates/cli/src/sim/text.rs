@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
-use pollux_sim::Summary;
+use pollux_sim::{Autoscale, Summary};
 
 use super::report::{RunReport, SimReport};
 use super::workloads::Seeded;
@@ -42,6 +42,9 @@ const COLUMNS: [Column; 12] = [
     column("efficiency", "%", |run| run.avg_efficiency * 100.0, 1, Best::Highest),
 ];
 
+/// Beside them where nodes come and go.
+const NODE_TIME: Column = column("node time", "h", |run| run.node_hours, 1, Best::Lowest);
+
 const fn column(
     heading: &'static str,
     unit: &'static str,
@@ -58,21 +61,22 @@ impl SimReport {
         self.write_settings(out)?;
         let policies = self.policies();
         let groups: Vec<&[RunReport]> = self.runs.chunks(policies.len()).collect();
-        let mut table = headings(policies.len() > 1);
+        let columns: Vec<&Column> = COLUMNS.iter().chain(self.settings.autoscale.map(|_| &NODE_TIME)).collect();
+        let mut table = headings(&columns, policies.len() > 1);
         for group in &groups {
             let seed = match group[0].seeded {
-                Seeded::Jobs => format!(", seed {}", group[0].seed),
+                Seeded::Jobs | Seeded::Draws => format!(", seed {}", group[0].seed),
                 Seeded::Failures => format!(", failure seed {}", group[0].seed),
                 Seeded::Nothing => String::new(),
             };
             let title = format!("{} ({} jobs{seed})", group[0].workload, group[0].jobs.len());
             let summaries: Vec<Summary> = group.iter().map(|run| run.summary).collect();
-            push_group(&mut table, &title, &policies, &summaries);
+            push_group(&mut table, &columns, &title, &policies, &summaries);
         }
         if groups.len() > 1 {
             let of_policy = |idx: usize| mean(&groups.iter().map(|group| group[idx].summary).collect::<Vec<_>>());
             let means: Vec<Summary> = (0..policies.len()).map(of_policy).collect();
-            push_group(&mut table, &format!("mean of {}", groups.len()), &policies, &means);
+            push_group(&mut table, &columns, &format!("mean of {}", groups.len()), &policies, &means);
         }
         table.write("", out)
     }
@@ -89,14 +93,20 @@ impl SimReport {
             if settings.declare_epochs { "declared" } else { "not declared" },
             settings.physics,
         );
+        if let Some(resume_delay_s) = settings.resume_delay_s {
+            line += &format!(", {resume_delay_s} s per resumption");
+        }
         if let Some(random) = &settings.random_jobs {
-            line += &format!(", {} jobs at load {}", random.generate_jobs, random.load);
+            line += &format!(", {}", random.text());
         }
         if settings.interference > 0.0 {
             line += &format!(", interference {:.0}%", settings.interference * 100.0);
         }
         if settings.failures_per_node_day > 0.0 {
             line += &format!(", {} failures per node and day", settings.failures_per_node_day);
+        }
+        if let Some(Autoscale { settings: band, .. }) = &settings.autoscale {
+            line += &format!(", nodes for a utility of {} to {}", band.utility_low, band.utility_high);
         }
         if let Some(seed) = settings.failure_seed {
             line += &format!(", failure seed {seed}");
@@ -112,9 +122,9 @@ impl SimReport {
 }
 
 /// A table with its headings and, below, their units.
-fn headings(compared: bool) -> Table {
+fn headings(columns: &[&Column], compared: bool) -> Table {
     let ratio = if compared { &[("ratio", "")][..] } else { &[] };
-    let numbers = COLUMNS.iter().map(|column| (column.heading, column.unit));
+    let numbers = columns.iter().map(|column| (column.heading, column.unit));
     let numbers: Vec<(&str, &str)> = ratio.iter().copied().chain(numbers).collect();
     let mut headings = vec![("policy", Align::Left)];
     headings.extend(numbers.iter().map(|&(heading, _)| (heading, Align::Right)));
@@ -125,26 +135,22 @@ fn headings(compared: bool) -> Table {
     table
 }
 
-fn push_group(table: &mut Table, title: &str, policies: &[&str], summaries: &[Summary]) {
+fn push_group(table: &mut Table, columns: &[&Column], title: &str, policies: &[&str], summaries: &[Summary]) {
     table.push_title(Cell::styled(title, Style::new().bold()));
     let compared = policies.len() > 1;
-    let best: Vec<Option<String>> = COLUMNS.iter().map(|column| best_text(column, summaries)).collect();
+    let best: Vec<Option<String>> = columns.iter().map(|column| best_text(column, summaries)).collect();
     for (policy, summary) in policies.iter().zip(summaries) {
         let mut line = vec![Cell::plain(format!("  {policy}"))];
         if compared {
             line.push(Cell::plain(format!("{:.3}", summary.avg_jct_s / summaries[0].avg_jct_s)));
         }
-        for (text, best) in cells(summary).into_iter().zip(&best) {
+        for (text, best) in columns.iter().map(|column| text(column, summary)).zip(&best) {
             let is_best = compared && best.as_ref() == Some(&text);
             let style = if is_best { AnsiColor::Green.on_default().bold() } else { Style::new() };
             line.push(Cell::styled(text, style));
         }
         table.push(line);
     }
-}
-
-fn cells(summary: &Summary) -> Vec<String> {
-    COLUMNS.iter().map(|column| text(column, summary)).collect()
 }
 
 fn text(column: &Column, summary: &Summary) -> String {
@@ -170,6 +176,7 @@ fn mean(summaries: &[Summary]) -> Summary {
         p99_jct_s: of(|run| run.p99_jct_s),
         makespan_s: of(|run| run.makespan_s),
         gpu_hours: of(|run| run.gpu_hours),
+        node_hours: of(|run| run.node_hours),
         utilisation: of(|run| run.utilisation),
         restarts_per_job: of(|run| run.restarts_per_job),
         avg_queued_s: of(|run| run.avg_queued_s),

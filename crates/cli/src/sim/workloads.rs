@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use pollux_sim::{
     ApplicationSet, GeneratorSettings, PhillySettings, Workload, WorkloadError, generate, read_osdi21, read_philly,
+    resample,
 };
 
 use super::SimError;
@@ -19,18 +20,20 @@ const HEADER_BYTES_MAX: u64 = 1 << 16;
 
 /// Jobs, a seed, and what reports call them: no two scenarios the same.
 #[derive(Clone, Debug)]
-pub(super) struct Scenario {
-    pub(super) label: String,
-    pub(super) seed: u64,
-    pub(super) seeded: Seeded,
-    pub(super) workload: Workload,
+pub(crate) struct Scenario {
+    pub(crate) label: String,
+    pub(crate) seed: u64,
+    pub(crate) seeded: Seeded,
+    pub(crate) workload: Workload,
 }
 
 /// What the seed of a scenario decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Seeded {
+pub(crate) enum Seeded {
     /// The jobs, and the moments of failure unless they have a seed of their own.
     Jobs,
+    /// Which jobs of a given workload come how often, and likewise.
+    Draws,
     /// The moments of failure only.
     Failures,
     /// Nothing that happens.
@@ -39,15 +42,20 @@ pub(super) enum Seeded {
 
 /// What is simulated under each policy.
 pub(super) fn scenarios(args: &SimArgs, applications: &ApplicationSet, gpus: u32) -> Result<Vec<Scenario>, SimError> {
-    if let Some(value) = repeated(&args.seed) {
+    if let Some(value) = repeated(args.seeds()) {
         return Err(SimError::Repeated { option: "--seed", value: value.to_string() });
     }
     let files = files(&args.workload)?;
     let mut scenarios = Vec::new();
     if files.is_empty() {
-        for &seed in &args.seed {
-            let settings =
-                GeneratorSettings { jobs: args.generate_jobs, load: args.load, seed, requested_replicas_max: gpus };
+        for &seed in args.seeds() {
+            let settings = GeneratorSettings {
+                jobs: args.generate_jobs,
+                load: args.load(),
+                seed,
+                requested_replicas_max: gpus,
+                requests: args.requests.requests(),
+            };
             scenarios.push(random(seed, generate(&settings, applications))?);
         }
     }
@@ -56,11 +64,12 @@ pub(super) fn scenarios(args: &SimArgs, applications: &ApplicationSet, gpus: u32
             scenarios.extend(given(file, args)?);
             continue;
         }
-        for &seed in &args.seed {
+        for &seed in args.seeds() {
             let settings = PhillySettings {
                 jobs: drawn_jobs(args),
                 seed,
                 requested_replicas_max: gpus,
+                requests: args.requests.requests(),
                 ..PhillySettings::default()
             };
             scenarios.push(random(seed, read_philly(file.path, &settings, applications))?);
@@ -105,12 +114,20 @@ fn random(seed: u64, workload: Result<Workload, WorkloadError>) -> Result<Scenar
     Ok(Scenario { label: workload.name().to_owned(), seed, seeded: Seeded::Jobs, workload })
 }
 
-/// A workload with nothing random about it needs one run, unless nodes fail.
+/// The workload of a file, drawn from anew where a load asks for it. One with nothing random about it needs one run,
+/// unless nodes fail.
 fn given(file: &WorkloadFile<'_>, args: &SimArgs) -> Result<Vec<Scenario>, SimError> {
     let workload = read_osdi21(file.path).map_err(SimError::Workload)?;
+    if args.resamples() {
+        let drawn = |&seed| {
+            let scenario = random(seed, resample(&workload, args.load(), seed))?;
+            Ok(Scenario { label: format!("{}-{seed}", file.label), seeded: Seeded::Draws, ..scenario })
+        };
+        return args.seeds().iter().map(drawn).collect();
+    }
     let fails = args.failures > 0.0 && args.failure_seed.is_none();
-    let (seeded, seeds) = if fails { (Seeded::Failures, &args.seed[..]) } else { (Seeded::Nothing, &args.seed[..1]) };
-    if seeds.len() < args.seed.len() {
+    let (seeded, seeds) = if fails { (Seeded::Failures, args.seeds()) } else { (Seeded::Nothing, &args.seeds()[..1]) };
+    if seeds.len() < args.seeds().len() {
         output::note(&format!("{} is simulated once: a seed changes nothing about it", file.path.display()));
     }
     let label = |seed| if seeds.len() > 1 { format!("{}-{seed}", file.label) } else { file.label.clone() };
@@ -132,7 +149,7 @@ fn tell_apart(scenarios: &mut [Scenario]) {
 }
 
 fn drawn_jobs(args: &SimArgs) -> usize {
-    (f64::from(args.generate_jobs) * args.load).round() as usize
+    (f64::from(args.generate_jobs) * args.load()).round() as usize
 }
 
 /// Whether the header is that of a cluster's log.
@@ -149,6 +166,6 @@ fn is_log(path: &Path) -> Result<bool, SimError> {
 }
 
 /// The first value that was there before.
-pub(super) fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
+pub(crate) fn repeated<T: PartialEq>(values: &[T]) -> Option<&T> {
     values.iter().enumerate().find(|(idx, value)| values[..*idx].contains(value)).map(|(_, value)| value)
 }

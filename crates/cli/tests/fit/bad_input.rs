@@ -183,7 +183,7 @@ fn commands_that_are_unknown_and_help_that_is_asked_for() {
     let unknown = pollux(&["fitt"]);
     assert_eq!(
         (unknown.code, unknown.stdout.as_str(), unknown.stderr.as_str()),
-        (Some(2), "", "error: fitt is unknown to pollux; accepted are fit, sim, help\n")
+        (Some(2), "", "error: fitt is unknown to pollux; accepted are fit, sim, experiment, help\n")
     );
     for (args, start) in [(&["--version"][..], "pollux 0."), (&["--help"], "Goodput"), (&["fit", "--help"], "Fit a ")] {
         let asked = pollux(args);

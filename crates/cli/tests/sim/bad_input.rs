@@ -34,10 +34,24 @@ fn contradictory_clusters() {
 }
 
 #[test]
+fn ranges_of_nodes_that_are_none() {
+    check(&["run", "--autoscale", "9..8"], "nodes_min 9 is above nodes_max 8");
+    check(&["run", "--autoscale", "0..8"], "nodes_min 0: accepted are whole numbers from 1 to 100000");
+    check(&["run", "--autoscale", "0..0"], "nodes_min 0: accepted are whole numbers from 1 to 100000");
+    for value in ["16", "..", "1..", "..8", "1..x", "1...8", "-1..8"] {
+        let result = sim(&["run", &format!("--autoscale={value}")]);
+        let accepted = "accepted are the fewest and the most nodes, such as 1..16";
+        assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""), "{value}");
+        assert!(result.stderr.contains(accepted), "{value}: {}", result.stderr);
+    }
+}
+
+#[test]
 fn settings_out_of_their_range() {
     check(&["run", "--interval", "0"], "interval 0; accepted: 1 to 86400 seconds");
     check(&["run", "--interval", "NaN"], "interval NaN; accepted: 1 to 86400 seconds");
     check(&["run", "--restart-delay", "-1"], "restart delay -1; accepted: 0 to 86400 seconds");
+    check(&["run", "--resume-delay", "-1"], "resume delay -1; accepted: 0 to 86400 seconds");
     check(&["run", "--interference", "1"], "interference 1; accepted: a share from 0 to 0.99");
     check(&["run", "--failures", "-1"], "failures per node and day -1; accepted: 0 to 1000");
     check(&["run", "--generate-jobs", "0"], "jobs 0 at load 1; accepted: 1 to 100000 jobs in all");
@@ -54,6 +68,7 @@ fn numbers_that_are_none() {
     for (option, value, accepted) in [
         ("--interval", "abc", "are seconds from 1 to 86400"),
         ("--restart-delay", "abc", "are seconds from 0 to 86400"),
+        ("--resume-delay", "abc", "are seconds from 0 to 86400"),
         ("--interference", "abc", "is a share from 0 to 0.99"),
         ("--failures", "x", "are numbers from 0 to 1000"),
         ("--failure-seed", "-1", &format!("are {seeds}")),
@@ -127,7 +142,12 @@ fn policy_files_with_mistakes() {
     refuse(
         "name",
         "policy = \"polux\"",
-        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`",
+        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`, `themis`",
     );
-    refuse("setting", "policy = \"tiresias\"\nqueues = 3", "unknown field `queues`, expected `demotion_gpu_hours`");
+    refuse("setting", "policy = \"themis\"\nlease = 3", "unknown field `lease`, expected `fairness_knob` or `lease_s`");
+    refuse(
+        "queues",
+        "policy = \"tiresias\"\nqueue_gpu_hours = [2, 1]",
+        "queue_gpu_hours 1: accepted are increasing numbers above 0",
+    );
 }

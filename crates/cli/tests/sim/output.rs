@@ -163,7 +163,7 @@ fn reports_show_what_tells_a_run_from_others() {
     assert!(line.ends_with(", 4 jobs at load 1.5, 3 failures per node and day, failure seed 7"), "{line}");
     assert!(table.contains("\ngenerated-2 (6 jobs, seed 2)\n"), "{table}");
     let page = fs::read_to_string(format!("{folder}/index.html")).unwrap();
-    for shown in [r#"["jobs","4 at load 1.5"]"#, r#"["failure seed","7"]"#, "(2x8 a100, 3x4, 28 GPUs)"] {
+    for shown in [r#"["jobs","4 jobs at load 1.5"]"#, r#"["failure seed","7"]"#, "(2x8 a100, 3x4, 28 GPUs)"] {
         assert!(page.contains(shown), "{shown}");
     }
     let settings = sim(&[&args[..], &["-o", "json"]].concat()).json()["settings"].clone();
@@ -178,11 +178,30 @@ fn reports_show_nothing_that_does_not_apply() {
     let path = workload("applies", WORKLOAD);
     let args = ["run", "--policy", "fifo", "--failure-seed", "7", "--workload", path.to_str().unwrap()];
     let report = sim(&[&args[..], &["-o", "json"]].concat()).json();
-    for name in ["generate_jobs", "load", "failure_seed", "groups"] {
+    for name in ["generate_jobs", "load", "failure_seed", "groups", "autoscale"] {
         assert!(report["settings"].get(name).is_none(), "{name}");
     }
     let failing = sim(&["run", "--policy", "fifo", "--failures", "2", "--seed", "5", "--workload", args[6]]);
     assert!(failing.stdout.contains("\njobs (3 jobs, failure seed 5)\n"), "{}", failing.stdout);
+}
+
+#[test]
+fn nodes_that_come_and_go_have_a_column_of_what_they_cost() {
+    let path = workload("autoscale", WORKLOAD);
+    let args = ["run", "--policy", "pollux", "--autoscale", "1..4", "--cluster", "2x4", "--workload"];
+    let args = [&args[..], &[path.to_str().unwrap()]].concat();
+    let table = sim(&args).stdout;
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines[0].contains(": cluster 1..4x4 (16 GPUs), rounds of"), "{}", lines[0]);
+    assert!(lines[0].ends_with(", nodes for a utility of 0.35 to 0.65"), "{}", lines[0]);
+    assert!(lines[2].ends_with("efficiency  node time"), "{}", lines[2]);
+    let report = sim(&[&args[..], &["-o", "json"]].concat()).json();
+    let (run, autoscale) = (&report["runs"][0], &report["settings"]["autoscale"]);
+    assert_eq!((&autoscale["settings"]["nodes_min"], &autoscale["settings"]["nodes_max"]), (&1.into(), &4.into()));
+    let hours = |name: &str, unit: f64| run[name].as_f64().unwrap() / unit;
+    let (paid, makespan) = (hours("node_hours", 1.0), hours("makespan_s", 3600.0));
+    assert!(makespan <= paid && paid < 4.0 * makespan, "{paid} in {makespan}");
+    assert_eq!(lines.last().unwrap().split_whitespace().last(), Some(format!("{paid:.1}").as_str()));
 }
 
 #[test]
@@ -194,6 +213,34 @@ fn a_seed_that_changes_nothing_is_said_to() {
     assert_eq!(result.json()["runs"].as_array().unwrap().len(), 1);
     let failing = sim(&[&args[..], &["--failures", "50"]].concat()).json();
     assert_eq!(failing["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_load_draws_jobs_of_a_workload_anew() {
+    let path = workload("resampled", WORKLOAD);
+    let run = |more: &[&str]| {
+        let args = ["run", "--policy", "fifo", "-o", "json", "--workload", path.to_str().unwrap()];
+        sim(&[&args[..], more].concat()).json()
+    };
+    let count = |report: &Value, idx: usize| report["runs"][idx]["jobs"].as_array().unwrap().len();
+    let drawn = run(&["--load", "2", "--seed", "0,1"]);
+    assert_eq!((workloads(&drawn), count(&drawn, 1)), (vec!["jobs-0", "jobs-1"], 6));
+    assert_eq!(drawn["runs"][0]["seed"], 0);
+    assert_eq!(drawn["settings"]["load"], 2.0);
+    assert!(drawn["settings"].get("generate_jobs").is_none());
+    assert_ne!(drawn["runs"][0]["jobs"], drawn["runs"][1]["jobs"]);
+    let as_it_is = run(&["--load", "1"]);
+    assert_eq!(as_it_is["runs"], run(&[])["runs"]);
+    assert_eq!(workloads(&run(&["--load", "1", "--seed", "4"])), ["jobs-4"]);
+}
+
+#[test]
+fn realistic_users_ask_for_other_gpus() {
+    let table = |more: &[&str]| sim(&[&["run", "--policy", "fifo", "--generate-jobs", "30"], more].concat()).stdout;
+    let (tuned, realistic) = (table(&[]), table(&["--requests", "realistic"]));
+    assert_eq!(tuned, table(&["--requests", "tuned"]));
+    assert_ne!(tuned.lines().last(), realistic.lines().last());
+    assert!(realistic.lines().next().unwrap().ends_with(", 30 jobs at load 1 with realistic requests"));
 }
 
 #[test]

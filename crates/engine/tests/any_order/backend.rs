@@ -5,7 +5,7 @@ use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 
 use crate::dice::Dice;
 
-/// Stands in for the world: the processes that really exist, and what is still to be told about them.
+/// Stands in for the world: the processes that really exist, each on a GPU, and what is still to be told about them.
 #[derive(Debug, Default)]
 pub(crate) struct Backend {
     pub(crate) nodes: BTreeMap<NodeId, u32>,
@@ -26,68 +26,102 @@ pub(crate) struct Group {
     pub(crate) generation: Generation,
     pub(crate) replicas: Allocation,
     additions_due: Allocation,
+    /// One per replica.
+    gpus: Vec<Gpu>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Gpu {
+    node: NodeId,
+    index: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Process {
     job: JobId,
     generation: Generation,
-    node: NodeId,
+    gpu: Gpu,
 }
 
 impl Backend {
     pub(crate) fn carry_out(&mut self, now: Timestamp, command: &Command, dice: &mut Dice) {
         match command {
-            Command::Launch { job, generation, allocation } => self.launch(now, *job, *generation, allocation, dice),
+            Command::Launch { job, generation, allocation, guest_of } => {
+                let gpus = self.free_gpus(allocation, *guest_of);
+                let enough = gpus.len() == allocation.replicas() as usize;
+                assert!(self.lied_about || enough, "{command:?} has only {gpus:?}");
+                self.launch(*job, *generation, allocation, gpus);
+                self.promise_ready(now, *job, dice);
+            }
             Command::Resize { job, generation, keep, remove, add } => {
+                let gpus = self.gpus_to_leave(*job, remove);
                 if let Some(group) = self.groups.get_mut(job) {
                     assert!(self.lied_about || group.replicas == keep.plus(remove), "{command:?} of {group:?}");
-                    *group = Group { generation: *generation, replicas: keep.clone(), additions_due: add.clone() };
+                    (group.generation, group.replicas) = (*generation, keep.clone());
+                    group.additions_due = add.clone();
+                    group.gpus.retain(|gpu| !gpus.contains(gpu));
                 }
-                self.dismiss(now, *job, *generation, remove, dice);
+                self.dismiss(now, *job, *generation, gpus, dice);
                 self.promise_ready(now, *job, dice);
             }
             Command::Stop { job, generation, allocation, .. } => {
                 let group = self.groups.remove(job);
-                let known = group.is_some_and(|group| group.replicas == *allocation && group.generation == *generation);
-                assert!(self.lied_about || known, "{command:?} of another group");
-                self.dismiss(now, *job, *generation, allocation, dice);
+                let known = |group: &Group| group.replicas == *allocation && group.generation == *generation;
+                assert!(self.lied_about || group.as_ref().is_some_and(known), "{command:?} of another group");
+                self.dismiss(now, *job, *generation, group.map(|group| group.gpus).unwrap_or_default(), dice);
             }
             Command::Refused(_) | Command::PlanRejected { .. } => {}
         }
     }
 
-    fn launch(&mut self, now: Timestamp, job: JobId, generation: Generation, wanted: &Allocation, dice: &mut Dice) {
-        if !self.lied_about {
-            for (node, replicas) in wanted.iter() {
-                let gpus = self.nodes.get(&node).copied().unwrap_or(0);
-                let used = self.processes_on(node);
-                assert!(used + replicas <= gpus, "{replicas} more of {job} on {node}, with {used} of {gpus} in use");
-            }
-        }
+    /// GPUs for an allocation: of its own with nobody on them, or of a host with nobody beside that.
+    fn free_gpus(&self, wanted: &Allocation, guest_of: Option<JobId>) -> Vec<Gpu> {
+        let on_node = |(node, replicas): (NodeId, u32)| {
+            let all = (0..self.nodes.get(&node).copied().unwrap_or(0)).map(move |index| Gpu { node, index });
+            let free = all.filter(|gpu| match guest_of.map(|host| self.groups.get(&host)) {
+                None => self.processes_on(*gpu) == 0,
+                Some(host) => host.is_some_and(|host| host.gpus.contains(gpu)) && self.processes_on(*gpu) == 1,
+            });
+            free.take(replicas as usize).collect::<Vec<_>>()
+        };
+        wanted.iter().flat_map(on_node).collect()
+    }
+
+    /// GPUs that a group gives up: first those that it has for itself, so that host and guest stay together.
+    fn gpus_to_leave(&self, job: JobId, remove: &Allocation) -> Vec<Gpu> {
+        let Some(group) = self.groups.get(&job) else { return Vec::new() };
+        let others = |gpu: &Gpu| self.groups.values().filter(|group| group.gpus.contains(gpu)).count();
+        let on_node = |(node, replicas): (NodeId, u32)| {
+            let mut gpus: Vec<Gpu> = group.gpus.iter().copied().filter(|gpu| gpu.node == node).collect();
+            gpus.sort_by_key(others);
+            gpus.truncate(replicas as usize);
+            gpus
+        };
+        remove.iter().flat_map(on_node).collect()
+    }
+
+    fn launch(&mut self, job: JobId, generation: Generation, wanted: &Allocation, gpus: Vec<Gpu>) {
         match self.groups.get_mut(&job) {
             Some(group) => {
                 assert!(self.lied_about || (group.generation == generation && group.additions_due == *wanted));
                 group.replicas = group.replicas.plus(wanted);
                 group.additions_due = Allocation::NONE;
+                group.gpus.extend(gpus);
             }
             None => {
                 let twice = self.leaving.iter().any(|process| process.job == job);
                 assert!(self.lied_about || !twice, "{job} runs twice");
-                let group = Group { generation, replicas: wanted.clone(), additions_due: Allocation::NONE };
+                let group = Group { generation, replicas: wanted.clone(), additions_due: Allocation::NONE, gpus };
                 self.groups.insert(job, group);
             }
         }
-        self.promise_ready(now, job, dice);
     }
 
-    fn dismiss(&mut self, now: Timestamp, job: JobId, generation: Generation, who: &Allocation, dice: &mut Dice) {
-        for (node, replicas) in who.iter() {
-            for _ in 0..replicas {
-                let process = Process { job, generation, node };
-                self.leaving.push(process);
-                self.post(now.after_s(f64::from(dice.below(90))), released(process));
-            }
+    fn dismiss(&mut self, now: Timestamp, job: JobId, generation: Generation, gpus: Vec<Gpu>, dice: &mut Dice) {
+        for gpu in gpus {
+            let process = Process { job, generation, gpu };
+            self.leaving.push(process);
+            self.post(now.after_s(f64::from(dice.below(90))), released(process));
         }
     }
 
@@ -110,10 +144,11 @@ impl Backend {
             let lost = !self.lossless && dice.percent(10);
             if let Event::ReplicasReleased { job, generation, allocation } = &event {
                 let Some((node, _)) = allocation.iter().next() else { continue };
-                let process = Process { job: *job, generation: *generation, node };
                 // It went with its node, and so did the word.
-                let Some(idx) = self.leaving.iter().position(|leaving| *leaving == process) else { continue };
-                self.leaving.swap_remove(idx);
+                let Some(idx) = self.leaving.iter().position(|leaving| leaving.is(*job, *generation, node)) else {
+                    continue;
+                };
+                let process = self.leaving.swap_remove(idx);
                 if lost {
                     self.untold.push(process);
                 }
@@ -133,10 +168,11 @@ impl Backend {
         for group in self.groups.values_mut() {
             group.replicas = group.replicas.without(node);
             group.additions_due = group.additions_due.without(node);
+            group.gpus.retain(|gpu| gpu.node != node);
         }
         self.groups.retain(|_, group| !group.replicas.is_empty());
-        self.leaving.retain(|process| process.node != node);
-        self.untold.retain(|process| process.node != node);
+        self.leaving.retain(|process| process.gpu.node != node);
+        self.untold.retain(|process| process.gpu.node != node);
     }
 
     /// Starts again: tells anew whatever is outstanding.
@@ -151,8 +187,7 @@ impl Backend {
             match command {
                 Command::Stop { job, generation, allocation, .. } => {
                     for (node, replicas) in allocation.iter() {
-                        let process = Process { job: *job, generation: *generation, node };
-                        let known = self.leaving.iter().filter(|leaving| **leaving == process).count();
+                        let known = self.leaving.iter().filter(|leaving| leaving.is(*job, *generation, node)).count();
                         assert_eq!(known, replicas as usize, "{command:?} of replicas that nobody dismissed");
                     }
                 }
@@ -167,9 +202,17 @@ impl Backend {
         self.mail.is_empty() && self.leaving.is_empty() && self.untold.is_empty()
     }
 
-    fn processes_on(&self, node: NodeId) -> u32 {
-        let running: u32 = self.groups.values().map(|group| group.replicas.replicas_on(node)).sum();
-        running + u32::try_from(self.leaving.iter().filter(|process| process.node == node).count()).expect("few")
+    /// A GPU is given away again when the word is out that it is free.
+    fn processes_on(&self, gpu: Gpu) -> usize {
+        let running = self.groups.values().flat_map(|group| &group.gpus);
+        let leaving = self.leaving.iter().chain(&self.untold).map(|process| &process.gpu);
+        running.chain(leaving).filter(|used| **used == gpu).count()
+    }
+}
+
+impl Process {
+    fn is(&self, job: JobId, generation: Generation, node: NodeId) -> bool {
+        (self.job, self.generation, self.gpu.node) == (job, generation, node)
     }
 }
 
@@ -177,6 +220,6 @@ fn released(process: Process) -> Event {
     Event::ReplicasReleased {
         job: process.job,
         generation: process.generation,
-        allocation: Allocation::on(process.node, 1),
+        allocation: Allocation::on(process.gpu.node, 1),
     }
 }

@@ -19,12 +19,16 @@ impl Policy for RandomPolicy {
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let mut free: BTreeMap<NodeId, u32> = view.nodes.iter().map(|node| (node.id, node.gpus)).collect();
         let pinned = |job: &JobView<'_>| job.is_pinned();
-        for job in view.jobs.iter().filter(|job| pinned(job)) {
+        for job in view.jobs.iter().filter(|job| pinned(job) && job.guest_of.is_none()) {
             take(&mut free, job.allocation);
         }
         free.retain(|id, _| view.nodes.iter().any(|node| node.id == *id && node.schedulable));
-        let mut assignments = Vec::new();
+        let mut assignments: Vec<Assignment> = Vec::new();
         for job in view.jobs {
+            if !pinned(job) && self.dice.percent(25) {
+                assignments.extend(self.guest(job, view, &assignments));
+                continue;
+            }
             let kept = job.allocation.iter().all(|(node, gpus)| free.get(&node).is_some_and(|&left| left >= gpus));
             let allocation = if pinned(job) {
                 job.allocation.clone()
@@ -39,7 +43,8 @@ impl Policy for RandomPolicy {
             if !pinned(job) {
                 take(&mut free, &allocation);
             }
-            assignments.push(Assignment { job: job.id, allocation, guest_of: None, reason: Reason::default() });
+            let guest_of = job.pinned_to();
+            assignments.push(Assignment { job: job.id, allocation, guest_of, reason: Reason::default() });
         }
         if self.dice.percent(5) {
             self.spoil(&mut assignments);
@@ -53,6 +58,26 @@ impl Policy for RandomPolicy {
 }
 
 impl RandomPolicy {
+    /// On GPUs of a job that was planned before, or nowhere; half of the time where it is a guest already.
+    fn guest(&mut self, job: &JobView<'_>, view: &ClusterView<'_>, planned: &[Assignment]) -> Option<Assignment> {
+        let pinned_to = |host: &Assignment| view.jobs.iter().any(|other| other.pinned_to() == Some(host.job));
+        let is_host = |host: &&Assignment| {
+            let other = |guest: &Assignment| guest.guest_of == Some(host.job);
+            host.guest_of.is_none() && !planned.iter().any(other) && !pinned_to(host)
+        };
+        let hosts: Vec<&Assignment> = planned.iter().filter(is_host).collect();
+        let stays = |host: &&&Assignment| Some(host.job) == job.guest_of && job.allocation.is_within(&host.allocation);
+        if let Some(host) = hosts.iter().find(stays).filter(|_| self.dice.percent(50)) {
+            let (allocation, reason) = (job.allocation.clone(), Reason::default());
+            return Some(Assignment { job: job.id, allocation, guest_of: Some(host.job), reason });
+        }
+        let host = *self.dice.pick(&hosts)?;
+        let usable = |node: &NodeId| view.nodes.iter().any(|other| other.id == *node && other.schedulable);
+        let free = host.allocation.iter().filter(|(node, _)| usable(node)).collect();
+        let allocation = self.somewhere(job, view, &free);
+        Some(Assignment { job: job.id, allocation, guest_of: Some(host.job), reason: Reason::default() })
+    }
+
     fn somewhere(&mut self, job: &JobView<'_>, view: &ClusterView<'_>, free: &BTreeMap<NodeId, u32>) -> Allocation {
         let wanted = match job.flexibility {
             Flexibility::Rigid => job.replicas_requested,

@@ -203,7 +203,7 @@ impl World {
             noise: NoiseStatistics::new(1.0, 5.0).ok().filter(|_| self.dice.percent(50)),
             progress: Progress { baseline_steps, ..Progress::default() },
             epoch_samples: *self.dice.pick(&[None, Some(0), Some(1_000)]).expect("some"),
-            samples_per_s: None,
+            samples_per_s: self.dice.percent(50).then(|| value(&mut self.dice)),
             loss: None,
             tuning: None,
             learning_rate_factor: if self.dice.percent(90) { 1.0 } else { value(&mut self.dice) },

@@ -31,9 +31,12 @@ pub(crate) fn check_with(settings: EngineSettings, script: &str) {
     assert!(expected == actual, "expected:\n{expected}\nactual:\n{actual}");
 }
 
+/// What a plan gives a job: replicas, and whose guest they are.
+type Share = (Allocation, Option<JobId>);
+
 /// A policy that reads its plans from the script.
 struct Scripted {
-    planned: Arc<Mutex<BTreeMap<JobId, Allocation>>>,
+    planned: Arc<Mutex<BTreeMap<JobId, Share>>>,
 }
 
 impl Policy for Scripted {
@@ -45,12 +48,13 @@ impl Policy for Scripted {
         let mut planned = self.planned.lock().expect("nobody panicked with it");
         let mut assignments: Vec<Assignment> = Vec::new();
         for job in view.jobs {
-            let allocation = planned.remove(&job.id).unwrap_or_else(|| job.allocation.clone());
-            assignments.push(Assignment { job: job.id, allocation, guest_of: None, reason: Reason::default() });
+            let kept = || (job.allocation.clone(), job.guest_of);
+            let (allocation, guest_of) = planned.remove(&job.id).unwrap_or_else(kept);
+            assignments.push(Assignment { job: job.id, allocation, guest_of, reason: Reason::default() });
         }
         // What is left over names jobs that the view does not have: a broken plan.
-        for (job, allocation) in std::mem::take(&mut *planned) {
-            assignments.push(Assignment { job, allocation, guest_of: None, reason: Reason::default() });
+        for (job, (allocation, guest_of)) in std::mem::take(&mut *planned) {
+            assignments.push(Assignment { job, allocation, guest_of, reason: Reason::default() });
         }
         Plan { assignments, quality: None }
     }
@@ -60,7 +64,7 @@ impl Policy for Scripted {
     }
 }
 
-fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Allocation>>, words: &[&str]) -> String {
+fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Share>>, words: &[&str]) -> String {
     let [time, verb, words @ ..] = words else { panic!("a line needs a time and an event: {words:?}") };
     let now = Timestamp(0).after_s(time.parse().expect("a time"));
     match *verb {
@@ -76,10 +80,7 @@ fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Allocation>>, words
         }
         "tick" => {
             let plan = words.iter().map(|word| word.split_once('=').expect("job=allocation"));
-            planned
-                .lock()
-                .expect("nobody panicked with it")
-                .extend(plan.map(|(name, text)| (job(name), allocation(text))));
+            planned.lock().expect("nobody panicked with it").extend(plan.map(|(name, text)| (job(name), share(text))));
         }
         _ => {}
     }
@@ -151,7 +152,7 @@ fn report(options: &[&str]) -> AgentReport {
         noise: None,
         progress: Progress { baseline_steps, ..Progress::default() },
         epoch_samples: value("epoch").map(|text| text.parse().expect("samples")),
-        samples_per_s: None,
+        samples_per_s: value("rate").map(|text| text.parse().expect("a rate")),
         loss: None,
         tuning: None,
         learning_rate_factor: value("factor").map_or(1.0, |text| text.parse().expect("a factor")),
@@ -170,6 +171,13 @@ fn generation(name: &str) -> Generation {
     Generation(name.strip_prefix('g').and_then(|number| number.parse().ok()).expect("a generation such as g1"))
 }
 
+fn share(text: &str) -> Share {
+    match text.split_once('@') {
+        Some((text, host)) => (allocation(text), Some(job(host))),
+        None => (allocation(text), None),
+    }
+}
+
 fn allocation(text: &str) -> Allocation {
     if text == "none" {
         return Allocation::NONE;
@@ -184,8 +192,8 @@ fn show_commands(commands: &[Command]) -> String {
 
 fn show_command(command: &Command) -> String {
     match command {
-        Command::Launch { job, generation, allocation } => {
-            format!("launch j{} g{} {}", job.0, generation.0, show(allocation))
+        Command::Launch { job, generation, allocation, guest_of } => {
+            format!("launch j{} g{} {}{}", job.0, generation.0, show(allocation), show_host(*guest_of))
         }
         Command::Resize { job, generation, keep, remove, add } => {
             let mut text = format!("resize j{} g{} keep {}", job.0, generation.0, show(keep));
@@ -210,6 +218,10 @@ fn show(allocation: &Allocation) -> String {
     entries.collect::<Vec<_>>().join("+")
 }
 
+fn show_host(guest_of: Option<JobId>) -> String {
+    guest_of.map_or_else(String::new, |host| format!("@j{}", host.0))
+}
+
 fn show_job(job: &Job) -> String {
     let mut text = job.phase().to_string();
     match job.phase() {
@@ -223,6 +235,7 @@ fn show_job(job: &Job) -> String {
     if job.target() != job.group() {
         text += &format!(" towards {}", show(job.target()));
     }
+    text += &show_host(job.guest_of());
     for leaving in job.leaving() {
         text += &format!(" leaving g{} {}", leaving.generation.0, show(&leaving.allocation));
     }
@@ -247,7 +260,8 @@ fn show_view(view: &ClusterView<'_>) -> String {
     let jobs = view.jobs.iter().map(|job| {
         let pinned = if job.is_pinned() { " pinned" } else { "" };
         let (id, restarts, cost_s) = (job.id.0, job.restarts, job.restart_cost_s);
-        format!("j{id} [{}]{pinned} restarts {restarts} cost_s {cost_s}", show(job.allocation))
+        let held = format!("{}{}", show(job.allocation), show_host(job.guest_of));
+        format!("j{id} [{held}]{pinned} restarts {restarts} cost_s {cost_s}")
     });
     jobs.collect::<Vec<_>>().join("; ")
 }

@@ -37,33 +37,6 @@ fn draining_a_node_preempts_no_fifo_job_elsewhere() {
 }
 
 #[test]
-fn tiresias_lets_a_short_job_overtake_one_that_has_had_its_share() {
-    let mut world = World::new(1, 4, vec![gang(4, 90_000), gang(4, 10)]);
-    world.jobs[0] = gang(4, 90_000).running(&[(0, 4)]);
-    world.jobs[0].executed_s = 3.9 * 3600.0;
-    assert_eq!(replicas("tiresias", &world), [4, 0]);
-    world.jobs[0].executed_s = 4.1 * 3600.0;
-    assert_eq!(replicas("tiresias", &world), [0, 4]);
-}
-
-#[test]
-fn tiresias_fills_holes_with_jobs_that_fit() {
-    let world = World::new(1, 4, vec![gang(3, 30), gang(2, 20), gang(1, 10)]);
-    assert_eq!(replicas("tiresias", &world), [3, 0, 1]);
-}
-
-#[test]
-fn tiresias_places_on_the_emptiest_nodes_in_order() {
-    let mut world = World::new(3, 4, vec![gang(2, 30), gang(3, 20)]);
-    world.jobs[0] = gang(2, 30).running(&[(0, 2)]);
-    let plan = world.plan(&mut *PolicySettings::named("tiresias").unwrap().build());
-    assert_eq!(
-        plan.assignments[1].allocation.iter().map(|(node, count)| (node.0, count)).collect::<Vec<_>>(),
-        [(1, 3)]
-    );
-}
-
-#[test]
 fn srtf_runs_the_job_soonest_done() {
     let sized = |samples| Job { requested: 4, remaining_samples: Some(samples), ..Job::measured(4, 0.01) };
     let world = World::new(1, 4, vec![sized(1e7), sized(1e5), sized(1e6)]);
@@ -74,6 +47,6 @@ fn srtf_runs_the_job_soonest_done() {
 fn an_unknown_name_is_refused_with_the_known_ones() {
     assert_eq!(
         PolicySettings::named("polux").unwrap_err().to_string(),
-        "unknown policy \"polux\": accepted are pollux, castor, fifo, srtf, tiresias"
+        "unknown policy \"polux\": accepted are pollux, castor, fifo, srtf, tiresias, themis"
     );
 }

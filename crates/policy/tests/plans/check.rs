@@ -89,6 +89,16 @@ fn a_guest_needs_a_host_with_room_and_takes_no_gpus_of_its_own() {
 }
 
 #[test]
+fn a_guest_that_is_pinned_stays_with_its_host() {
+    let mut world = three_jobs();
+    world.jobs[0] = Job { flexibility: Flexibility::NonPreemptible, ..world.jobs[0].clone().running(&[(0, 2)]) };
+    world.jobs[2] = Job { guest_of: Some(JobId(0)), ..world.jobs[2].clone().running(&[(0, 2)]) };
+    let guest = |guest_of| Assignment { guest_of, ..assign(2, &[(0, 2)]) };
+    assert_eq!(check(&world, vec![assign(0, &[(0, 2)]), guest(Some(JobId(0)))]), Ok(()));
+    assert_eq!(check(&world, vec![assign(0, &[(0, 2)]), guest(None)]), Err(PlanError::Pinned { job: JobId(2) }));
+}
+
+#[test]
 fn an_allocation_is_ordered_and_adds_up() {
     let allocation: Allocation = [(NodeId(3), 1), (NodeId(1), 2), (NodeId(3), 1), (NodeId(2), 0)].into_iter().collect();
     assert_eq!(allocation.iter().collect::<Vec<_>>(), [(NodeId(1), 2), (NodeId(3), 2)]);

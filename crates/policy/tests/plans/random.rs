@@ -1,10 +1,13 @@
 use pollux_model::GpuType;
-use pollux_policy::{CastorSettings, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, TiresiasSettings};
+use pollux_policy::{
+    CastorSettings, Consolidate, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, ThemisSettings,
+    TiresiasPriority, TiresiasSettings,
+};
 use proptest::prelude::*;
 
 use crate::world::{Job, World, profile};
 
-fn policies() -> Vec<PolicySettings> {
+pub(crate) fn policies() -> Vec<PolicySettings> {
     let pollux = |fairness, avoid_interference| {
         PolicySettings::Pollux(PolluxSettings { fairness, avoid_interference, ..PolluxSettings::default() })
     };
@@ -17,6 +20,17 @@ fn policies() -> Vec<PolicySettings> {
         PolicySettings::Fifo,
         PolicySettings::Srtf,
         PolicySettings::Tiresias(TiresiasSettings::default()),
+        PolicySettings::Tiresias(TiresiasSettings {
+            queue_gpu_hours: vec![0.5, 2.0, 8.0],
+            promote_knob: Some(1.0),
+            priority: TiresiasPriority::Gittins,
+            job_gpu_hours: vec![0.1, 1.0, 1.0, 30.0],
+            consolidate: Consolidate::Needed,
+            ..TiresiasSettings::default()
+        }),
+        PolicySettings::Tiresias(TiresiasSettings { consolidate: Consolidate::Always, ..TiresiasSettings::default() }),
+        PolicySettings::Themis(ThemisSettings::default()),
+        PolicySettings::Themis(ThemisSettings { fairness_knob: 0.0, lease_s: 0.0 }),
     ]
 }
 
@@ -49,7 +63,7 @@ prop_compose! {
 
 prop_compose! {
     /// A world whose running jobs fit its nodes.
-    fn worlds()(
+    pub(crate) fn worlds()(
         nodes in prop::collection::vec((1u32..9, 0u16..2, 0u8..10), 1..8),
         jobs in prop::collection::vec(jobs(), 0..25),
     ) -> World {

@@ -87,8 +87,13 @@ mod tests {
 
     #[test]
     fn slices_average_over_time() {
-        let used =
-            |time_s, gpus_used| ClusterSample { time_s, gpus_used, jobs_running: 1, jobs_waiting: gpus_used / 2 };
+        let used = |time_s, gpus_used| ClusterSample {
+            time_s,
+            gpus_used,
+            nodes: 1,
+            jobs_running: 1,
+            jobs_waiting: gpus_used / 2,
+        };
         let series = cluster_series(&[used(0.0, 4), used(5.0, 8), used(12.0, 0)], 20.0, 2);
         assert_eq!(series, [(6.0, 3.0), (1.6, 0.8)]);
     }

@@ -58,6 +58,8 @@ mod tests {
             workload: "w".to_owned(),
             seed: Some(3),
             gpus: 4,
+            avg_gpus: 4.0,
+            node_hours: 0.1,
             jobs: vec![job],
             cluster: Vec::new(),
         }

@@ -1,21 +1,25 @@
 //! What goes wrong in the world: nodes that fail, jobs that slow each other down.
 
+use std::collections::BTreeMap;
+
 use pollux_engine::Event;
 use pollux_model::GpuType;
 use pollux_policy::NodeId;
 
 use super::job::SimJob;
 use super::queue::Happening;
-use super::run::World;
+use super::run::{World, id_of, index_of};
+use crate::sharing::shared_speeds;
 
 const DAY_S: f64 = 86_400.0;
 
 impl World<'_> {
-    /// Multi-node jobs that meet on a node slow each other down.
+    /// Multi-node jobs that meet on a node slow each other down, and so do a host and its guest.
     pub(super) fn interfere(&mut self) {
-        if self.settings.interference == 0.0 {
+        if self.settings.interference == 0.0 && self.sharing.is_none() {
             return;
         }
+        let shared_speeds = self.shared_speeds();
         let mut spanning = vec![0u32; self.node_ids as usize];
         let multi_node = |job: &SimJob<'_>| job.is_training() && job.allocation.is_multi_node();
         let live: Vec<usize> = self.live.iter().copied().collect();
@@ -28,11 +32,35 @@ impl World<'_> {
             let job = &mut self.jobs[idx];
             let met = multi_node(job) && job.allocation.iter().any(|(node, _)| spanning[node.0 as usize] > 1);
             let changes = job.changes;
-            job.slow_down(self.now, if met { self.settings.interference } else { 0.0 });
+            let slowdown = if met { self.settings.interference } else { 0.0 };
+            job.slow_down(self.now, slowdown, shared_speeds.get(&idx).copied());
             if job.changes != changes {
                 self.predict(idx);
             }
         }
+    }
+
+    /// Whether another job trains on GPUs of this one.
+    pub(super) fn shares(&self, job: usize) -> bool {
+        let partner = self.engine.job(id_of(job)).and_then(|job| job.guest_of().or(job.guest()));
+        partner.is_some_and(|partner| self.jobs[index_of(partner)].is_training())
+    }
+
+    /// Of all jobs that train beside another.
+    fn shared_speeds(&self) -> BTreeMap<usize, f64> {
+        let Some(sharing) = self.sharing else { return BTreeMap::new() };
+        let pairs = self.engine.jobs().filter_map(|job| Some((index_of(job.guest_of()?), index_of(job.id()))));
+        let speeds = pairs.filter_map(|(host, guest)| {
+            let [of_host, of_guest] = shared_speeds(sharing, self.jobs[host].duty()?, self.jobs[guest].duty()?);
+            Some([(host, of_host), (guest, of_guest)])
+        });
+        speeds.flatten().collect()
+    }
+
+    /// A node that was not there before.
+    pub(super) fn add_node(&mut self, gpus: u32) {
+        self.nodes.push((NodeId(0), gpus));
+        self.join(self.nodes.len() - 1);
     }
 
     pub(super) fn join(&mut self, node: usize) {
@@ -50,6 +78,9 @@ impl World<'_> {
 
     pub(super) fn fail(&mut self, node: usize) {
         let id = self.nodes[node].0;
+        if self.engine.node(id).is_none() {
+            return; // It was given back.
+        }
         for &idx in &self.live {
             let job = &mut self.jobs[idx];
             if job.allocation.replicas_on(id) > 0 {
@@ -58,8 +89,11 @@ impl World<'_> {
             }
         }
         self.deliver(Event::NodeLost { node: id });
-        let back = self.now.after_s(self.settings.failures.repair_s);
-        self.queue.push(back, Happening::NodeReturns { node });
+        // One that was bought is not waited for: the autoscaler orders another.
+        if self.scaling.is_none() {
+            let back = self.now.after_s(self.settings.failures.repair_s);
+            self.queue.push(back, Happening::NodeReturns { node });
+        }
         self.interfere();
     }
 }

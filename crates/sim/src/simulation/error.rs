@@ -1,4 +1,5 @@
 use pollux_engine::SettingsError;
+use pollux_policy::AutoscalerSettingError;
 use thiserror::Error;
 
 use super::run::TIME_MAX_YEARS;
@@ -15,6 +16,9 @@ pub enum SimulationError {
     /// Settings that the engine refuses.
     #[error(transparent)]
     Engine(#[from] SettingsError),
+    /// Settings that the autoscaler refuses.
+    #[error(transparent)]
+    Autoscaler(#[from] AutoscalerSettingError),
     /// A job that can never run.
     #[error("job {job} asks for {requested} GPUs; accepted: up to the {gpus} of the cluster")]
     TooLarge {

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use pollux_model::Batch;
+
 use super::job::BatchMode;
-use crate::{Application, ApplicationName, Running, fixed_batch};
+use crate::{Application, ApplicationName, Running};
 
 /// Times of jobs alone on part of the cluster, each computed once.
 pub(super) struct Isolated {
@@ -48,7 +50,7 @@ fn whole_s(application: &Application, fixed: Option<u32>, gpus: u32, gpus_per_no
     placement.extend(Some(gpus % gpus_per_node).filter(|&rest| rest > 0));
     let sizes = fixed.map_or_else(|| application.batch_sizes(), |batch_size| vec![batch_size]);
     let batches: Vec<_> =
-        sizes.iter().filter_map(|&batch_size| fixed_batch(application.limits(), batch_size, gpus)).collect();
+        sizes.iter().filter_map(|&batch_size| Batch::fixed(application.limits(), batch_size, gpus)).collect();
     if batches.is_empty() && gpus > 1 {
         // More GPUs than there are samples in a batch: the rest would stand idle.
         return whole_s(application, fixed, gpus / 2, gpus_per_node);

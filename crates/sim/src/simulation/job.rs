@@ -2,11 +2,12 @@ use std::cmp::Reverse;
 
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
 use pollux_engine::Generation;
-use pollux_model::{GradientNorms, Shape};
+use pollux_model::{Batch, GradientNorms, NoiseStatistics, Shape};
 use pollux_policy::{Allocation, Timestamp};
 
 use super::outcome::JobSample;
-use crate::{Application, Batch, JobSpec, Running, TrainingState, fixed_batch};
+use super::settings::{SimulationSettings, TuneFor};
+use crate::{Application, JobSpec, Running, TrainingState};
 
 /// Recorded statistics are what an estimator made of many steps: they are told as an average over so many that nothing
 /// from before them counts.
@@ -26,6 +27,7 @@ pub(super) struct SimJob<'a> {
     pub(super) spec: &'a JobSpec,
     pub(super) application: &'a Application,
     mode: BatchMode,
+    tune_for: TuneFor,
     agent: Agent,
     pub(super) generation: Generation,
     /// Replicas of the group that trains or is about to.
@@ -40,8 +42,12 @@ pub(super) struct SimJob<'a> {
     checkpoint: TrainingState,
     /// The agent as it was then, where anything fails at all.
     saved_agent: Option<Agent>,
-    /// Share of its speed lost to others.
-    pub(super) slowdown: f64,
+    /// What it goes on from at once if it is launched there again: where it was suspended.
+    pub(super) suspended: Allocation,
+    /// Share of its speed lost to others on the network.
+    slowdown: f64,
+    /// Its speed on GPUs that it shares, against that alone.
+    shared_speed: Option<f64>,
     pub(super) samples: f64,
     pub(super) useful_samples: f64,
     pub(super) first_started: Option<Timestamp>,
@@ -70,7 +76,14 @@ pub(super) struct EpochEnd {
 }
 
 impl<'a> SimJob<'a> {
-    pub(super) fn new(spec: &'a JobSpec, application: &'a Application, mode: BatchMode, fails: bool) -> Self {
+    pub(super) fn new(
+        spec: &'a JobSpec,
+        application: &'a Application,
+        mode: BatchMode,
+        settings: &SimulationSettings,
+    ) -> Self {
+        let fails = settings.failures.per_node_day > 0.0;
+        let tune_for = settings.tune_for;
         let limits = *application.limits();
         let epoch_steps = application.progress_target(application.epochs() - 1) / f64::from(application.epochs());
         let settings = AgentSettings {
@@ -83,6 +96,7 @@ impl<'a> SimJob<'a> {
             spec,
             application,
             mode,
+            tune_for,
             saved_agent: fails.then(|| agent.clone()),
             agent,
             generation: Generation::default(),
@@ -92,7 +106,9 @@ impl<'a> SimJob<'a> {
             training: None,
             state: TrainingState::default(),
             checkpoint: TrainingState::default(),
+            suspended: Allocation::NONE,
             slowdown: 0.0,
+            shared_speed: None,
             samples: 0.0,
             useful_samples: 0.0,
             first_started: None,
@@ -107,6 +123,11 @@ impl<'a> SimJob<'a> {
 
     pub(super) fn is_complete(&self) -> bool {
         self.state.epoch >= self.application.epochs()
+    }
+
+    /// Epochs behind it.
+    pub(super) const fn epochs(&self) -> u32 {
+        self.state.epoch
     }
 
     /// Total batch and its efficiency, while it trains.
@@ -164,9 +185,10 @@ impl<'a> SimJob<'a> {
         }
     }
 
-    /// Starts training with the current allocation.
-    pub(super) fn begin(&mut self, now: Timestamp) {
+    /// Starts training with the current allocation; how fast beside another job is told right after.
+    pub(super) fn begin(&mut self, now: Timestamp, shares: bool) {
         let Some(shape) = self.allocation.shape() else { return };
+        self.shared_speed = shares.then_some(1.0);
         self.first_started.get_or_insert(now);
         let batch = self.choose(|agent| agent.resize(Placement::from(shape)).ok());
         self.train(now, batch);
@@ -195,10 +217,10 @@ impl<'a> SimJob<'a> {
         true
     }
 
-    /// Others came to or left its nodes.
-    pub(super) fn slow_down(&mut self, now: Timestamp, slowdown: f64) {
-        if self.slowdown != slowdown {
-            self.slowdown = slowdown;
+    /// Others came to or left its nodes or its GPUs.
+    pub(super) fn slow_down(&mut self, now: Timestamp, slowdown: f64, shared_speed: Option<f64>) {
+        if (self.slowdown, self.shared_speed) != (slowdown, shared_speed) {
+            (self.slowdown, self.shared_speed) = (slowdown, shared_speed);
             if let Some(batch) = self.training.as_ref().map(|training| training.batch) {
                 self.advance(now);
                 self.train(now, batch);
@@ -221,7 +243,7 @@ impl<'a> SimJob<'a> {
 
     fn choose(&mut self, ask: impl FnOnce(&mut Agent) -> Option<Tuning>) -> Batch {
         let limits = self.application.limits();
-        let fixed = |batch_size| fixed_batch(limits, batch_size, self.allocation.replicas());
+        let fixed = |batch_size| Batch::fixed(limits, batch_size, self.allocation.replicas());
         let chosen = ask(&mut self.agent).map(batch_of);
         let batch = match self.mode {
             BatchMode::Adaptive => chosen.or_else(|| fixed(limits.batch_size_max())),
@@ -236,19 +258,35 @@ impl<'a> SimJob<'a> {
         batch
     }
 
-    fn train(&mut self, now: Timestamp, batch: Batch) {
-        self.changes += 1;
+    /// How busy it keeps its GPUs, while it trains.
+    pub(super) fn duty(&self) -> Option<f64> {
+        let training = self.training.as_ref()?;
+        Some(self.application.duty(&self.placement(), training.batch))
+    }
+
+    fn placement(&self) -> Vec<u32> {
         let mut placement: Vec<u32> = self.allocation.iter().map(|(_, replicas)| replicas).collect();
         // Ranks are numbered from the node with the most replicas on; where rings differ by it, so do recorded times.
         placement.sort_unstable_by_key(|&replicas| Reverse(replicas));
-        let running = Running { placement: &placement, batch, slowdown: self.slowdown };
+        placement
+    }
+
+    fn train(&mut self, now: Timestamp, batch: Batch) {
+        self.changes += 1;
+        let placement = self.placement();
+        let slowdown = self.shared_speed.map_or(self.slowdown, |speed| 1.0 - (1.0 - self.slowdown) * speed);
+        let running = Running { placement: &placement, batch, slowdown };
         let rate = self.application.progress_rate(self.state.epoch, &running);
         let step = self.application.step_time(&placement, batch.local_batch);
-        let step_s = step.with_accumulation(batch.accumulation_steps) / (1.0 - self.slowdown);
-        if let Some(shape) = self.allocation.shape() {
-            let slower = 1.0 / (1.0 - self.slowdown);
+        let step_s = step.with_accumulation(batch.accumulation_steps) / (1.0 - slowdown);
+        // A worker knows whether it shares: such steps say nothing of what its GPUs could do.
+        if let (Some(shape), None) = (self.allocation.shape(), self.shared_speed) {
+            let slower = 1.0 / (1.0 - slowdown);
             self.observe_step(shape, batch, (step.step_s - step.sync_s) * slower, step.sync_s * slower);
         }
+        let batch_size = batch.size(self.allocation.replicas());
+        // As with step times: a rate that no agent would believe teaches it nothing.
+        drop(self.agent.observe_rate(f64::from(batch_size) / step_s));
         let untold_steps = self.training.as_ref().map_or(0.0, |training| training.untold_steps);
         self.training = Some(Training { batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });
     }
@@ -266,7 +304,10 @@ impl<'a> SimJob<'a> {
     }
 
     fn observe_gradients(&mut self, batch_size: u32) {
-        let noise = self.application.noise(self.state.epoch, batch_size);
+        let noise = match self.tune_for {
+            TuneFor::Goodput => self.application.noise(self.state.epoch, batch_size),
+            TuneFor::Throughput => NoiseStatistics::SIGNALLESS,
+        };
         let scale = f64::from(batch_size) / f64::from(self.application.limits().batch_size_baseline());
         // Two micro-batches with these norms estimate exactly the recorded statistics.
         let per_step = noise.var() / scale;

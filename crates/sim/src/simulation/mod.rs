@@ -1,16 +1,20 @@
 //! A workload, a cluster and a policy in virtual time: the world around the engine.
 
+mod autoscaling;
 mod disturbances;
 mod error;
 mod fairness;
+mod halving;
 mod job;
 mod outcome;
 mod queue;
 mod recording;
 mod run;
 mod settings;
+mod sweep;
 
 pub use error::SimulationError;
 pub use outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome, Summary};
 pub use run::simulate;
-pub use settings::{Failures, SettingError, SimulationSettings};
+pub use settings::{Autoscale, Failures, SettingError, SimulationSettings, TuneFor};
+pub use sweep::{RungOutcome, Sweep, SweepOutcome, TrialOutcome, simulate_sweep};

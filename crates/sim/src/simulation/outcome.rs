@@ -11,8 +11,12 @@ pub struct RunOutcome {
     pub workload: String,
     /// Seed the workload was drawn with.
     pub seed: Option<u64>,
-    /// GPUs of the cluster.
+    /// GPUs of the cluster; the most there may be where nodes come and go.
     pub gpus: u32,
+    /// GPUs there were on average, from the first submission to the last completion.
+    pub avg_gpus: f64,
+    /// Hours for which nodes were paid in that time.
+    pub node_hours: f64,
     /// In order of submission.
     pub jobs: Vec<JobOutcome>,
     /// The cluster over time, where it was asked for: one sample whenever something changed.
@@ -75,6 +79,8 @@ pub struct ClusterSample {
     pub time_s: f64,
     /// GPUs held by jobs.
     pub gpus_used: u32,
+    /// Nodes that are up.
+    pub nodes: u32,
     /// Jobs that hold GPUs.
     pub jobs_running: u32,
     /// Jobs that wait.
@@ -94,6 +100,8 @@ pub struct Summary {
     pub makespan_s: f64,
     /// GPU-hours held.
     pub gpu_hours: f64,
+    /// Hours for which nodes were paid.
+    pub node_hours: f64,
     /// Share of the GPUs held, from the first submission to the last completion.
     pub utilisation: f64,
     /// Restarts per job.
@@ -130,7 +138,8 @@ impl RunOutcome {
             p99_jct_s: percentile(&completion, 0.99),
             makespan_s: last_s - first_s,
             gpu_hours: gpu_seconds / 3600.0,
-            utilisation: gpu_seconds / (f64::from(self.gpus) * (last_s - first_s)),
+            node_hours: self.node_hours,
+            utilisation: gpu_seconds / (self.avg_gpus * (last_s - first_s)),
             restarts_per_job: mean(&column(|job| f64::from(job.restarts))),
             avg_queued_s: mean(&column(|job| job.queued_s)),
             rho_max: percentile(&rho, 1.0),

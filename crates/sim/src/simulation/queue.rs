@@ -9,14 +9,18 @@ use pollux_policy::Timestamp;
 pub(super) enum Happening {
     /// A job ends an epoch, if it has not changed since.
     EpochEnds { job: usize, changes: u64 },
-    /// A group trains.
-    GroupReady { job: usize, generation: Generation },
+    /// A group trains, after so long a pause.
+    GroupReady { job: usize, generation: Generation, pause_ms: u64 },
     /// A user submits a job.
     Submitted { job: usize },
     /// A node fails.
     NodeFails { node: usize },
     /// A failed node is back.
     NodeReturns { node: usize },
+    /// A node that was ordered is up.
+    NodeArrives { order: u64 },
+    /// The autoscaler looks at the cluster.
+    Scales,
     /// An epoch whose true end lies a fraction of a second later: the round of that moment comes first.
     EpochEndsAfterRound { job: usize, changes: u64 },
 }

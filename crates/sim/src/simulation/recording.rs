@@ -8,7 +8,7 @@ use pollux_policy::{JobId, Timestamp};
 use super::fairness::{Isolated, Presence};
 use super::job::SimJob;
 use super::outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome};
-use super::run::{World, cluster_gpus, id_of, replicas_max};
+use super::run::{World, id_of, replicas_max};
 use crate::Workload;
 
 impl World<'_> {
@@ -32,12 +32,13 @@ impl World<'_> {
         let jobs_running = self.engine.jobs().filter(held).count() as u32;
         let jobs_waiting = self.engine.jobs().len() as u32 - jobs_running;
         let gpus_used = self.engine.nodes().map(pollux_engine::Node::gpus_held).sum();
-        let sample = ClusterSample { time_s: self.now.as_s(), gpus_used, jobs_running, jobs_waiting };
+        let nodes = self.engine.nodes().len() as u32;
+        let sample = ClusterSample { time_s: self.now.as_s(), gpus_used, nodes, jobs_running, jobs_waiting };
         match self.samples.last_mut() {
             Some(last) if last.time_s == sample.time_s => *last = sample,
             Some(last)
-                if (last.gpus_used, last.jobs_running, last.jobs_waiting)
-                    == (gpus_used, jobs_running, jobs_waiting) => {}
+                if (last.gpus_used, last.nodes, last.jobs_running, last.jobs_waiting)
+                    == (gpus_used, nodes, jobs_running, jobs_waiting) => {}
             Some(_) | None => self.samples.push(sample),
         }
     }
@@ -46,16 +47,16 @@ impl World<'_> {
         let now = self.now;
         let ended = self.engine.take_ended_jobs();
         let books: BTreeMap<JobId, Books> = ended.iter().map(|ended| (ended.id(), ended.books(now))).collect();
-        let gpus = cluster_gpus(self.settings);
+        let (avg_gpus, node_hours) = self.capacity();
         let lives = self.jobs.iter().map(|job| (job.spec.submitted_s as f64, finished_s(job)));
         let presence = Presence::new(lives);
-        let mut isolated = Isolated::new(self.settings.cluster.node_gpus().first().copied().unwrap_or(1));
+        let mut isolated = Isolated::new(self.settings.node_gpus());
         let mut jobs = Vec::with_capacity(self.jobs.len());
         for (idx, job) in self.jobs.iter_mut().enumerate() {
             let submitted_s = job.spec.submitted_s as f64;
             let finished_s = finished_s(job);
             let books = books.get(&id_of(idx));
-            let share = f64::from(gpus) / presence.mean(submitted_s, finished_s).max(1.0);
+            let share = avg_gpus / presence.mean(submitted_s, finished_s).max(1.0);
             let most = f64::from(replicas_max(self.settings, job.spec));
             // Alone it would have to be started, too.
             let alone_s =
@@ -78,9 +79,26 @@ impl World<'_> {
             policy: self.settings.label.clone(),
             workload: workload.name().to_owned(),
             seed: workload.seed(),
-            gpus,
+            gpus: self.settings.gpus_max(),
+            avg_gpus,
+            node_hours,
             jobs,
             cluster: self.samples,
+        }
+    }
+}
+
+impl World<'_> {
+    /// GPUs on average and hours paid for nodes, from the first submission to now.
+    fn capacity(&self) -> (f64, f64) {
+        let first_s = self.jobs.first().map_or(0.0, |job| job.spec.submitted_s as f64);
+        let makespan_s = self.now.as_s() - first_s;
+        match &self.scaling {
+            Some(scaling) => {
+                let gpu_s = scaling.node_s() * f64::from(self.settings.node_gpus());
+                (gpu_s / makespan_s, scaling.node_s() / 3600.0)
+            }
+            None => (f64::from(self.settings.gpus_max()), self.nodes.len() as f64 * makespan_s / 3600.0),
         }
     }
 }

@@ -1,14 +1,17 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec as EngineJobSpec, StopReason, Work};
-use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
+use pollux_model::Batch;
+use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 
+use super::autoscaling::Scaling;
 use super::error::SimulationError;
+use super::halving::Halving;
 use super::job::{BatchMode, SimJob};
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Happening, Queue};
 use super::settings::SimulationSettings;
-use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload, fixed_batch};
+use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
 const CHECKED_JOBS_MAX: usize = 256;
@@ -26,10 +29,6 @@ pub fn simulate(
     workload: &Workload,
     progress: &mut dyn FnMut(usize),
 ) -> Result<RunOutcome, SimulationError> {
-    settings.check()?;
-    for job in workload.jobs() {
-        check_request(job, settings, applications)?;
-    }
     let mut world = World::new(settings, applications, workload)?;
     world.run(progress)?;
     Ok(world.outcome(workload))
@@ -47,6 +46,12 @@ pub(super) struct World<'a> {
     pub(super) nodes: Vec<(NodeId, u32)>,
     pub(super) node_ids: u32,
     pub(super) failures: SimRng,
+    /// How GPUs are shared, once any is.
+    pub(super) sharing: Option<Sharing>,
+    /// Where nodes come and go.
+    pub(super) scaling: Option<Scaling>,
+    /// Where jobs are the trials of a sweep.
+    pub(super) halving: Option<Halving>,
     /// Jobs submitted and not finished.
     pub(super) live: BTreeSet<usize>,
     pub(super) unfinished: usize,
@@ -56,11 +61,19 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    fn new(
+    /// Refuses settings that make no sense and jobs that could never run.
+    pub(super) fn new(
         settings: &'a SimulationSettings,
         applications: &'a ApplicationSet,
         workload: &'a Workload,
     ) -> Result<Self, SimulationError> {
+        settings.check()?;
+        let first = workload.jobs().first().map_or(Timestamp(0), submission);
+        let scaling =
+            settings.autoscale.map(|autoscale| Scaling::new(autoscale, &settings.policy, first)).transpose()?;
+        for job in workload.jobs() {
+            check_request(job, settings, applications)?;
+        }
         let engine_settings = EngineSettings {
             round_interval_s: settings.interval_s,
             round_gap_min_s: settings.interval_s.min(EngineSettings::default().round_gap_min_s),
@@ -74,8 +87,8 @@ impl<'a> World<'a> {
         let modes: Vec<BatchMode> =
             workload.jobs().iter().map(|job| batch_mode(job, settings.policy.adapts_batches())).collect();
         let jobs = workload.jobs().iter().zip(&modes);
-        let fails = settings.failures.per_node_day > 0.0;
-        let jobs = jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, fails)).collect();
+        let jobs =
+            jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, settings)).collect();
         let mut world = Self {
             settings,
             engine: Engine::new(engine_settings, &settings.policy)?,
@@ -86,6 +99,9 @@ impl<'a> World<'a> {
             nodes: Vec::new(),
             node_ids: 0,
             failures: SimRng::new(settings.failures.seed),
+            sharing: None,
+            scaling,
+            halving: None,
             live: BTreeSet::new(),
             unfinished: workload.jobs().len(),
             out: Vec::new(),
@@ -93,16 +109,16 @@ impl<'a> World<'a> {
             plan_error: None,
         };
         for (idx, job) in workload.jobs().iter().enumerate() {
-            world.queue.push(Timestamp(job.submitted_s * 1000), Happening::Submitted { job: idx });
+            world.queue.push(submission(job), Happening::Submitted { job: idx });
         }
-        for gpus in settings.cluster.node_gpus() {
-            world.nodes.push((NodeId(0), gpus));
-            world.join(world.nodes.len() - 1);
+        for gpus in settings.first_node_gpus() {
+            world.add_node(gpus);
         }
+        world.look_again();
         Ok(world)
     }
 
-    fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), SimulationError> {
+    pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), SimulationError> {
         while self.unfinished > 0 {
             let before = self.unfinished;
             match (self.queue.peek(), self.engine.next_wakeup()) {
@@ -111,6 +127,7 @@ impl<'a> World<'a> {
                 (Some(_), _) => self.happen(),
                 (None, None) => return Err(SimulationError::Endless { left: self.unfinished }),
             }
+            self.give_back();
             if let Some(error) = self.plan_error.take() {
                 return Err(SimulationError::Plan(error));
             }
@@ -133,12 +150,13 @@ impl<'a> World<'a> {
                     self.end_epoch(job);
                 }
             }
-            Happening::GroupReady { job, generation } => {
+            Happening::GroupReady { job, generation, pause_ms } => {
                 // A group that was stopped or lost with its nodes never gets ready.
                 if self.jobs[job].generation == generation && !self.jobs[job].allocation.is_empty() {
-                    self.jobs[job].begin(self.now);
+                    let shares = self.shares(job);
+                    self.jobs[job].begin(self.now, shares);
                     self.predict(job);
-                    let pause_s = Some(self.settings.restart_delay_s);
+                    let pause_s = Some(Timestamp(pause_ms).as_s());
                     self.deliver(Event::GroupReady { job: id_of(job), generation, pause_s });
                     self.interfere();
                 }
@@ -146,6 +164,8 @@ impl<'a> World<'a> {
             Happening::Submitted { job } => self.submit(job),
             Happening::NodeFails { node } => self.fail(node),
             Happening::NodeReturns { node } => self.join(node),
+            Happening::NodeArrives { order } => self.arrive(order),
+            Happening::Scales => self.scale(),
         }
     }
 
@@ -182,17 +202,32 @@ impl<'a> World<'a> {
 
     fn end_epoch(&mut self, job: usize) {
         self.jobs[job].end_epoch(self.now);
-        if !self.jobs[job].is_complete() {
+        let epochs = self.jobs[job].epochs();
+        let wishes = self.halving.as_mut().map_or_else(Vec::new, |halving| halving.end_epoch(job, epochs, self.now));
+        if self.jobs[job].is_complete() {
+            self.jobs[job].halt(self.now);
+            self.leave(job);
+            let generation = self.jobs[job].generation;
+            self.deliver(Event::JobSucceeded { job: id_of(job), generation });
+            self.interfere();
+        } else {
             self.predict(job);
-            return;
+            self.interfere();
         }
-        self.jobs[job].halt(self.now);
+        for wish in wishes {
+            if let Event::Cancel { job } = wish {
+                self.leave(index_of(job));
+            }
+            self.deliver(wish);
+            self.interfere();
+        }
+    }
+
+    /// Nothing will happen to a job any more.
+    fn leave(&mut self, job: usize) {
         self.jobs[job].finished = Some(self.now);
         self.live.remove(&job);
         self.unfinished -= 1;
-        let generation = self.jobs[job].generation;
-        self.deliver(Event::JobSucceeded { job: id_of(job), generation });
-        self.interfere();
     }
 
     /// Puts the end of the job's current epoch on the calendar.
@@ -230,16 +265,23 @@ impl<'a> World<'a> {
 
     fn obey(&mut self, command: Command, events: &mut VecDeque<Event>) {
         match command {
-            Command::Launch { job, generation, allocation } => {
+            Command::Launch { job, generation, allocation, guest_of } => {
+                if guest_of.is_some() {
+                    self.sharing = Some(self.settings.policy.sharing());
+                }
                 let idx = index_of(job);
                 let sim_job = &mut self.jobs[idx];
+                let mut pause_s = self.settings.restart_delay_s;
                 if sim_job.generation == generation {
                     sim_job.awaited = sim_job.awaited.minus(&allocation);
                 } else {
+                    if std::mem::take(&mut sim_job.suspended) == allocation {
+                        pause_s = self.settings.resume_delay_s.unwrap_or(pause_s);
+                    }
                     (sim_job.generation, sim_job.allocation) = (generation, allocation);
                     sim_job.awaited = Allocation::NONE;
                 }
-                self.prepare(idx);
+                self.prepare(idx, pause_s);
             }
             Command::Resize { job, generation, keep, remove, add } => {
                 let idx = index_of(job);
@@ -250,14 +292,17 @@ impl<'a> World<'a> {
                 if !remove.is_empty() {
                     events.push_back(Event::ReplicasReleased { job, generation, allocation: remove });
                 }
-                self.prepare(idx);
+                self.prepare(idx, self.settings.restart_delay_s);
             }
             Command::Stop { job, generation, allocation, why } => {
                 let idx = index_of(job);
                 match why {
                     StopReason::Failed | StopReason::NodeLost => self.jobs[idx].crash(self.now),
-                    StopReason::Preempted
-                    | StopReason::Moved
+                    StopReason::Preempted => {
+                        self.jobs[idx].halt(self.now);
+                        self.jobs[idx].suspended = allocation.clone();
+                    }
+                    StopReason::Moved
                     | StopReason::Resized
                     | StopReason::Paused
                     | StopReason::Cancelled
@@ -272,13 +317,14 @@ impl<'a> World<'a> {
         }
     }
 
-    /// A group that is complete trains after the restart delay.
-    fn prepare(&mut self, job: usize) {
+    /// A group that is complete trains after a pause.
+    fn prepare(&mut self, job: usize, pause_s: f64) {
         self.sample_job(job);
         if self.jobs[job].awaited.is_empty() {
             let generation = self.jobs[job].generation;
-            let ready = self.now.after_s(self.settings.restart_delay_s);
-            self.queue.push(ready, Happening::GroupReady { job, generation });
+            let ready = self.now.after_s(pause_s);
+            let pause_ms = ready.0 - self.now.0;
+            self.queue.push(ready, Happening::GroupReady { job, generation, pause_ms });
         }
     }
 }
@@ -289,13 +335,13 @@ fn check_request(
     settings: &SimulationSettings,
     applications: &ApplicationSet,
 ) -> Result<(), SimulationError> {
-    let (gpus, replicas) = (cluster_gpus(settings), job.requested_replicas);
+    let (gpus, replicas) = (settings.gpus_max(), job.requested_replicas);
     if replicas > gpus {
         return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
     }
     let (application, batch_size) = (job.application, job.requested_batch);
     let limits = applications.get(application).limits();
-    let fits = batch_size <= limits.batch_size_max() && fixed_batch(limits, batch_size, replicas).is_some();
+    let fits = batch_size <= limits.batch_size_max() && Batch::fixed(limits, batch_size, replicas).is_some();
     if !settings.policy.adapts_batches() && !fits {
         let (job, max) = (job.name.clone(), limits.batch_size_max());
         return Err(SimulationError::Batch { job, application, replicas, batch_size, max });
@@ -325,14 +371,14 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
     }
 }
 
-pub(super) fn cluster_gpus(settings: &SimulationSettings) -> u32 {
-    u32::try_from(settings.cluster.gpus()).unwrap_or(u32::MAX)
+const fn submission(job: &JobSpec) -> Timestamp {
+    Timestamp(job.submitted_s * 1000)
 }
 
 pub(super) fn id_of(job: usize) -> JobId {
     JobId(job as u64)
 }
 
-fn index_of(job: JobId) -> usize {
+pub(super) fn index_of(job: JobId) -> usize {
     job.0 as usize
 }

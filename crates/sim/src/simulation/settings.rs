@@ -1,4 +1,5 @@
-use pollux_policy::PolicySettings;
+use pollux_policy::{AutoscalerSettings, PolicySettings};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::ClusterSpec;
@@ -16,14 +17,53 @@ pub struct SimulationSettings {
     pub interval_s: f64,
     /// Seconds a job stands still when its allocation changes.
     pub restart_delay_s: f64,
+    /// Seconds a preempted job stands still when it goes on exactly where it was, as it does where suspended jobs stay in
+    /// the memory of their machines; otherwise that is a restart like any other.
+    pub resume_delay_s: Option<f64>,
     /// Share of its speed that a multi-node job loses on a node that hosts another one.
     pub interference: f64,
     /// Whether users say how many epochs their jobs train.
     pub declare_epochs: bool,
+    /// What jobs tune for and report.
+    pub tune_for: TuneFor,
     /// How nodes fail.
     pub failures: Failures,
+    /// How nodes come and go; without it the cluster stays as it is. With it, the cluster says what nodes are like and
+    /// the run starts with the fewest.
+    pub autoscale: Option<Autoscale>,
     /// Whether to keep what every job had at every moment, for plots.
     pub record_series: bool,
+}
+
+/// What jobs make as large as they can, by the choice of their batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TuneFor {
+    /// Throughput times statistical efficiency.
+    #[default]
+    Goodput,
+    /// Samples per second alone, as autoscalers do that know nothing of statistical efficiency (Or et al., MLSys 2020):
+    /// agents are told that every sample counts in full, so that they and whoever reads their reports take throughput
+    /// for goodput, and samples for progress. What training really does stays as it is.
+    Throughput,
+}
+
+/// A cluster that buys nodes and gives them back, all of one kind.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Autoscale {
+    /// How many nodes are wanted.
+    pub settings: AutoscalerSettings,
+    /// Seconds from one look at it to the next.
+    pub interval_s: f64,
+    /// Seconds until a node that was ordered is up. It is paid for from then on.
+    pub provision_s: f64,
+}
+
+impl Default for Autoscale {
+    fn default() -> Self {
+        Self { settings: AutoscalerSettings::default(), interval_s: 300.0, provision_s: 120.0 }
+    }
 }
 
 /// How nodes fail: each at random moments, to come back after a while.
@@ -63,11 +103,37 @@ impl SimulationSettings {
             cluster,
             interval_s: 60.0,
             restart_delay_s: 30.0,
+            resume_delay_s: None,
             interference: 0.0,
             declare_epochs: true,
+            tune_for: TuneFor::Goodput,
             failures: Failures::NONE,
+            autoscale: None,
             record_series: false,
         }
+    }
+
+    /// GPUs of the nodes that are there from the start.
+    pub(super) fn first_node_gpus(&self) -> Vec<u32> {
+        let mut node_gpus = self.cluster.node_gpus();
+        if let Some(autoscale) = &self.autoscale {
+            node_gpus.resize(autoscale.settings.nodes_min as usize, self.node_gpus());
+        }
+        node_gpus
+    }
+
+    /// GPUs of the first node.
+    pub(super) fn node_gpus(&self) -> u32 {
+        self.cluster.groups().first().map_or(1, |group| group.gpus)
+    }
+
+    /// The most GPUs that there can be.
+    pub(super) fn gpus_max(&self) -> u32 {
+        let gpus = match &self.autoscale {
+            Some(autoscale) => u64::from(autoscale.settings.nodes_max) * u64::from(self.node_gpus()),
+            None => self.cluster.gpus(),
+        };
+        u32::try_from(gpus).unwrap_or(u32::MAX)
     }
 
     pub(super) fn check(&self) -> Result<(), SettingError> {
@@ -76,8 +142,15 @@ impl SimulationSettings {
         };
         within("interval", self.interval_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
         within("restart delay", self.restart_delay_s, 0.0..=86_400.0, "0 to 86400 seconds")?;
+        within("resume delay", self.resume_delay_s.unwrap_or(0.0), 0.0..=86_400.0, "0 to 86400 seconds")?;
         within("interference", self.interference, 0.0..=0.99, "a share from 0 to 0.99")?;
         within("failures per node and day", self.failures.per_node_day, 0.0..=1000.0, "0 to 1000")?;
-        within("repair time", self.failures.repair_s, 1.0..=1e7, "1 to 1e7 seconds")
+        within("repair time", self.failures.repair_s, 1.0..=1e7, "1 to 1e7 seconds")?;
+        if let Some(autoscale) = &self.autoscale {
+            within("autoscaling interval", autoscale.interval_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
+            within("provisioning time", autoscale.provision_s, 0.0..=86_400.0, "0 to 86400 seconds")?;
+            within("groups of nodes to autoscale", self.cluster.groups().len() as f64, 1.0..=1.0, "1")?;
+        }
+        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 use super::jobs::{Arrival, named};
+use super::requests::{guess, guessed_gpus};
 use super::tuned::requests_within;
-use super::{Workload, WorkloadError};
+use super::{Requests, Workload, WorkloadError};
 use crate::{ApplicationName, ApplicationSet, SimRng};
 
 /// Arrivals per hour, relative to the first: over the eight hours that the paper replays, submissions peak in the fourth
@@ -31,17 +32,19 @@ pub struct GeneratorSettings {
     pub seed: u64,
     /// Nobody asks for more GPUs: those of the cluster.
     pub requested_replicas_max: u32,
+    /// How users come to what they ask for.
+    pub requests: Requests,
 }
 
 impl Default for GeneratorSettings {
     /// The paper's: 160 jobs in eight hours.
     fn default() -> Self {
-        Self { jobs: 160, load: 1.0, seed: 0, requested_replicas_max: 64 }
+        Self { jobs: 160, load: 1.0, seed: 0, requested_replicas_max: 64, requests: Requests::Tuned }
     }
 }
 
 /// Makes up a day's peak in the manner of the paper: its mix of applications, its rise and fall of arrivals, and
-/// requests that users tuned beforehand.
+/// requests that users tuned beforehand or guessed.
 pub fn generate(settings: &GeneratorSettings, applications: &ApplicationSet) -> Result<Workload, WorkloadError> {
     let count = (f64::from(settings.jobs) * settings.load).round();
     if !(1.0..=JOBS_MAX).contains(&count) {
@@ -57,8 +60,15 @@ pub fn generate(settings: &GeneratorSettings, applications: &ApplicationSet) -> 
         let hour = times.weighted(&HOURLY_RATES);
         let submitted_s = (3600.0 * (hour as f64 + times.unit())) as u64;
         let kind = kinds.weighted(&weights);
-        let request = choices[kind][requests.below(choices[kind].len())];
-        arrivals.push(Arrival { submitted_s, application: MIX[kind].0, request });
+        let application = MIX[kind].0;
+        let request = match settings.requests {
+            Requests::Tuned => choices[kind][requests.below(choices[kind].len())],
+            Requests::Realistic => {
+                let gpus = guessed_gpus(application, &mut requests);
+                guess(applications.get(application), gpus, settings.requested_replicas_max)
+            }
+        };
+        arrivals.push(Arrival { submitted_s, application, request });
     }
     let name = format!("generated-{}", settings.seed);
     Workload::new(&name, Some(settings.seed), named(arrivals))
@@ -96,6 +106,19 @@ mod tests {
             let workload = workload(&GeneratorSettings { requested_replicas_max, ..GeneratorSettings::default() });
             assert!(workload.jobs().iter().all(|job| job.requested_replicas <= requested_replicas_max));
         }
+    }
+
+    #[test]
+    fn realistic_jobs_are_the_same_but_for_what_they_ask_for() {
+        let tuned = workload(&GeneratorSettings::default());
+        let settings = GeneratorSettings { requests: Requests::Realistic, ..GeneratorSettings::default() };
+        let guessed = workload(&settings);
+        assert_eq!(guessed, workload(&settings));
+        let pairs = tuned.jobs().iter().zip(guessed.jobs());
+        assert!(pairs.clone().all(|(a, b)| (&a.name, a.submitted_s) == (&b.name, b.submitted_s)));
+        assert!(pairs.clone().any(|(a, b)| a.requested_batch != b.requested_batch));
+        let on_one = guessed.jobs().iter().filter(|job| job.requested_replicas == 1).count();
+        assert!((140..160).contains(&on_one), "{on_one}");
     }
 
     #[test]

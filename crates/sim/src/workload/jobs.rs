@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use thiserror::Error;
 
-use super::TunedRequest;
+use super::Request;
 use crate::table::shown;
 use crate::{ApplicationName, TableError};
 
@@ -157,7 +157,7 @@ pub(super) fn first_fault(jobs: &[JobSpec]) -> Option<(usize, JobFault)> {
 pub(super) struct Arrival {
     pub(super) submitted_s: u64,
     pub(super) application: ApplicationName,
-    pub(super) request: TunedRequest,
+    pub(super) request: Request,
 }
 
 /// Names jobs after their application and their place in the order of submission.

@@ -4,10 +4,14 @@ mod arrivals;
 mod jobs;
 mod osdi21;
 mod philly;
+mod requests;
+mod resample;
 mod tuned;
 
 pub use arrivals::{GeneratorSettings, generate};
 pub use jobs::{JobSpec, Workload, WorkloadError};
 pub use osdi21::read_osdi21;
 pub use philly::{PhillySettings, read_philly};
-pub use tuned::{TunedRequest, tuned_requests};
+pub use requests::{Request, Requests};
+pub use resample::resample;
+pub use tuned::tuned_requests;

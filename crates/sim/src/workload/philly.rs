@@ -1,8 +1,9 @@
 use std::path::Path;
 
 use super::jobs::{Arrival, named};
+use super::requests::guess;
 use super::tuned::requests_within;
-use super::{Workload, WorkloadError};
+use super::{Requests, Workload, WorkloadError};
 use crate::table::{Row, Table, TableError, is_measure};
 use crate::{ApplicationName, ApplicationSet, SimRng};
 
@@ -10,6 +11,8 @@ const COLUMNS: &[&str] = &["timestamp", "duration", "num_gpus", "gpu_time"];
 /// Shorter jobs of the log failed or were tests.
 const DURATION_MIN_S: f64 = 60.0;
 const HOUR_S: f64 = 3600.0;
+/// Whoever waits longer for a job asks for more GPUs.
+const PATIENCE_S: f64 = 24.0 * HOUR_S;
 
 /// How jobs are drawn from a cluster's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,17 +27,22 @@ pub struct PhillySettings {
     pub seed: u64,
     /// Nobody asks for more GPUs: those of the cluster.
     pub requested_replicas_max: u32,
+    /// How users come to what they ask for.
+    pub requests: Requests,
 }
 
 impl Default for PhillySettings {
     /// What the paper replays: 160 jobs from the eight busiest hours.
     fn default() -> Self {
-        Self { jobs: 160, first_hour: 2, hours: 8, seed: 0, requested_replicas_max: 64 }
+        Self { jobs: 160, first_hour: 2, hours: 8, seed: 0, requested_replicas_max: 64, requests: Requests::Tuned }
     }
 }
 
+#[derive(Clone, Copy)]
 struct Entry {
     second_of_day: u64,
+    duration_s: f64,
+    gpus: u32,
     gpu_hours: f64,
 }
 
@@ -43,7 +51,8 @@ struct Entry {
 /// The log says how long a job used GPUs, not what it trained. As in the paper, its GPU-hours choose an application of
 /// that size: below 1 cifar10 or ncf, below 10 deepspeech2 or bert, below 100 yolov3, below 1000 imagenet; jobs beyond
 /// and jobs of less than a minute are left out. Days are laid over each other: only the time of day remains. The
-/// request is one that a careful user would make ([`tuned_requests`](crate::tuned_requests)), not the log's.
+/// request is one that a careful user would make ([`tuned_requests`](crate::tuned_requests)), or that of the log: the
+/// GPUs that the job asked for, if it ended within a day, otherwise those of one of its size that did.
 pub fn read_philly(
     path: &Path,
     settings: &PhillySettings,
@@ -82,8 +91,16 @@ fn sample(table: &Table, settings: &PhillySettings, applications: &ApplicationSe
         entries.swap(drawn, idx);
         let kinds_of_size = of_size(entries[drawn].gpu_hours);
         let application = kinds_of_size[kinds.below(kinds_of_size.len())];
-        let tuned = &choices[application as usize];
-        let request = tuned[requests.below(tuned.len())];
+        let request = match settings.requests {
+            Requests::Tuned => {
+                let tuned = &choices[application as usize];
+                tuned[requests.below(tuned.len())]
+            }
+            Requests::Realistic => {
+                let gpus = asked_gpus(&entries, drawn, &mut requests);
+                guess(applications.get(application), gpus, settings.requested_replicas_max)
+            }
+        };
         arrivals.push(Arrival { submitted_s: entries[drawn].second_of_day, application, request });
     }
     let name = format!("philly-{}", settings.seed);
@@ -94,11 +111,23 @@ fn sample(table: &Table, settings: &PhillySettings, applications: &ApplicationSe
 fn entry(row: &Row<'_>, first_hour: u32) -> Result<Option<Entry>, TableError> {
     let second = second_of_day(row.text(0)?).ok_or_else(|| row.refuse(0, "YYYY-MM-DD HH:MM:SS"))?;
     let duration_s = row.get(1, "seconds, 0 or more", is_measure)?;
-    row.get(2, "1 or more", |&gpus: &u32| gpus > 0)?;
+    let gpus = row.get(2, "1 or more", |&gpus: &u32| gpus > 0)?;
     let gpu_hours = row.get(3, "GPU-seconds, 0 or more", is_measure)? / HOUR_S;
     let second_of_day = (second + 86_400 - u64::from(first_hour) * 3600) % 86_400;
     let fits = duration_s >= DURATION_MIN_S && gpu_hours < 1000.0;
-    Ok(fits.then_some(Entry { second_of_day, gpu_hours }))
+    Ok(fits.then_some(Entry { second_of_day, duration_s, gpus, gpu_hours }))
+}
+
+/// GPUs that the user of an entry asks for.
+fn asked_gpus(entries: &[Entry], idx: usize, rng: &mut SimRng) -> u32 {
+    let entry = &entries[idx];
+    let is_alike =
+        |other: &&Entry| other.duration_s < PATIENCE_S && of_size(other.gpu_hours) == of_size(entry.gpu_hours);
+    if is_alike(&entry) {
+        return entry.gpus;
+    }
+    let alike: Vec<&Entry> = entries.iter().filter(is_alike).collect();
+    if alike.is_empty() { entry.gpus } else { alike[rng.below(alike.len())].gpus }
 }
 
 fn of_size(gpu_hours: f64) -> &'static [ApplicationName] {
@@ -155,6 +184,19 @@ mod tests {
         let seen: Vec<_> = workload.jobs().iter().map(|job| (job.submitted_s, job.application)).collect();
         assert_eq!((seen[0], seen[2]), ((9, ApplicationName::Imagenet), (28_799, ApplicationName::Imagenet)));
         assert!(seen[1].0 == 3605 && [ApplicationName::Bert, ApplicationName::Deepspeech2].contains(&seen[1].1));
+    }
+
+    #[test]
+    fn realistic_users_ask_as_the_log_does_and_the_impatient_for_more() {
+        let settings = PhillySettings { jobs: 3, requests: Requests::Realistic, ..PhillySettings::default() };
+        let table = Table::parse("p.csv", LOG.as_bytes(), COLUMNS).unwrap();
+        let workload = sample(&table, &settings, &ApplicationSet::parametric()).unwrap();
+        let asked: Vec<_> = workload.jobs().iter().map(|job| job.requested_replicas).collect();
+        assert_eq!(asked, [64, 1, 64], "the last ran for four days on one");
+        let baseline = |name| ApplicationSet::parametric().get(name).limits().batch_size_baseline();
+        assert!(
+            workload.jobs().iter().all(|job| job.requested_batch == baseline(job.application) * job.requested_replicas)
+        );
     }
 
     #[test]

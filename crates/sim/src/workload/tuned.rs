@@ -1,3 +1,4 @@
+use super::Request;
 use crate::Application;
 
 /// Replica counts that users are assumed to ask for.
@@ -7,19 +8,10 @@ const NODE_GPUS: u32 = 4;
 /// Nobody is satisfied with a request that takes longer.
 const COMPLETION_MAX_S: f64 = 12.0 * 3600.0;
 
-/// What a careful user asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TunedRequest {
-    /// GPUs.
-    pub replicas: u32,
-    /// Total batch.
-    pub batch_size: u32,
-}
-
 /// The requests of users who measured their job beforehand, as the paper assumes for the schedulers it compares with:
 /// each replica count that reaches 50 to 80% of linear speedup, with the batch that completes soonest there. Where none
 /// does, a single GPU.
-pub fn tuned_requests(application: &Application) -> Vec<TunedRequest> {
+pub fn tuned_requests(application: &Application) -> Vec<Request> {
     let limits = application.limits();
     let mut single = None;
     let mut requests = Vec::new();
@@ -28,7 +20,7 @@ pub fn tuned_requests(application: &Application) -> Vec<TunedRequest> {
             break;
         }
         let Some((batch_size, completion_s)) = best_batch(application, replicas) else { continue };
-        let request = TunedRequest { replicas, batch_size };
+        let request = Request { replicas, batch_size };
         let Some((_, single_s)) = single else {
             single = Some((request, completion_s));
             continue;
@@ -39,21 +31,21 @@ pub fn tuned_requests(application: &Application) -> Vec<TunedRequest> {
         }
     }
     if requests.is_empty() {
-        let baseline = TunedRequest { replicas: 1, batch_size: limits.batch_size_baseline() };
+        let baseline = Request { replicas: 1, batch_size: limits.batch_size_baseline() };
         requests.push(single.map_or(baseline, |(request, _)| request));
     }
     requests
 }
 
 /// Those of the [`tuned_requests`] that a cluster of this many GPUs can serve; where it serves none, all of its GPUs.
-pub(super) fn requests_within(application: &Application, replicas_max: u32) -> Vec<TunedRequest> {
+pub(super) fn requests_within(application: &Application, replicas_max: u32) -> Vec<Request> {
     let mut requests = tuned_requests(application);
     let smallest = requests[0];
     requests.retain(|request| request.replicas <= replicas_max);
     if requests.is_empty() {
         let replicas = replicas_max.max(1);
         let batch_size = best_batch(application, replicas).map_or(smallest.batch_size, |(batch_size, _)| batch_size);
-        requests.push(TunedRequest { replicas, batch_size });
+        requests.push(Request { replicas, batch_size });
     }
     requests
 }

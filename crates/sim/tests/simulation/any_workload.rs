@@ -1,4 +1,5 @@
-use pollux_sim::{ApplicationName, Failures, JobSpec, SimulationSettings, Workload};
+use pollux_policy::AutoscalerSettings;
+use pollux_sim::{ApplicationName, Autoscale, Failures, JobSpec, SimulationSettings, Workload};
 use proptest::prelude::*;
 
 use super::{POLICIES, check, settings, simulate};
@@ -34,14 +35,18 @@ proptest! {
         interference in prop::sample::select(vec![0.0, 0.4]),
         per_node_day in prop::sample::select(vec![0.0, 6.0]),
         (declare_epochs, seed) in (any::<bool>(), any::<u64>()),
+        scale in prop::option::of((1.0..2_000.0_f64, 0.0..2_000.0_f64)),
     ) {
         let workload = workload(jobs, nodes * node_gpus);
+        let band = AutoscalerSettings { nodes_max: nodes, ..AutoscalerSettings::default() };
+        let autoscale = scale.map(|(interval_s, provision_s)| Autoscale { settings: band, interval_s, provision_s });
         let settings = SimulationSettings {
             interval_s,
             restart_delay_s,
             interference,
             declare_epochs,
             failures: Failures { per_node_day, repair_s: 600.0, seed },
+            autoscale,
             ..settings(policy, &format!("{nodes}x{node_gpus}"))
         };
         check(&simulate(&settings, &workload), &workload);

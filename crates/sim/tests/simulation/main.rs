@@ -1,8 +1,10 @@
 //! Whole workloads under every policy; debug builds also check the engine's invariants after every event.
 
 mod any_workload;
+mod autoscaling;
 mod disturbances;
 mod policies;
+mod sweeps;
 
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, GeneratorSettings, RunOutcome, SimulationSettings, Workload};

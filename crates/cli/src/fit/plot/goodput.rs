@@ -1,12 +1,12 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use super::axis::{Axis, gpu_ticks, linear_ticks, short, whole};
-use super::panel::{
+use crate::fit::report::{Report, SCALING_EFFICIENCY_MIN, count, percent};
+use crate::plot::axis::{Axis, gpu_ticks, linear_ticks, short, whole};
+use crate::plot::panel::{
     BLUE, Canvas, Chart, DASH, DOT_RADIUS, DrawResult, FAINT, INK, LABEL_SIZE, LINE_WIDTH, LegendEntry, Mark,
     VERMILION, bold_text, caption, frame, text,
 };
-use crate::fit::report::{Report, SCALING_EFFICIENCY_MIN, count, percent};
 
 /// How far above the curve the panel reaches; perfect scaling may leave it.
 const HEADROOM: f64 = 1.35;
@@ -22,7 +22,7 @@ pub(super) fn draw(panel: &Canvas<'_>, report: &Report) -> DrawResult<()> {
     let gpus = report.settings.gpus;
     let x_axis = Axis { range: 0.0..gpus_shown * 1.02, ticks: gpu_ticks(gpus), label: whole };
     let y_axis = Axis { range: 0.0..high, ticks: linear_ticks(high), label: short };
-    let mut chart = frame(&area, x_axis, y_axis, "goodput (samples/s)")?;
+    let mut chart = frame(&area, (x_axis, "GPUs"), (y_axis, "goodput (samples/s)"))?;
     let perfect_end = gpus_shown.min(high / per_gpu);
     let perfect = [(0.0, 0.0), (perfect_end, perfect_end * per_gpu)];
     chart.draw_series(DashedLineSeries::new(perfect, DASH.0, DASH.1, FAINT.stroke_width(3)))?;

@@ -3,12 +3,12 @@ use std::collections::BTreeMap;
 use plotters::prelude::*;
 use pollux_model::{Observation, Shape, ThroughputModel};
 
-use super::axis::{Axis, doubling_ticks, log_ticks, short, whole};
-use super::panel::{
-    BLUE, Canvas, DASH, DOT_RADIUS, DrawResult, GREEN, INK, LINE_WIDTH, LegendEntry, Mark, ORANGE, caption, frame,
-};
 use crate::fit::report::Report;
 use crate::measurements::Measurements;
+use crate::plot::axis::{Axis, doubling_ticks, log_ticks, short, whole};
+use crate::plot::panel::{
+    BLUE, Canvas, DASH, DOT_RADIUS, DrawResult, GREEN, INK, LINE_WIDTH, LegendEntry, Mark, ORANGE, caption, frame,
+};
 
 const COLOURS: [RGBColor; 3] = [ORANGE, GREEN, BLUE];
 /// Points of a predicted line, which may reach over tens of thousands of GPUs.
@@ -57,7 +57,7 @@ pub(super) fn draw(
         ticks: log_ticks(10f64.powf(low), 10f64.powf(high)).into_iter().map(f64::log10).collect(),
         label: |height| short(10f64.powf(height)),
     };
-    let mut chart = frame(&area, x_axis, y_axis, "throughput (samples/s)")?;
+    let mut chart = frame(&area, (x_axis, "GPUs"), (y_axis, "throughput (samples/s)"))?;
     for Series { colour, single_node, multi_node, .. } in &series {
         let line = colour.stroke_width(LINE_WIDTH);
         chart.draw_series(LineSeries::new(single_node.predicted.iter().copied(), line))?;

@@ -5,13 +5,13 @@ use std::ops::Range;
 use plotters::coord::ranged1d::{KeyPointHint, NoDefaultFormatting, Ranged, ValueFormatter};
 
 /// An axis with ticks and labels of our choice; places on it may be logarithms.
-pub(super) struct Axis {
+pub(crate) struct Axis {
     /// From one end to the other.
-    pub(super) range: Range<f64>,
+    pub(crate) range: Range<f64>,
     /// Places of the ticks.
-    pub(super) ticks: Vec<f64>,
+    pub(crate) ticks: Vec<f64>,
     /// What to write at a place.
-    pub(super) label: fn(f64) -> String,
+    pub(crate) label: fn(f64) -> String,
 }
 
 impl Ranged for Axis {
@@ -42,7 +42,7 @@ impl ValueFormatter<f64> for Axis {
 const TICKS: f64 = 6.0;
 
 /// 1, 2 and 5 times powers of ten between two positive bounds; only the powers where there are many.
-pub(super) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
+pub(crate) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     let decades = (high / low).log10();
     let steps: &[f64] = if decades > 2.5 { &[1.0] } else { &[1.0, 2.0, 5.0] };
     let exponents = low.log10().floor() as i32..=high.log10().ceil() as i32;
@@ -51,7 +51,7 @@ pub(super) fn log_ticks(low: f64, high: f64) -> Vec<f64> {
 }
 
 /// Round numbers from 0 to a bound.
-pub(super) fn linear_ticks(high: f64) -> Vec<f64> {
+pub(crate) fn linear_ticks(high: f64) -> Vec<f64> {
     let rough = high / TICKS;
     let power = 10f64.powf(rough.log10().floor());
     let step = [1.0, 2.0, 5.0].map(|step| step * power).into_iter().find(|step| *step >= rough).unwrap_or(10.0 * power);
@@ -59,24 +59,24 @@ pub(super) fn linear_ticks(high: f64) -> Vec<f64> {
 }
 
 /// Counts of GPUs from 1 to a bound, a power of two apart.
-pub(super) fn gpu_ticks(gpus: u32) -> Vec<f64> {
+pub(crate) fn gpu_ticks(gpus: u32) -> Vec<f64> {
     let step = (f64::from(gpus) / 9.0).max(1.0).log2().ceil().exp2();
     (1..).map(|idx| f64::from(idx) * step).take_while(|tick| *tick <= f64::from(gpus)).collect()
 }
 
 /// Doublings of one GPU up to a bound, few enough that their labels stay apart.
-pub(super) fn doubling_ticks(doublings: f64) -> Vec<f64> {
+pub(crate) fn doubling_ticks(doublings: f64) -> Vec<f64> {
     let step = (doublings / 10.0).ceil().max(1.0);
     (0..).map(|idx| f64::from(idx) * step).take_while(|tick| *tick <= doublings).collect()
 }
 
 /// A count in full: those of GPUs have five digits at most.
-pub(super) fn whole(count: f64) -> String {
+pub(crate) fn whole(count: f64) -> String {
     format!("{count:.0}")
 }
 
 /// A number in few characters: 0.05, 1.5, 200, 20k, 3M.
-pub(super) fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     let (scaled, suffix) = match value.abs() {
         size if size >= 1e9 => (value / 1e9, "G"),
         size if size >= 1e6 => (value / 1e6, "M"),

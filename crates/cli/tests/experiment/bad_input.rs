@@ -1,0 +1,97 @@
+use super::{SMALL, experiment, run_in};
+
+/// One line on stderr, nothing on stdout, exit code 2.
+fn check(test: &str, old: &str, new: &str, expected: &str) {
+    assert!(SMALL.contains(old), "{old}");
+    let folder = experiment(&format!("bad_{test}"), &SMALL.replacen(old, new, 1));
+    let result = run_in(&folder, &[]);
+    assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""), "{test}: {}", result.stderr);
+    assert_eq!(result.stderr, format!("error: {expected}\n"), "{test}");
+}
+
+#[test]
+fn lines_that_cannot_be_read_are_named() {
+    let file = "small/experiment.toml";
+    check(
+        "field",
+        "paper =",
+        "papers =",
+        &format!(
+            "{file}:4: unknown field `papers`, expected one of `title`, `question`, `paper`, `workloads`, `seeds`, `measures`, `tolerance`, `settings`, `axis`, `plot`, `rows`"
+        ),
+    );
+    check(
+        "kind",
+        "\"bars\"",
+        "\"pie\"",
+        &format!("{file}:13: unknown variant `pie`, expected one of `bars`, `lines`, `fairness`, `timeline`"),
+    );
+    let accepted = "accepted are published, generated, or a file that ends in .csv";
+    check("workloads", "\"generated\"", "\"made\"", &format!("{file}:5: workloads \"made\": {accepted}"));
+    let accepted = "accepted is a name, or a table with policy and its settings";
+    check("policy", "\"fifo\"", "3", &format!("{file}:10: policy 3: {accepted}"));
+}
+
+#[test]
+fn wholes_that_make_no_sense_are_explained() {
+    let file = "small/experiment.toml";
+    check("seeds", "[0, 1]", "[]", &format!("{file}: no seeds; accepted are one or more"));
+    check("repeated", "[0, 1]", "[2, 2]", &format!("{file}: seed 2 is given more than once; accepted is once"));
+    check(
+        "measures",
+        "[\"avg_jct_h\", \"makespan_h\"]",
+        "[]",
+        &format!("{file}: no measures; accepted are one or more"),
+    );
+    let expected = "row \"FIFO\" expects avg_jct_h; accepted are the measures of the experiment";
+    check("expected", "\"avg_jct_h\", \"makespan_h\"", "\"makespan_h\"", &format!("{file}: {expected}"));
+    let expected = "row \"FIFO\": 2 expected figures of avg_jct_h; accepted are 1";
+    check("figures", "avg_jct_h = 1", "avg_jct_h = [1, 2]", &format!("{file}: {expected}"));
+    let expected = "row \"FIFO\" with tuned requests is there twice; accepted are rows that differ";
+    check(
+        "twice",
+        "{ label = \"Tiresias\", policy = { policy = \"tiresias\" }, requests = \"realistic\" }",
+        "{ label = \"FIFO\", policy = \"srtf\" }",
+        &format!("{file}: {expected}"),
+    );
+    let expected = "a plot of lines without an axis; accepted are bars, or an [axis]";
+    check("lines", "\"bars\"", "\"lines\"", &format!("{file}: {expected}"));
+    check(
+        "tolerance",
+        "seeds =",
+        "tolerance = -1\nseeds =",
+        &format!("{file}: tolerance -1; accepted is a share from 0 to 1"),
+    );
+}
+
+#[test]
+fn policies_clusters_and_workloads_are_refused_before_the_work() {
+    let unknown = "row \"Tiresias\": unknown field `queue`";
+    let folder = experiment("bad_setting", &SMALL.replace("\"tiresias\" }", "\"tiresias\", queue = 3 }"));
+    let result = run_in(&folder, &[]);
+    assert_eq!(result.code, Some(2));
+    assert!(result.stderr.starts_with(&format!("error: {unknown}")), "{}", result.stderr);
+    check("cluster", "2x4", "0x4", "cluster: 0 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
+    check("jobs", "jobs = 6", "jobs = 0", "jobs 0 at load 1; accepted: 1 to 100000 jobs in all");
+    check("interval", "jobs = 6", "interval_s = 0, jobs = 6", "interval 0; accepted: 1 to 86400 seconds");
+    let expected = "plot of job \"a\": no such job in generated-0; accepted is the name of one";
+    check("job", "{ kind = \"bars\", measures = [\"avg_jct_h\"] }", "{ kind = \"timeline\", job = \"a\" }", expected);
+}
+
+#[test]
+fn folders_that_are_not_there() {
+    let folder = experiment("missing", SMALL);
+    let result = run_in(&folder, &["--data", "nowhere"]);
+    let accepted = "accepted is a folder that has one, or no --data at all";
+    assert_eq!(
+        (result.code, result.stderr),
+        (Some(2), format!("error: --data nowhere: no folder osdi21; {accepted}\n"))
+    );
+    let result = run_in(&folder, &["--out", "small/experiment.toml/out"]);
+    assert_eq!(result.code, Some(2));
+    assert!(result.stderr.ends_with("; accepted is a folder that can be written\n"), "{}", result.stderr);
+    std::fs::remove_file(folder.join("small/experiment.toml")).unwrap();
+    let result = run_in(&folder, &[]);
+    assert_eq!(result.code, Some(2));
+    assert!(result.stderr.ends_with("; accepted is a folder with an experiment.toml\n"), "{}", result.stderr);
+}

@@ -1,0 +1,93 @@
+use crate::BatchLimits;
+
+/// What every replica does in a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Samples of one micro-batch on one replica.
+    pub local_batch: u32,
+    /// Micro-batches before the one that ends the step.
+    pub accumulation_steps: u32,
+}
+
+impl Batch {
+    /// A total batch that the user fixed, cut for `replicas`.
+    ///
+    /// Each replica takes its share, rounded up, in the fewest micro-batches that fit it; one replica above the baseline
+    /// takes two at least, because one micro-batch tells nothing of its noise. Then the micro-batch is cut so that the
+    /// total stays within the largest batch. `None` if not even one sample each does, or if there is nothing to cut.
+    pub fn fixed(limits: &BatchLimits, batch_size: u32, replicas: u32) -> Option<Self> {
+        if batch_size == 0 || replicas == 0 {
+            return None;
+        }
+        let share = batch_size.div_ceil(replicas);
+        let fewest = if replicas == 1 && batch_size > limits.batch_size_baseline() { 2 } else { 1 };
+        let micro_batches = share.div_ceil(limits.local_batch_max()).max(fewest);
+        let largest = limits.batch_size_max() / replicas.saturating_mul(micro_batches);
+        let local_batch = share.div_ceil(micro_batches).min(largest);
+        (local_batch > 0).then_some(Self { local_batch, accumulation_steps: micro_batches - 1 })
+    }
+
+    /// `M = K·m·(s+1)`.
+    pub fn size(&self, replicas: u32) -> u32 {
+        let micro_batches = u64::from(self.accumulation_steps) + 1;
+        let size = u64::from(replicas).saturating_mul(u64::from(self.local_batch)).saturating_mul(micro_batches);
+        u32::try_from(size).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn cut(limits: (u32, u32, u32, u32), batch_size: u32, replicas: u32) -> Option<(u32, u32)> {
+        let limits = BatchLimits::new(limits.0, limits.1, limits.2, limits.3).unwrap();
+        Batch::fixed(&limits, batch_size, replicas).map(|batch| (batch.local_batch, batch.accumulation_steps))
+    }
+
+    #[test]
+    fn a_fixed_batch_is_cut_as_published() {
+        let cifar10 = (128, 4096, 32, 1024);
+        assert_eq!(cut(cifar10, 128, 1), Some((128, 0)));
+        assert_eq!(cut(cifar10, 256, 1), Some((128, 1)));
+        assert_eq!(cut(cifar10, 4096, 1), Some((1024, 3)));
+        assert_eq!(cut(cifar10, 4096, 3), Some((682, 1)));
+        assert_eq!(cut(cifar10, 4096, 12), Some((341, 0)));
+        assert_eq!(cut(cifar10, 2048, 6), Some((342, 0)));
+        assert_eq!(cut((8, 512, 4, 8), 64, 4), Some((8, 1)));
+    }
+
+    #[test]
+    fn no_batch_is_left_for_too_many_replicas() {
+        let limits = (8, 512, 4, 8);
+        assert_eq!([cut(limits, 64, 513), cut(limits, 0, 1), cut(limits, 64, 0)], [None; 3]);
+        assert_eq!(cut(limits, 64, 512), Some((1, 0)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_fixed_batch_never_exceeds_the_limits(
+            baseline in 1..5000_u32,
+            above in 0..100_000_u32,
+            local_batch_min in 1..100_u32,
+            local_above in 0..5000_u32,
+            batch_size in 0..200_000_u32,
+            replicas in 0..2000_u32,
+        ) {
+            let local_batch_max = local_batch_min + local_above;
+            let limits = BatchLimits::new(baseline, baseline + above, local_batch_min, local_batch_max).unwrap();
+            match Batch::fixed(&limits, batch_size, replicas) {
+                Some(batch) => {
+                    prop_assert!(batch.local_batch >= 1 && batch.local_batch <= local_batch_max);
+                    prop_assert!(batch.size(replicas) <= limits.batch_size_max());
+                    prop_assert!(replicas > 1 || batch_size <= baseline || batch.accumulation_steps > 0);
+                }
+                None => {
+                    let least = u64::from(replicas) * u64::from(batch_size.div_ceil(replicas.max(1)).div_ceil(local_batch_max));
+                    let nothing = batch_size == 0 || replicas == 0;
+                    prop_assert!(nothing || least.max(2) > u64::from(limits.batch_size_max()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+use super::{JobSpec, Workload, WorkloadError};
+use crate::SimRng;
+
+const JOBS_MAX: f64 = 1_000_000.0;
+
+/// Draws another workload from one, in which any job may come any number of times, each at its own moment: `load` times
+/// as many jobs in the same time. The same seed draws the same jobs.
+pub fn resample(workload: &Workload, load: f64, seed: u64) -> Result<Workload, WorkloadError> {
+    let given = workload.jobs();
+    let count = (given.len() as f64 * load).round();
+    if !(1.0..=JOBS_MAX).contains(&count) {
+        let value = format!("{load} of {} jobs", given.len());
+        return Err(WorkloadError::Setting { name: "load", value, accepted: format!("1 to {JOBS_MAX} jobs in all") });
+    }
+    let mut rng = SimRng::new(seed);
+    let mut drawn: Vec<usize> = (0..count as usize).map(|_| rng.below(given.len())).collect();
+    // Jobs are in order of time, and so is what they are drawn into.
+    drawn.sort_unstable();
+    let job = |(place, idx): (usize, usize)| {
+        let job = &given[idx];
+        JobSpec { name: format!("{}-{place}", job.application), ..job.clone() }
+    };
+    let jobs = drawn.into_iter().enumerate().map(job).collect();
+    Workload::new(&format!("{}-{seed}", workload.name()), Some(seed), jobs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ApplicationSet, GeneratorSettings, generate};
+
+    fn given() -> Workload {
+        generate(&GeneratorSettings { jobs: 40, ..GeneratorSettings::default() }, &ApplicationSet::parametric())
+            .unwrap()
+    }
+
+    #[test]
+    fn the_seed_decides_which_jobs_come_how_often() {
+        let drawn = resample(&given(), 1.5, 3).unwrap();
+        assert_eq!(drawn, resample(&given(), 1.5, 3).unwrap());
+        assert_ne!(drawn.jobs(), resample(&given(), 1.5, 4).unwrap().jobs());
+        assert_eq!((drawn.jobs().len(), drawn.seed()), (60, Some(3)));
+    }
+
+    #[test]
+    fn drawn_jobs_are_given_ones_at_their_own_moments() {
+        let (given, drawn) = (given(), resample(&given(), 2.0, 0).unwrap());
+        let same = |a: &JobSpec, b: &JobSpec| {
+            JobSpec { name: String::new(), ..a.clone() } == JobSpec { name: String::new(), ..b.clone() }
+        };
+        assert!(drawn.jobs().iter().all(|job| given.jobs().iter().any(|other| same(job, other))));
+        let copies = |job: &JobSpec| drawn.jobs().iter().filter(|other| same(job, other)).count();
+        assert!(given.jobs().iter().any(|job| copies(job) > 2) && given.jobs().iter().any(|job| copies(job) == 0));
+    }
+
+    #[test]
+    fn loads_that_make_no_workload_are_refused() {
+        for load in [0.0, 0.001, -1.0, f64::NAN, 1e9] {
+            let error = resample(&given(), load, 0).unwrap_err().to_string();
+            assert_eq!(error, format!("load {load} of 40 jobs; accepted: 1 to 1000000 jobs in all"));
+        }
+    }
+}
