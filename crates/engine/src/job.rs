@@ -61,6 +61,7 @@ pub struct Leaving {
 /// GPUs that replicas are on. Of those on one node that leave it is not told which do, so that both parts may count
 /// one that is still there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Seats {
     /// They are nobody else's.
     pub(crate) owned: Allocation,
