@@ -11,6 +11,7 @@ pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
 /// A job as the cluster sees it.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Job {
     pub(crate) id: JobId,
     pub(crate) spec: JobSpec,
@@ -36,6 +37,8 @@ pub struct Job {
     pub(crate) books: Books,
     pub(crate) reason: Option<Reason>,
     pub(crate) report: Option<ReceivedReport>,
+    /// Follows from the report.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
@@ -44,6 +47,7 @@ pub struct Job {
 
 /// Replicas that were told to leave and may still be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leaving {
     /// The generation of the command that told them.
     pub generation: Generation,
@@ -57,6 +61,7 @@ pub struct Leaving {
 /// GPUs that replicas are on. Of those on one node that leave it is not told which do, so that both parts may count
 /// one that is still there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Seats {
     /// They are nobody else's.
     pub(crate) owned: Allocation,
@@ -66,6 +71,7 @@ pub(crate) struct Seats {
 
 /// The newest report of an agent.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReceivedReport {
     /// When it came.
     pub at: Timestamp,
@@ -276,6 +282,14 @@ impl Job {
         }));
         self.remaining_samples = self.spec.work.and_then(|work| remaining_samples(work, &report));
         self.report = Some(ReceivedReport { at, report });
+    }
+
+    /// A saved job with what follows from its report.
+    pub(crate) fn relearned(mut self) -> Self {
+        if let Some(ReceivedReport { at, report }) = self.report.take() {
+            self.learn(at, report);
+        }
+        self
     }
 
     /// What a policy may know of it, and of `guest` on its GPUs.

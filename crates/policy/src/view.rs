@@ -15,6 +15,8 @@ pub struct ClusterView<'a> {
 
 /// A job that trained to its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct SucceededJob {
     /// Which one.
     pub id: JobId,
