@@ -16,6 +16,7 @@ mod sim;
 mod table;
 mod usage;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::{env, io};
 
@@ -37,6 +38,9 @@ enum Command {
     /// Simulate whole workloads under scheduling policies: what would this cluster do?
     #[command(subcommand)]
     Sim(sim::SimCommand),
+    /// Watch over one replica; started by the daemon.
+    #[command(hide = true)]
+    Shim { arguments: Vec<OsString> },
 }
 
 fn main() -> ExitCode {
@@ -93,6 +97,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
             let report = sim::run(command)?;
             output::print(command.args().output, &report, |out| report.write_text(out))
         }
+        Command::Shim { arguments } => Ok(pollux_backend_local::shim(arguments)?),
     }
 }
 
