@@ -65,7 +65,7 @@ fn output(mut child: Child) -> io::Result<String> {
 }
 
 /// `None` for text that is no list.
-fn parse(text: &str) -> Option<Vec<Gpu>> {
+pub(crate) fn parse(text: &str) -> Option<Vec<Gpu>> {
     let lines = text.lines().filter(|line| !line.trim().is_empty());
     let mut gpus = lines
         .map(|line| {

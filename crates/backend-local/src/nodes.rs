@@ -96,3 +96,47 @@ fn pretend(nodes: u32, slots: u32, gpus: &[Gpu]) -> Result<Vec<Node>, LocalError
 fn name(idx: usize, several: bool) -> String {
     if several { format!("local-{idx}") } else { "local".to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpus::parse;
+
+    fn gpus(kinds: &[&str]) -> Vec<Gpu> {
+        let lines = kinds.iter().enumerate().map(|(idx, kind)| format!("{idx}, GPU-{idx}, {kind}\n"));
+        parse(&lines.collect::<String>()).unwrap()
+    }
+
+    fn shown(nodes: &[Node]) -> Vec<String> {
+        nodes.iter().map(|node| format!("{} {} {:?}", node.name, node.gpu_type, node.slots)).collect()
+    }
+
+    #[test]
+    fn gpus_of_one_kind_are_one_node() {
+        assert_eq!(shown(&by_kind(&gpus(&["A100", "A100"]))), ["local A100 [0, 1]"]);
+        assert_eq!(shown(&by_kind(&gpus(&["V100", "A100", "V100"]))), ["local-0 A100 [1]", "local-1 V100 [0, 2]"]);
+    }
+
+    #[test]
+    fn pretend_nodes_divide_the_gpus_if_there_are_enough() {
+        let four = gpus(&["A100"; 4]);
+        assert_eq!(shown(&pretend(2, 2, &four).unwrap()), ["local-0 A100 [0, 1]", "local-1 A100 [2, 3]"]);
+        assert_eq!(shown(&pretend(2, 1, &four).unwrap()), ["local-0 A100 [0]", "local-1 A100 [1]"]);
+        assert_eq!(
+            shown(&pretend(3, 2, &four).unwrap()),
+            ["local-0 cpu [0, 1]", "local-1 cpu [2, 3]", "local-2 cpu [4, 5]"]
+        );
+        assert_eq!(shown(&pretend(1, 2, &[]).unwrap()), ["local cpu [0, 1]"]);
+    }
+
+    #[test]
+    fn workers_see_the_gpus_of_their_slots_and_no_others() {
+        let variables = |nodes: Vec<Node>, slots: &[u32]| {
+            let environment = nodes[0].environment(slots);
+            environment.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>()
+        };
+        let on_gpus = variables(by_kind(&gpus(&["A100"; 4])), &[1, 3]);
+        assert_eq!(on_gpus, ["CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=1,3", "POLLUX_SLOT=1,3"]);
+        assert_eq!(variables(pretend(1, 4, &[]).unwrap(), &[2]), ["POLLUX_SLOT=2"]);
+    }
+}

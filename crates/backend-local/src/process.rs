@@ -38,7 +38,7 @@ impl Process {
 
     /// A handle on it; `None` once it has ended.
     pub(crate) fn open(&self) -> io::Result<Option<OwnedFd>> {
-        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
+        let Some(pid) = pid(self.pid) else { return Ok(None) };
         // The handle comes first: if the process of that number is the right one after that, so is the handle.
         let Some(handle) = open(pid)? else { return Ok(None) };
         Ok(Self::of(pid).is_ok_and(|process| process == *self).then_some(handle))
@@ -99,6 +99,11 @@ pub(crate) fn signal(process: &OwnedFd, signal: Signal) -> io::Result<()> {
     }
 }
 
+/// A process by its number; others than positive ones mean something else, or nothing.
+pub(crate) fn pid(number: i32) -> Option<Pid> {
+    if number > 0 { Pid::from_raw(number) } else { None }
+}
+
 fn open(pid: Pid) -> io::Result<Option<OwnedFd>> {
     match pidfd_open(pid, PidfdFlags::empty()) {
         // The second is said of a thread that has the number now.
@@ -109,7 +114,7 @@ fn open(pid: Pid) -> io::Result<Option<OwnedFd>> {
 
 fn processes() -> io::Result<impl Iterator<Item = Pid>> {
     let entries = fs::read_dir("/proc")?;
-    Ok(entries.filter_map(|entry| Pid::from_raw(entry.ok()?.file_name().to_str()?.parse().ok()?)))
+    Ok(entries.filter_map(|entry| pid(entry.ok()?.file_name().to_str()?.parse().ok()?)))
 }
 
 /// What the system tells of a process.
@@ -131,7 +136,7 @@ impl Stat {
         let after_name = text.iter().rposition(|&byte| byte == b')')? + 1;
         let fields: Vec<_> = str::from_utf8(&text[after_name..]).ok()?.split_ascii_whitespace().collect();
         // The fields `ppid` (4) and `starttime` (22) of proc(5), where the name is field 2.
-        Some(Self { parent: Pid::from_raw(fields.get(1)?.parse().ok()?), start_ticks: fields.get(19)?.parse().ok()? })
+        Some(Self { parent: pid(fields.get(1)?.parse().ok()?), start_ticks: fields.get(19)?.parse().ok()? })
     }
 }
 

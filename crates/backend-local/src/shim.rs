@@ -10,11 +10,11 @@ use std::io;
 use std::path::Path;
 
 use pollux_backend::Exit;
-use rustix::process::{Pid, Signal, getpid, set_child_subreaper, setsid};
+use rustix::process::{Signal, getpid, set_child_subreaper, setsid};
 use thiserror::Error;
 
 use crate::folder::{Claim, Ending, Folder};
-use crate::process::Process;
+use crate::process::{Process, pid};
 use signals::Signals;
 
 /// Why a shim gave up. It is read by people only, in the log of its replica.
@@ -35,7 +35,7 @@ pub fn shim(arguments: &[OsString]) -> Result<(), ShimError> {
     match arguments {
         [folder] => Ok(watch_over(&Folder::at(folder))?),
         [folder, parent] => {
-            let parent = parent.to_str().and_then(|text| Pid::from_raw(text.parse().ok()?));
+            let parent = parent.to_str().and_then(|text| pid(text.parse().ok()?));
             Ok(launch::become_worker(Path::new(folder), parent.ok_or(ShimError::Arguments)?)?)
         }
         _ => Err(ShimError::Arguments),

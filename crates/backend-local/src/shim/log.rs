@@ -14,47 +14,49 @@ const LINE_MAX: usize = 64 * 1024;
 pub(super) struct Log {
     folder: Folder,
     limits: LogLimits,
-    file: Option<File>,
-    bytes: u64,
+    /// The newest file and its size.
+    file: Option<(File, u64)>,
     /// What could not be written.
     lost_bytes: u64,
 }
 
 impl Log {
     pub(super) fn new(folder: &Folder, limits: LogLimits) -> Self {
-        Self { folder: folder.clone(), limits, file: None, bytes: 0, lost_bytes: 0 }
+        Self { folder: folder.clone(), limits, file: None, lost_bytes: 0 }
     }
 
     /// Adds some lines. A disk that is full costs them, and not the worker, which would wait for us.
     pub(super) fn write(&mut self, lines: &[u8]) {
         if self.try_write(lines).is_err() {
             self.lost_bytes += lines.len() as u64;
-            self.file = None;
         }
     }
 
     fn try_write(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.file.is_some() && self.bytes + lines.len() as u64 > self.limits.bytes_max {
-            self.file = None;
-            self.folder.rotate_log(self.limits.old_files)?;
-        }
-        let file = match &mut self.file {
-            Some(file) => file,
-            None => {
-                let file = self.folder.open_log()?;
-                self.bytes = file.metadata()?.len();
-                self.file.insert(file)
-            }
+        let note = match self.lost_bytes {
+            0 => String::new(),
+            lost => format!("[{lost} bytes could not be written here]\n"),
         };
-        if self.lost_bytes > 0 {
-            let note = format!("[{} bytes could not be written here]\n", self.lost_bytes);
-            file.write_all(note.as_bytes())?;
-            self.bytes += note.len() as u64;
-            self.lost_bytes = 0;
+        let bytes = (note.len() + lines.len()) as u64;
+        let (mut file, mut size) = match self.file.take() {
+            Some(open) => open,
+            None => self.open()?,
+        };
+        if size > 0 && size + bytes > self.limits.bytes_max {
+            self.folder.rotate_log(self.limits.old_files)?;
+            (file, size) = self.open()?;
         }
+        file.write_all(note.as_bytes())?;
         file.write_all(lines)?;
-        self.bytes += lines.len() as u64;
+        self.lost_bytes = 0;
+        self.file = Some((file, size + bytes));
         Ok(())
+    }
+
+    fn open(&self) -> io::Result<(File, u64)> {
+        let file = self.folder.open_log()?;
+        let size = file.metadata()?.len();
+        Ok((file, size))
     }
 }
 
@@ -125,5 +127,68 @@ impl Stream {
         if self.filled == self.buffer.len() {
             self.flush(log);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::{env, fs, process};
+
+    use super::*;
+
+    /// A folder that is gone when the test is over.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Self {
+            let path = env::temp_dir().join(format!("pollux-{test}-{}", process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn log(&self) -> Log {
+            Log::new(&Folder::at(&self.0), LogLimits::default())
+        }
+
+        fn text(&self) -> String {
+            fs::read_to_string(self.0.join("log")).unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn lines_of_two_streams_do_not_mix() {
+        let scratch = Scratch::new("two-streams");
+        let mut log = scratch.log();
+        let [(out, mut out_writer), (err, mut err_writer)] = [io::pipe().unwrap(), io::pipe().unwrap()];
+        let (mut out, mut err) = (Stream::new(out.into()).unwrap(), Stream::new(err.into()).unwrap());
+        out_writer.write_all(b"one\nepoch").unwrap();
+        while out.pump(&mut log).unwrap() {}
+        assert!(out.is_within_a_line());
+        err_writer.write_all(b"warning\n").unwrap();
+        while err.pump(&mut log).unwrap() {}
+        out_writer.write_all(b" 2\nlast").unwrap();
+        drop(out_writer);
+        while out.pump(&mut log).unwrap() {}
+        assert_eq!(scratch.text(), "one\nwarning\nepoch 2\nlast");
+        assert!(out.handle().is_none() && !out.is_within_a_line());
+    }
+
+    #[test]
+    fn what_a_full_disk_cost_is_told_once_there_is_room() {
+        let scratch = Scratch::new("full-disk");
+        let mut log = scratch.log();
+        fs::remove_dir(&scratch.0).unwrap();
+        log.write(b"lost\n");
+        log.write(b"also lost\n");
+        fs::create_dir(&scratch.0).unwrap();
+        log.write(b"kept\n");
+        assert_eq!(scratch.text(), "[15 bytes could not be written here]\nkept\n");
     }
 }
