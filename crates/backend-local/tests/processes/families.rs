@@ -85,8 +85,10 @@ fn leftovers_of_a_shim_that_was_killed_while_the_daemon_was_dead_are_ended() {
     let mut machine = Machine::with_slots("leftovers_of_a_shim", 1);
     let (replica, mut family) = start(&mut machine, WAIT);
     let hidden = family.remove(3);
+    let worker = family[3];
     machine.trial.die();
     send(machine.shim(replica), Signal::KILL);
+    machine.trial.wait_until("the worker has died without a daemon", |_| !lives(worker));
     machine.trial.restart();
     machine.trial.backend().adopt(&[replica]);
     assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
