@@ -14,7 +14,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::write;
 
 use crate::folder::Folder;
-use crate::keeper::{Keeper, Request};
+use crate::keeper::{Keeper, Request, left_behind};
 use crate::nodes::nodes;
 use crate::{LocalError, LocalSettings};
 
@@ -33,8 +33,9 @@ impl LocalBackend {
     /// and of the nodes is told to the `observer`.
     pub fn new(state_dir: &Path, settings: LocalSettings, observer: Observer) -> Result<Self, LocalError> {
         let path = state_dir.join("replicas");
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
-        let replicas = made.and_then(|()| path.canonicalize()).map_err(|source| LocalError::State { path, source })?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path).and_then(|()| path.canonicalize());
+        let read = made.and_then(|replicas| Ok((left_behind(&replicas)?, replicas)));
+        let (left_behind, replicas) = read.map_err(|source| LocalError::State { path, source })?;
         let path = settings.program;
         let program = path.canonicalize().map_err(|source| LocalError::Program { path, source })?;
         let settings = LocalSettings { program, ..settings };
@@ -47,7 +48,7 @@ impl LocalBackend {
         let (requests, received) = mpsc::channel();
         let thread = thread::Builder::new().name("local-backend".to_owned());
         let woken = Arc::clone(&wake);
-        let keeper = thread.spawn(move || keeper.run(&received, &woken)).map_err(LocalError::Watch)?;
+        let keeper = thread.spawn(move || keeper.run(&left_behind, &received, &woken)).map_err(LocalError::Watch)?;
         Ok(Self { replicas, nodes: names, requests: Some(requests), wake, keeper: Some(keeper) })
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
@@ -61,6 +61,21 @@ impl Stage {
     }
 }
 
+/// Replicas without an end. Those with one are many, and nothing happens to them any more.
+pub(crate) fn left_behind(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
+    let mut left_behind = BTreeSet::new();
+    for entry in fs::read_dir(replicas)? {
+        // Whatever else is there is not ours.
+        let Some(replica) = entry?.file_name().to_str().and_then(|name| name.parse().ok()).map(ReplicaId) else {
+            continue;
+        };
+        if !Folder::of(replicas, replica).has_ended() {
+            left_behind.insert(replica);
+        }
+    }
+    Ok(left_behind)
+}
+
 /// The owner of all replicas.
 pub(crate) struct Keeper {
     replicas: PathBuf,
@@ -84,9 +99,9 @@ impl Keeper {
     }
 
     /// Does what is asked for until nobody can ask any more.
-    pub(crate) fn run(mut self, requests: &Receiver<Request>, wake: &OwnedFd) {
+    pub(crate) fn run(mut self, left_behind: &BTreeSet<ReplicaId>, requests: &Receiver<Request>, wake: &OwnedFd) {
         self.nodes.iter().map(Node::observation).for_each(&self.observer);
-        self.find_replicas();
+        left_behind.iter().for_each(|&replica| self.find(replica));
         loop {
             match requests.try_recv() {
                 Ok(request) => self.carry_out(request),
@@ -134,18 +149,7 @@ impl Keeper {
         }
     }
 
-    /// Takes note of the replicas that a daemon before this one left behind. Endings have been observed or are asked
-    /// for by [`Keeper::adopt`].
-    fn find_replicas(&mut self) {
-        let Ok(entries) = fs::read_dir(&self.replicas) else { return };
-        let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok().map(ReplicaId));
-        for replica in ids.collect::<BTreeSet<_>>() {
-            if !self.folder(replica).has_ended() {
-                self.find(replica);
-            }
-        }
-    }
-
+    /// Takes note of a replica that a daemon before this one left behind without an end.
     fn find(&mut self, replica: ReplicaId) {
         let folder = self.folder(replica);
         let slots = folder.order().map(|record| record.slots).unwrap_or_default();

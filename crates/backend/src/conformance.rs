@@ -1,6 +1,6 @@
 //! What every backend must do, as tests that its crate runs against the real thing.
 //!
-//! ```ignore
+//! ```text
 //! fn trial(test: &str) -> Trial {
 //!     let folder = fresh_folder(test);
 //!     Trial::new(move |observer| Box::new(MyBackend::new(&folder, observer)))
