@@ -7,7 +7,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum WorkerError {
     /// Some variables are there and others are not.
-    #[error("{missing} is not set, but {present} is; accepted are both, or neither where there is no scheduler")]
+    #[error("{missing} is not set, but {present} is; accepted are both or neither")]
     HalfSet {
         /// One that is missing.
         missing: &'static str,
