@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use crate::error::TrainerError;
 use crate::samples::Tally;
 
-/// A file with a line for every finished epoch: its number, its samples and their checksum.
+/// A file with a line for every finished epoch: its number from 1, its samples and their checksum.
 #[derive(Debug)]
 pub(crate) struct Audit {
     path: PathBuf,
@@ -16,23 +16,23 @@ impl Audit {
         Self { path }
     }
 
-    /// Epochs from `epoch` on are still to be trained: lines about them, of a training that was cut off before its next
-    /// checkpoint, are taken out.
-    pub(crate) fn forget_from(&self, epoch: u32) -> Result<(), TrainerError> {
-        self.keep_before(epoch).map_err(|source| self.error(source))
+    /// Only so many epochs are finished: lines about more, of a training that was cut off before its next checkpoint, are
+    /// taken out.
+    pub(crate) fn keep(&self, epochs: u32) -> Result<(), TrainerError> {
+        self.shorten(epochs).map_err(|source| self.error(source))
     }
 
-    fn keep_before(&self, epoch: u32) -> io::Result<()> {
+    fn shorten(&self, epochs: u32) -> io::Result<()> {
         let text = match fs::read_to_string(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(error),
         };
-        let is_before = |line: &&str| {
+        let is_finished = |line: &&str| {
             let number = line.split(' ').next().and_then(|number| number.parse::<u32>().ok());
-            number.is_some_and(|number| number < epoch)
+            number.is_some_and(|number| number <= epochs)
         };
-        let kept: String = text.lines().filter(is_before).map(|line| format!("{line}\n")).collect();
+        let kept: String = text.lines().filter(is_finished).map(|line| format!("{line}\n")).collect();
         if kept == text { Ok(()) } else { fs::write(&self.path, kept) }
     }
 

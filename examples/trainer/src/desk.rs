@@ -58,9 +58,9 @@ impl Desk {
         })
     }
 
-    /// Epochs from `epoch` on are still to be trained.
-    pub(crate) fn forget_from(&self, epoch: u32) -> Result<(), TrainerError> {
-        self.audit.as_ref().map_or(Ok(()), |audit| audit.forget_from(epoch))
+    /// Makes the audit agree with a state that was loaded.
+    pub(crate) fn keep_audit(&self, epochs: u32) -> Result<(), TrainerError> {
+        self.audit.as_ref().map_or(Ok(()), |audit| audit.keep(epochs))
     }
 
     pub(crate) fn brain_state(&self) -> BrainState {
@@ -132,7 +132,7 @@ impl Desk {
             return Err(TrainerError::Epoch { epoch, found: tally, expected });
         }
         if let Some(audit) = &self.audit {
-            audit.append(epoch, tally)?;
+            audit.append(epoch + 1, tally)?;
         }
         if !settings.quiet {
             let epochs = match settings.until {
@@ -159,7 +159,7 @@ impl Desk {
         deal: &Deal,
         observation: Option<&StepObservation>,
         membership: &Membership,
-    ) -> Result<(), TrainerError> {
+    ) {
         if let Some(observation) = observation {
             self.brain.observe(observation);
         }
@@ -176,10 +176,12 @@ impl Desk {
         if self.tuning_changed || self.reported.is_none_or(|last| last.elapsed() >= REPORT_EVERY) {
             self.report(membership);
         }
-        if self.saved.elapsed() >= settings.checkpoint_every {
-            self.save(settings, replica)?;
+        if self.saved.elapsed() >= settings.checkpoint_every
+            && let Err(error) = self.save(settings, replica)
+        {
+            // A full disk may be emptied before the next one is due.
+            eprintln!("{error}; training goes on");
         }
-        Ok(())
     }
 
     pub(crate) fn report(&mut self, membership: &Membership) {

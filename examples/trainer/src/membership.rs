@@ -137,9 +137,12 @@ impl Membership {
             return Next::Train;
         }
         let staying = staying(candidate, group.members());
-        let Some(first) = staying.first() else { return Next::Stop { wanted: true } };
-        if first.replica != candidate.replicas[0].replica {
-            // Only one that trains can lead those who come; the scheduler will start the group again.
+        if staying.is_empty() {
+            return Next::Stop { wanted: true };
+        }
+        let first: Vec<_> = candidate.replicas.iter().take(staying.len()).map(member).collect();
+        if !same_replicas(&staying, &first) {
+            // Only one that trains can lead those who come; a scheduler that breaks its word starts the group again.
             return Next::Train;
         }
         if !same_replicas(&staying, group.members()) {

@@ -123,7 +123,7 @@ impl Trainer {
         }
         self.take_position();
         let desk = self.desk.insert(Desk::open(&self.settings, brain)?);
-        desk.forget_from(epoch)?;
+        desk.keep_audit(epoch)?;
         desk.announce(self.membership.settled(), None);
         let is_done = cursor == 0 && desk.is_done(&self.settings, epoch);
         self.welcome(&mut group, 1, is_done)?;
@@ -196,6 +196,7 @@ impl Trainer {
             }
         };
         self.apply(&deal, &verdict, &gradient);
+        let synced = begun.elapsed();
         if self.replica.position.epoch > epoch {
             self.close_epoch(epoch, &deal)?;
         }
@@ -210,11 +211,11 @@ impl Trainer {
                 local_batch: deal.tuning.local_batch,
                 accumulation_steps: deal.tuning.accumulation_steps,
                 compute_s: computed.as_secs_f64() / micro_batches,
-                sync_s: (begun.elapsed() - computed).as_secs_f64(),
+                sync_s: (synced - computed).as_secs_f64(),
             };
             let told = self.settings.pace.as_ref().map_or(measured, |pace| pace.observation(&measured));
             let told = Some(&told).filter(|_| !deal.is_cut());
-            desk.after_step(&self.settings, &self.replica, &deal, told, &self.membership)?;
+            desk.after_step(&self.settings, &self.replica, &deal, told, &self.membership);
         }
         Ok(verdict)
     }

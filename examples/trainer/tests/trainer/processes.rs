@@ -48,7 +48,7 @@ impl Folder {
     pub(crate) fn audited_epochs(&self, samples: u32) -> u32 {
         let text = fs::read_to_string(self.path("audit")).unwrap_or_default();
         let mut checksum = None;
-        for (line, epoch) in text.lines().zip(0_u32..) {
+        for (line, epoch) in text.lines().zip(1_u32..) {
             let parts: Vec<_> = line.split(' ').collect();
             assert_eq!(parts[..2], [epoch.to_string(), samples.to_string()], "{text}");
             assert_eq!(*checksum.get_or_insert(parts[2].to_owned()), parts[2], "{text}");
