@@ -32,7 +32,8 @@ pub(crate) struct Desk {
     tuning_changed: bool,
     /// The generation that has come together and what that cost, to be told once it has trained a step.
     announcement: Option<(u64, Option<f64>)>,
-    finished: Option<FinishedEpoch>,
+    /// Mean over the last epoch that ended.
+    finished_loss: f64,
     learning_rate_factor: f64,
 }
 
@@ -53,7 +54,7 @@ impl Desk {
             reported: None,
             tuning_changed: false,
             announcement: None,
-            finished: None,
+            finished_loss: 0.0,
             learning_rate_factor: 1.0,
         })
     }
@@ -102,7 +103,7 @@ impl Desk {
         let epoch_ends = deal.cursor + deal.samples() == deal.end;
         let tuning = if epoch_ends {
             let (finished, tuning) = self.brain.end_epoch()?;
-            self.finished = Some(finished);
+            self.close_epoch(settings, replica.position.epoch, finished)?;
             tuning
         } else {
             self.brain.retune()?
@@ -118,37 +119,34 @@ impl Desk {
         })
     }
 
-    /// After a step that ended an epoch: the epoch's samples must add up.
-    pub(crate) fn close_epoch(
-        &mut self,
-        settings: &Settings,
-        epoch: u32,
-        deal: &Deal,
-        accuracy: f64,
-    ) -> Result<(), TrainerError> {
-        let Some(FinishedEpoch { tally, mean_loss }) = self.finished.take() else { return Ok(()) };
-        let expected = Tally::of_epoch(settings.recipe.samples);
+    /// An epoch's samples must add up. That is settled before the others go on, perhaps without this process.
+    fn close_epoch(&mut self, settings: &Settings, epoch: u32, finished: FinishedEpoch) -> Result<(), TrainerError> {
+        let FinishedEpoch { tally, mean_loss } = finished;
+        let (epoch, expected) = (epoch + 1, Tally::of_epoch(settings.recipe.samples));
         if tally != expected {
             return Err(TrainerError::Epoch { epoch, found: tally, expected });
         }
-        if let Some(audit) = &self.audit {
-            audit.append(epoch + 1, tally)?;
+        self.finished_loss = mean_loss;
+        self.audit.as_ref().map_or(Ok(()), |audit| audit.append(epoch, tally))
+    }
+
+    /// Tells of the epoch that just ended.
+    pub(crate) fn tell_epoch(&mut self, settings: &Settings, epochs_done: u32, deal: &Deal, accuracy: f64) {
+        if settings.quiet {
+            return;
         }
-        if !settings.quiet {
-            let epochs = match settings.until {
-                GoalKind::Passes => format!("/{}", settings.epochs),
-                GoalKind::Progress => String::new(),
-            };
-            let noise = self.brain.noise_scale().map_or(String::new(), |scale| format!(", noise scale {scale:.0}"));
-            say(format_args!(
-                "epoch {}{epochs}: loss {mean_loss:.4}, accuracy {accuracy:.4}{noise}, {}, learning rate x{:.2}, {:.0} samples/s",
-                epoch + 1,
-                batch(deal),
-                self.learning_rate_factor,
-                self.epoch_rate.over(self.brain.samples(), Duration::ZERO).unwrap_or_default(),
-            ));
-        }
-        Ok(())
+        let of_epochs = match settings.until {
+            GoalKind::Passes => format!("/{}", settings.epochs),
+            GoalKind::Progress => String::new(),
+        };
+        let loss = self.finished_loss;
+        let noise = self.brain.noise_scale().map_or(String::new(), |scale| format!(", noise scale {scale:.0}"));
+        let (batch, factor) = (batch(deal), self.learning_rate_factor);
+        let rate = self.epoch_rate.over(self.brain.samples(), Duration::ZERO).unwrap_or_default();
+        say(format_args!(
+            "epoch {epochs_done}{of_epochs}: loss {loss:.4}, accuracy {accuracy:.4}{noise}, {batch}, \
+             learning rate x{factor:.2}, {rate:.0} samples/s"
+        ));
     }
 
     /// After every step: learns from its time, and tells and saves what is due.

@@ -9,7 +9,7 @@ use pollux_worker::{Assignment, AssignmentState, Orders, Ranks};
 
 use crate::error::TrainerError;
 use crate::group::{Group, Member};
-use crate::meeting::{Hello, Meeting, Welcome};
+use crate::meeting::{Acceptance, Address, Hello, Meeting, Welcome};
 use crate::membership::Membership;
 use crate::wire::Line;
 
@@ -117,8 +117,10 @@ fn follow(membership: &Membership, place: &Place, deadline: Instant) -> Result<J
         // Who is sent away comes back: rank 0 may have been too busy, or has moved.
         waiting = match waiting.map(|line| (line.has_message(), line)) {
             Some((Ok(true), mut line)) => {
-                let (welcome, state) = line.receive().map_err(TrainerError::Lost)?;
-                return Ok(Joined::Follower { line, welcome, state });
+                if let Ok((welcome, state)) = await_welcome(&mut line) {
+                    return Ok(Joined::Follower { line, welcome, state });
+                }
+                None
             }
             Some((Ok(false), line)) => Some(line),
             Some((Err(_), _)) | None => None,
@@ -153,6 +155,16 @@ pub(crate) fn introduce(host: &str, port: u16, hello: &Hello) -> io::Result<Line
     let mut line = Line::connect(host, port)?;
     line.send(hello, &[])?;
     Ok(line)
+}
+
+/// Accepts an invitation and waits for what follows: the welcome, or the end of the line where rank 0 has moved on.
+pub(crate) fn await_welcome(line: &mut Line) -> io::Result<(Welcome, Vec<u8>)> {
+    loop {
+        match line.receive()? {
+            (Address::Invitation, _) => line.send(&Acceptance, &[])?,
+            (Address::Welcome(welcome), state) => return Ok((welcome, state)),
+        }
+    }
 }
 
 /// A moment before the next look; an error once that makes no sense any more.

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::TcpListener;
+use std::ops::Range;
 
 use pollux_agent::Tuning;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,20 @@ pub(crate) struct Hello {
     pub(crate) generation: u64,
     pub(crate) rank: u32,
     pub(crate) member: Member,
+}
+
+/// The answer to an invitation: this process waits for its welcome, whatever else it hears. Without it one could leave for
+/// a later generation just when the others count on it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Acceptance;
+
+/// What rank 0 says to those who join.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Address {
+    /// Everybody is there: will you stay?
+    Invitation,
+    Welcome(Welcome),
 }
 
 /// The first words of rank 0 to everybody after the group has changed; newcomers get the state of the training with it.
@@ -35,7 +50,15 @@ pub(crate) struct Meeting {
     /// Connected, but silent so far.
     silent: Vec<Line>,
     /// By rank in the new generation.
-    arrived: BTreeMap<u32, (Member, Line)>,
+    arrived: BTreeMap<u32, Arrival>,
+}
+
+#[derive(Debug)]
+struct Arrival {
+    member: Member,
+    line: Line,
+    invited: bool,
+    accepted: bool,
 }
 
 impl Meeting {
@@ -49,20 +72,33 @@ impl Meeting {
         self.generation
     }
 
-    /// Whether all of these ranks are there and alive.
-    pub(crate) fn complete(&mut self, mut ranks: impl Iterator<Item = u32>) -> bool {
+    /// Whether all of these ranks are there, alive, and have accepted to stay.
+    pub(crate) fn complete(&mut self, ranks: Range<u32>) -> bool {
         self.look();
-        ranks.all(|rank| self.arrived.contains_key(&rank))
+        if !ranks.clone().all(|rank| self.arrived.contains_key(&rank)) {
+            return false;
+        }
+        for (_, arrival) in self.arrived.range_mut(ranks.clone()).filter(|(_, arrival)| !arrival.invited) {
+            // Who cannot be reached is missed at the next look.
+            arrival.invited = arrival.line.send(&Address::Invitation, &[]).is_ok();
+        }
+        self.arrived.range(ranks).all(|(_, arrival)| arrival.accepted)
     }
 
     /// The members that arrived under these ranks, in that order; all must be there.
-    pub(crate) fn take(&mut self, ranks: impl Iterator<Item = u32>) -> Option<(Vec<Member>, Vec<Line>)> {
-        ranks.map(|rank| self.arrived.remove(&rank)).collect()
+    pub(crate) fn take(&mut self, ranks: Range<u32>) -> Option<(Vec<Member>, Vec<Line>)> {
+        ranks.map(|rank| self.arrived.remove(&rank).map(|arrival| (arrival.member, arrival.line))).collect()
     }
 
     fn look(&mut self) {
-        // Whoever waits says nothing: an end is all that can be read from them.
-        self.arrived.retain(|_, (_, line)| line.has_message().is_ok());
+        self.arrived.retain(|_, arrival| match arrival.line.has_message() {
+            Ok(false) => true,
+            Ok(true) => {
+                arrival.accepted = arrival.invited && arrival.line.receive::<Acceptance>().is_ok();
+                arrival.accepted
+            }
+            Err(_) => false,
+        });
         // Whatever keeps somebody from being accepted now is over at the next look, or they try again.
         while let Ok((stream, _)) = self.listener.accept() {
             self.silent.extend(Line::new(stream));
@@ -75,7 +111,8 @@ impl Meeting {
                 Ok(true) => {
                     let Ok((hello, _)) = line.receive::<Hello>() else { continue };
                     if hello.generation == self.generation {
-                        self.arrived.insert(hello.rank, (hello.member, line));
+                        let arrival = Arrival { member: hello.member, line, invited: false, accepted: false };
+                        self.arrived.insert(hello.rank, arrival);
                     }
                 }
             }
@@ -107,21 +144,32 @@ mod tests {
         }
     }
 
+    fn accept(line: &mut Line) {
+        let (Address::Invitation, _) = line.receive().unwrap() else { panic!("a welcome without an invitation") };
+        line.send(&Acceptance, &[]).unwrap();
+    }
+
     #[test]
     fn only_living_members_of_the_generation_are_counted() {
         let mut meeting = Meeting::open(3, "127.0.0.1", 0).unwrap();
         let port = meeting.listener.local_addr().unwrap().port();
         let mute = Line::connect("127.0.0.1", port).unwrap();
         let stale = join(port, &hello(2, 1));
-        let gone = join(port, &hello(3, 1));
-        let second = join(port, &hello(3, 2));
-        wait("the two", || meeting.complete([1, 2].into_iter()));
+        let mut gone = join(port, &hello(3, 1));
+        let mut second = join(port, &hello(3, 2));
+        wait("the two", || meeting.complete(1..3) || meeting.arrived.values().all(|arrival| arrival.invited));
+        accept(&mut gone);
+        assert!(!meeting.complete(1..3), "one that has not accepted was counted");
+        accept(&mut second);
+        wait("their acceptance", || meeting.complete(1..3));
         drop(gone);
-        wait("the loss", || !meeting.complete([1, 2].into_iter()));
-        assert!(meeting.complete(std::iter::once(2)));
-        let first = join(port, &hello(3, 1));
-        wait("the replacement", || meeting.complete([1, 2].into_iter()));
-        let (members, lines) = meeting.take([1, 2].into_iter()).unwrap();
+        wait("the loss", || !meeting.complete(1..3));
+        assert!(meeting.complete(2..3));
+        let mut first = join(port, &hello(3, 1));
+        wait("the replacement", || !meeting.complete(1..3) && meeting.arrived.contains_key(&1));
+        accept(&mut first);
+        wait("its acceptance", || meeting.complete(1..3));
+        let (members, lines) = meeting.take(1..3).unwrap();
         assert_eq!((members[0].replica, members[1].replica, lines.len()), (11, 12, 2));
         drop((mute, stale, first, second));
     }

@@ -9,8 +9,8 @@ use crate::checkpoint::Checkpoints;
 use crate::desk::{Desk, say};
 use crate::error::TrainerError;
 use crate::group::Group;
-use crate::joining::{Joined, join};
-use crate::meeting::Welcome;
+use crate::joining::{Joined, await_welcome, join};
+use crate::meeting::{Address, Welcome};
 use crate::membership::{Membership, Shed};
 use crate::network::Network;
 use crate::optimiser::Optimiser;
@@ -198,7 +198,7 @@ impl Trainer {
         self.apply(&deal, &verdict, &gradient);
         let synced = begun.elapsed();
         if self.replica.position.epoch > epoch {
-            self.close_epoch(epoch, &deal)?;
+            self.tell_epoch(&deal);
         }
         // Only now: whoever did not hear of the step is lost, but the step is whole.
         sent.map_err(TrainerError::Lost)?;
@@ -264,10 +264,11 @@ impl Trainer {
         self.order = order(self.settings.recipe.seed, self.replica.position.epoch, self.training.len());
     }
 
-    fn close_epoch(&mut self, epoch: u32, deal: &Deal) -> Result<(), TrainerError> {
-        let Some(desk) = &mut self.desk else { return Ok(()) };
+    fn tell_epoch(&mut self, deal: &Deal) {
+        let Some(desk) = &mut self.desk else { return };
         let score = self.network.evaluate(&self.replica.parameters, &self.test);
-        desk.close_epoch(&self.settings, epoch, deal, score.accuracy(u64::from(TEST_SAMPLES)))
+        let accuracy = score.accuracy(u64::from(TEST_SAMPLES));
+        desk.tell_epoch(&self.settings, self.replica.position.epoch, deal, accuracy);
     }
 
     /// Sleeps for the rest of a step that is to take as long as a model says.
@@ -316,7 +317,8 @@ impl Trainer {
         let desk = self.desk.as_mut().expect("rank 0 has one");
         self.tuning = desk.resize(group)?;
         let generation = self.membership.settled();
-        let welcome = Welcome { generation, members: group.members().to_vec(), tuning: self.tuning, is_done };
+        let members = group.members().to_vec();
+        let welcome = Address::Welcome(Welcome { generation, members, tuning: self.tuning, is_done });
         let told = group.tell(|rank| rank < newcomers, &welcome, &[]);
         let state = if newcomers < group.world_size() {
             encode(&self.settings.recipe, &self.replica, &desk.brain_state())
@@ -328,7 +330,7 @@ impl Trainer {
     }
 
     fn hear_welcome(&mut self, mut line: Line) -> Result<Group, TrainerError> {
-        let (welcome, _) = line.receive().map_err(TrainerError::Lost)?;
+        let (welcome, _) = await_welcome(&mut line).map_err(TrainerError::Lost)?;
         self.follow(line, welcome)
     }
 

@@ -118,6 +118,41 @@ fn survivors_train_on_while_they_wait_for_newcomers_and_take_whom_a_later_change
 }
 
 #[test]
+fn whatever_the_series_of_changes_no_sample_is_lost_or_repeated() {
+    let mut job = job("any-changes", 0.002, &[]);
+    job.launch(2);
+    let mut trained = job.group.clone();
+    let mut dice = 20_210_714_u64;
+    let mut roll = |sides: usize| {
+        dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (dice >> 33) as usize % sides
+    };
+    for _ in 0..15 {
+        // Somebody who trains must stay; those who have not joined yet may go again.
+        let stays = trained[roll(trained.len())];
+        let remove: Vec<u64> = job.group.iter().copied().filter(|&replica| replica != stays && roll(3) == 0).collect();
+        let add = roll(3).min(5_usize.saturating_sub(job.group.len() - remove.len()));
+        job.change(&remove, add);
+        for replica in &remove {
+            let code = job.replicas.remove(replica).unwrap().wait();
+            // One that had not even started to listen was ended by the signal.
+            let expected = code == Some(143) || (code.is_none() && !trained.contains(replica));
+            assert!(expected, "{replica} ended with {code:?}: {}", job.folder.logs());
+        }
+        // Now and then the next change comes before this one is complete.
+        if roll(3) > 0 {
+            job.wait_ready();
+            trained.clone_from(&job.group);
+        } else {
+            trained.retain(|replica| !remove.contains(replica));
+        }
+    }
+    job.wait_ready();
+    train_on(&job);
+    finish(&mut job, 3, &[]);
+}
+
+#[test]
 fn a_training_goes_on_to_its_end_without_the_scheduler() {
     let folder = Folder::new("orphaned");
     let (pace, audit) = (folder.pace(0.005), folder.path("audit"));
