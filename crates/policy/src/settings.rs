@@ -205,5 +205,9 @@ mod tests {
         );
         let timid = PolicySettings::Castor(CastorSettings { profile_limit: 0.5, ..CastorSettings::default() });
         assert_eq!(timid.check().unwrap_err().to_string(), "profile_limit 0.5: accepted are 1 or more");
+        let hasty = PolicySettings::Gandiva(GandivaSettings { quantum_s: -1.0, ..GandivaSettings::default() });
+        assert_eq!(hasty.check().unwrap_err().to_string(), "quantum_s -1: accepted are 0 or more");
+        let harsh = PolicySettings::AntMan(AntManSettings { slowdown_max: f64::NAN, ..AntManSettings::default() });
+        assert_eq!(harsh.check().unwrap_err().to_string(), "slowdown_max NaN: accepted are a share from 0 to 1");
     }
 }
