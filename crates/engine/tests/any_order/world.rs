@@ -2,7 +2,8 @@ use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_engine::{Engine, EngineSettings, Event, FailureKind, Generation, JobSpec, Node, Phase, Wait, Work};
 use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{
-    CastorSettings, Flexibility, JobId, NodeId, PolicySettings, PolluxSettings, Timestamp, TiresiasSettings,
+    CastorSettings, Flexibility, JobId, NodeId, PolicySettings, PolluxSettings, ThemisSettings, Timestamp,
+    TiresiasSettings,
 };
 
 use crate::backend::Backend;
@@ -31,13 +32,16 @@ impl World {
             ended_jobs_max: 5,
             ..EngineSettings::default()
         };
-        let policy = dice.below(8);
+        let policy = dice.below(9);
         let engine = match policy {
             0 => Engine::new(settings, &PolicySettings::Fifo),
             1 => Engine::new(settings, &PolicySettings::Srtf),
             2 => Engine::new(settings, &PolicySettings::Pollux(PolluxSettings::default())),
             3 => Engine::new(settings, &PolicySettings::Castor(CastorSettings::default())),
             4 => Engine::new(settings, &PolicySettings::Tiresias(TiresiasSettings::default())),
+            5 => {
+                Engine::new(settings, &PolicySettings::Themis(ThemisSettings { lease_s: 120.0, ..Default::default() }))
+            }
             _ => Engine::with_policy(settings, Box::new(RandomPolicy { dice: Dice(dice.roll()) })),
         };
         let engine = engine.expect("settings are valid");
@@ -250,7 +254,7 @@ impl World {
         let generation = Generation(u64::from(self.dice.below(6)));
         let stale = Generation(u64::from(self.dice.below(2)) * u64::MAX);
         let kind = FailureKind::Retryable;
-        let event = match self.dice.below(8) {
+        let event = match self.dice.below(9) {
             0 => Event::Report { job, generation, report: self.report() },
             1 => Event::GroupReady { job, generation, pause_s: Some(f64::from(self.dice.below(3)) - 1.0) },
             2 => Event::ReplicaFailed { job, generation, node, kind },

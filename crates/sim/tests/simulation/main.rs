@@ -7,7 +7,7 @@ mod policies;
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, GeneratorSettings, RunOutcome, SimulationSettings, Workload};
 
-const POLICIES: [&str; 5] = ["pollux", "castor", "tiresias", "srtf", "fifo"];
+const POLICIES: [&str; 6] = ["pollux", "castor", "tiresias", "themis", "srtf", "fifo"];
 
 fn settings(policy: &str, cluster: &str) -> SimulationSettings {
     let cluster: ClusterSpec = cluster.parse().expect("a cluster");
