@@ -282,7 +282,7 @@ impl World {
         let generation = Generation(u64::from(self.dice.below(6)));
         let stale = Generation(u64::from(self.dice.below(2)) * u64::MAX);
         let kind = FailureKind::Retryable;
-        let event = match self.dice.below(8) {
+        let event = match self.dice.below(9) {
             0 => Event::Report { job, generation, report: self.report() },
             1 => Event::GroupReady { job, generation, pause_s: Some(f64::from(self.dice.below(3)) - 1.0) },
             2 => Event::ReplicaFailed { job, generation, node, kind },
