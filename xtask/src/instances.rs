@@ -155,6 +155,7 @@ fn plan(instance: &Instance) -> Result<Outcome> {
                 profiles: &profiles[idx],
                 remaining_samples: None,
                 baseline_steps: 0.0,
+                epoch_steps: None,
                 samples_per_s: None,
                 loss: None,
                 oracle: None,

@@ -114,6 +114,7 @@ fn view(job: &Job) -> JobView<'_> {
         profiles: &job.profiles,
         remaining_samples: Some(1e6),
         baseline_steps: 0.0,
+        epoch_steps: None,
         samples_per_s: None,
         loss: None,
         oracle: None,

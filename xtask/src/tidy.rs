@@ -3,6 +3,7 @@
 //! [`tidy`] reads the tree once into a [`Repo`]; each check is a function from it to findings.
 
 mod crates;
+mod quotes;
 mod repo;
 mod sources;
 #[cfg(test)]
@@ -48,6 +49,7 @@ const CHECKS: &[Check] = &[
     crates::check_inheritance,
     crates::check_pure_dependencies,
     crates::check_pure_bans,
+    quotes::check_quoted_rows,
 ];
 
 /// Runs every check on the workspace at `root`; findings come ordered by file and line.

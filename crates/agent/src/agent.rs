@@ -3,6 +3,7 @@ use pollux_model::{
     NoiseStatistics, Parallelism, ScalingContext, ThroughputModel,
 };
 
+use crate::losses::Losses;
 use crate::profile::Profile;
 use crate::{AgentError, AgentReport, Placement, Progress, StepObservation, Tuning};
 
@@ -12,7 +13,7 @@ const GAIN_MIN: f64 = 0.05;
 const NOISE_STEPS_MIN: u64 = 10;
 /// Steps after a change that say nothing of the new configuration: caches, allocators and pipelines fill.
 const SETTLING_STEPS: u32 = 3;
-const STATE_VERSION: u32 = 1;
+const STATE_VERSION: u32 = 2;
 
 /// What the user says of a job's training.
 #[derive(Clone, Debug)]
@@ -51,6 +52,7 @@ pub struct AgentState {
     /// One per kind of GPU, ordered by kind.
     profiles: Vec<Profile>,
     noise: NoiseEstimator,
+    losses: Losses,
     progress: Progress,
     /// `None` until the job is placed.
     running: Option<Running>,
@@ -106,6 +108,7 @@ impl Agent {
             version: STATE_VERSION,
             profiles: Vec::new(),
             noise: NoiseEstimator::new(settings.limits.batch_size_baseline()),
+            losses: Losses::default(),
             progress: Progress::default(),
             running: None,
         };
@@ -130,6 +133,7 @@ impl Agent {
                 return Err(AgentError::ProfileOrder { gpu_type: pair[1].gpu_type().0 });
             }
         }
+        state.losses.check()?;
         state.profiles.iter().try_for_each(Profile::check)?;
         state.running.as_ref().map_or(Ok(()), Running::check)?;
         Ok(Self::with_state(settings, state))
@@ -181,6 +185,11 @@ impl Agent {
     /// Takes the gradient norms of a step in; false if they cannot be used (one micro-batch, not finite).
     pub fn observe_gradients(&mut self, norms: &GradientNorms) -> bool {
         self.state.noise.update(norms)
+    }
+
+    /// Takes the loss of the training as it is now in; one that no training can have is refused and changes nothing.
+    pub fn observe_loss(&mut self, loss: f64) -> Result<(), AgentError> {
+        Ok(self.state.losses.record(self.state.progress.baseline_steps, loss)?)
     }
 
     /// Counts finished steps of the current tuning; before a job is placed there can be none.
@@ -238,6 +247,7 @@ impl Agent {
     /// What the scheduler may know. A learning-rate rule that fails is the trainer's to mend, and keeps nothing from it.
     pub fn report(&mut self) -> AgentReport {
         self.refit();
+        self.state.losses.refit();
         AgentReport {
             limits: self.settings.limits,
             types: self.state.profiles.iter().filter_map(Profile::report).collect(),
@@ -245,7 +255,7 @@ impl Agent {
             progress: self.state.progress,
             epoch_samples: self.settings.epoch_samples,
             samples_per_s: self.samples_per_s,
-            loss: None,
+            loss: self.state.losses.curve(),
             tuning: self.state.running.map(|running| running.tuning),
             learning_rate_factor: self.learning_rate_factor().unwrap_or(1.0),
         }

@@ -81,6 +81,18 @@ pub enum AgentError {
         /// Replicas it ran on.
         replicas: u32,
     },
+    /// Saved losses that no agent would have written.
+    #[error(
+        "{points} losses {spacing} steps apart in a saved agent state: accepted are at most {limit}, in order of progress"
+    )]
+    Losses {
+        /// Losses found.
+        points: usize,
+        /// Steps between them.
+        spacing: f64,
+        /// The most an agent remembers.
+        limit: usize,
+    },
     /// A rate that no training can have.
     #[error("{value} samples per second: accepted are finite numbers above 0")]
     Rate {

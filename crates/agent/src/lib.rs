@@ -12,6 +12,7 @@
 
 mod observation;
 mod profile;
+mod losses;
 mod agent;
 mod report;
 mod error;

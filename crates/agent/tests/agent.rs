@@ -2,8 +2,8 @@
 
 use pollux_agent::{Agent, AgentError, AgentSettings, AgentState, Placement, Progress, StepObservation, Tuning};
 use pollux_model::{
-    BatchLimits, Goodput, GpuType, GradientNorms, LearningRateRule, ModelError, NoiseStatistics, Parallelism, Shape,
-    StepParams, ThroughputModel,
+    BatchLimits, Goodput, GpuType, GradientNorms, LearningRateRule, LossCurve, ModelError, NoiseStatistics,
+    Parallelism, Shape, StepParams, ThroughputModel,
 };
 use serde_json::{Value, json};
 
@@ -232,7 +232,7 @@ fn restore_changed(change: impl FnOnce(&mut Value)) -> Result<Agent, AgentError>
 #[test]
 fn a_state_that_does_not_fit_is_refused() {
     let restore = |change: fn(&mut Value)| restore_changed(change).map(|_| ()).unwrap_err();
-    assert_eq!(restore(|state| state["version"] = json!(9)), AgentError::StateVersion { found: 9, supported: 1 });
+    assert_eq!(restore(|state| state["version"] = json!(9)), AgentError::StateVersion { found: 9, supported: 2 });
     assert_eq!(
         restore(|state| state["noise"]["batch_size_baseline"] = json!(64)).to_string(),
         "agent state of baseline batch 64: this job's baseline is 128; keep it, or start afresh"
@@ -510,4 +510,38 @@ fn the_rate_is_that_of_what_runs_now() {
     assert_eq!(agent.report().samples_per_s, Some(500.0));
     agent.resize(on(1, 2)).unwrap();
     assert_eq!(agent.report().samples_per_s, None);
+}
+
+#[test]
+fn losses_become_a_curve_over_progress_that_outlives_the_process() {
+    let mut agent = trained();
+    agent.resize(on(1, 4)).unwrap();
+    let truth = LossCurve::new(0.01, 0.4, 0.2).unwrap();
+    for _ in 0..100 {
+        agent.advance(7);
+        let now = agent.report().progress.baseline_steps;
+        agent.observe_loss(truth.at(now)).unwrap();
+    }
+    assert!(agent.observe_loss(f64::NAN).is_err() && agent.observe_loss(-1.0).is_err());
+    let report = agent.report();
+    let curve = report.loss.expect("a hundred losses say enough");
+    let ahead = 2.0 * report.progress.baseline_steps;
+    assert!((curve.at(ahead) / truth.at(ahead) - 1.0).abs() < 0.05, "{curve:?}");
+    let state = serde_json::to_string(agent.state()).unwrap();
+    let mut restored = Agent::restore(settings(), serde_json::from_str(&state).unwrap()).unwrap();
+    assert_eq!(restored.report().loss, Some(curve));
+}
+
+#[test]
+fn losses_that_no_agent_would_write_are_refused() {
+    let point = |start: f64, loss: f64| json!({"start": start, "baseline_steps": start, "loss": loss, "count": 1});
+    let restore = |points: Vec<Value>, spacing: f64| {
+        let losses = json!({"points": points, "spacing": spacing, "stale": true, "curve": null});
+        restore_changed(|state| state["losses"] = losses).map(|_| ()).map_err(|error| error.to_string())
+    };
+    assert_eq!(restore(vec![point(1.0, 0.5), point(2.0, 0.4)], 1.0), Ok(()));
+    let refused = "2 losses 1 steps apart in a saved agent state: accepted are at most 32, in order of progress";
+    assert_eq!(restore(vec![point(2.0, 0.5), point(1.0, 0.4)], 1.0), Err(refused.to_owned()));
+    assert!(restore(vec![point(1.0, 0.5)], -1.0).is_err() && restore(vec![point(1.0, 0.5); 33], 1.0).is_err());
+    assert_eq!(restore(vec![point(1.0, -0.5)], 1.0), Err("loss -0.5: accepted are 1e-30 to 1e30".to_owned()));
 }

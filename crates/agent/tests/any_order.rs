@@ -13,6 +13,8 @@ enum Call {
     Resize { nodes: u32, replicas: u32 },
     Step { local_batch: u32, accumulation_steps: u32, compute_s: f64, sync_s: f64 },
     Gradients(GradientNorms),
+    Loss(f64),
+    Rate(f64),
     Advance(u64),
     EndEpoch,
     Retune,
@@ -29,6 +31,8 @@ fn calls() -> impl Strategy<Value = Call> {
                 Call::Step { local_batch: 30 * batches, accumulation_steps, compute_s, sync_s }
             }
         ),
+        1 => number.clone().prop_map(Call::Loss),
+        1 => number.clone().prop_map(Call::Rate),
         1 => (0u32..9, 0u32..9, number.clone(), number.clone(), number).prop_map(
             |(steps, micro_batches, batch_size, micro_sqr, mean_sqr)| {
                 Call::Gradients(GradientNorms {
@@ -89,6 +93,20 @@ impl World<'_> {
             }
             Call::Gradients(norms) => {
                 agent.observe_gradients(&norms);
+                None
+            }
+            Call::Loss(loss) => {
+                let before = agent.state().clone();
+                if agent.observe_loss(loss).is_err() {
+                    prop_assert_eq!(agent.state(), &before);
+                }
+                None
+            }
+            Call::Rate(samples_per_s) => {
+                prop_assert_eq!(
+                    agent.observe_rate(samples_per_s).is_ok(),
+                    samples_per_s > 0.0 && samples_per_s.is_finite()
+                );
                 None
             }
             Call::Advance(steps) => {

@@ -19,6 +19,7 @@ mod sim;
 mod table;
 mod usage;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::{env, io};
 
@@ -42,6 +43,9 @@ enum Command {
     Sim(sim::SimCommand),
     /// Answer a question about schedulers with a table and a plot: run an experiment's file
     Experiment(experiment::ExperimentArgs),
+    /// Watch over one replica; started by the daemon.
+    #[command(hide = true)]
+    Shim { arguments: Vec<OsString> },
 }
 
 fn main() -> ExitCode {
@@ -102,6 +106,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
             let report = experiment::run(args)?;
             output::print(args.output, &report, |out| report.write_text(out))
         }
+        Command::Shim { arguments } => Ok(pollux_backend_local::shim(arguments)?),
     }
 }
 

@@ -30,7 +30,8 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
         }
         ErrorKind::ArgumentConflict => format!("{argument} is given more than once; accepted is once"),
         ErrorKind::InvalidSubcommand => {
-            let names: Vec<&str> = command.get_subcommands().map(clap::Command::get_name).collect();
+            let offered = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
+            let names: Vec<&str> = offered.map(clap::Command::get_name).collect();
             let subcommand = words(error, ContextKind::InvalidSubcommand);
             format!("{subcommand} is unknown to {name}; accepted are {}", names.join(", "))
         }

@@ -5,6 +5,7 @@ const RESTART_COST_WEIGHT: f64 = 0.5;
 
 /// What a cluster remembers of a job's past. A guest holds the GPUs it is on as much as their owner does.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Books {
     /// When it was submitted.
     pub submitted: Timestamp,

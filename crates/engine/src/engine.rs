@@ -145,13 +145,22 @@ impl Engine {
         self.last_plan.as_ref().map(|(at, plan)| (*at, plan))
     }
 
+    /// When the last round was held, whatever came of it.
+    pub const fn last_round(&self) -> Option<Timestamp> {
+        self.rounds.last()
+    }
+
     fn tick(&mut self, out: &mut Vec<Command>) {
+        self.expire_timers(out);
+        if self.next_round().is_some_and(|due| due <= self.now) {
+            self.round(out);
+        }
+    }
+
+    pub(crate) fn expire_timers(&mut self, out: &mut Vec<Command>) {
         while let Some(&(at, id)) = self.timers.first().filter(|(at, _)| *at <= self.now) {
             self.timers.remove(&(at, id));
             self.timer_expired(id, out);
-        }
-        if self.next_round().is_some_and(|due| due <= self.now) {
-            self.round(out);
         }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
 /// A job as the cluster sees it.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Job {
     pub(crate) id: JobId,
     pub(crate) spec: JobSpec,
@@ -36,6 +37,8 @@ pub struct Job {
     pub(crate) books: Books,
     pub(crate) reason: Option<Reason>,
     pub(crate) report: Option<ReceivedReport>,
+    /// Follows from the report.
+    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
@@ -44,6 +47,7 @@ pub struct Job {
 
 /// Replicas that were told to leave and may still be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leaving {
     /// The generation of the command that told them.
     pub generation: Generation,
@@ -57,6 +61,7 @@ pub struct Leaving {
 /// GPUs that replicas are on. Of those on one node that leave it is not told which do, so that both parts may count
 /// one that is still there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Seats {
     /// They are nobody else's.
     pub(crate) owned: Allocation,
@@ -66,6 +71,7 @@ pub(crate) struct Seats {
 
 /// The newest report of an agent.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReceivedReport {
     /// When it came.
     pub at: Timestamp,
@@ -278,6 +284,14 @@ impl Job {
         self.report = Some(ReceivedReport { at, report });
     }
 
+    /// A saved job with what follows from its report.
+    pub(crate) fn relearned(mut self) -> Self {
+        if let Some(ReceivedReport { at, report }) = self.report.take() {
+            self.learn(at, report);
+        }
+        self
+    }
+
     /// What a policy may know of it, and of `guest` on its GPUs.
     pub(crate) fn view(&self, guest: Option<&Self>, now: Timestamp, restart_cost_default_s: f64) -> JobView<'_> {
         let books = self.books(now);
@@ -308,6 +322,7 @@ impl Job {
             profiles: &self.profiles,
             remaining_samples: self.remaining_samples,
             baseline_steps: report.map_or(0.0, |report| report.progress.baseline_steps),
+            epoch_steps: report.and_then(epoch_steps),
             samples_per_s: report.and_then(|report| report.samples_per_s),
             loss: report.and_then(|report| report.loss),
             oracle: self.oracle.as_ref(),
@@ -338,10 +353,15 @@ pub(crate) fn check_report(report: &AgentReport) -> Result<(), ReportFault> {
     }
 }
 
+fn epoch_steps(report: &AgentReport) -> Option<f64> {
+    let samples = report.epoch_samples.filter(|&samples| samples > 0)?;
+    Some(samples as f64 / f64::from(report.limits.batch_size_baseline()))
+}
+
 fn remaining_samples(work: Work, report: &AgentReport) -> Option<f64> {
     let batch_size_baseline = f64::from(report.limits.batch_size_baseline());
     let declared = match work {
-        Work::Epochs(epochs) => f64::from(epochs) * report.epoch_samples.filter(|&samples| samples > 0)? as f64,
+        Work::Epochs(epochs) => f64::from(epochs) * epoch_steps(report)? * batch_size_baseline,
         Work::BaselineSteps(steps) => steps as f64 * batch_size_baseline,
     };
     Some((declared - report.progress.baseline_steps * batch_size_baseline).max(0.0))

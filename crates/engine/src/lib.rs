@@ -51,6 +51,7 @@ mod lifecycle;
 mod membership;
 mod groups;
 mod planning;
+mod state;
 mod explanation;
 mod invariants;
 
@@ -65,3 +66,4 @@ pub use phase::{FailureCause, FailureReason, Generation, Phase, ResizeCause};
 pub use refusal::{Refusal, ReportFault};
 pub use settings::{EngineSettings, SettingsError};
 pub use spec::{JobSpec, Work};
+pub use state::{EngineState, StateError};

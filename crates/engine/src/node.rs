@@ -17,6 +17,7 @@ const COOLING_SHARE: usize = 4;
 
 /// A node that is up.
 #[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Node {
     id: NodeId,
     gpus: u32,
@@ -83,6 +84,7 @@ impl Node {
 
 /// All nodes that are up, ordered by number, and who holds or awaits how many of their GPUs.
 #[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
     last: Option<NodeId>,

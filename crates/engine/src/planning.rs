@@ -25,12 +25,15 @@ impl Engine {
         let checked = plan.check(&view, self.policy.rules());
         self.rounds.ran(self.now);
         match checked {
-            Ok(()) => {
-                self.carry_out(&plan, out);
-                self.last_plan = Some((self.now, plan));
-            }
+            Ok(()) => self.adopt(plan, out),
             Err(error) => out.push(Command::PlanRejected { error }),
         }
+    }
+
+    /// Carries a checked plan out.
+    pub(crate) fn adopt(&mut self, plan: Plan, out: &mut Vec<Command>) {
+        self.carry_out(&plan, out);
+        self.last_plan = Some((self.now, plan));
     }
 
     /// First everything that frees GPUs, then whatever can be launched already.

@@ -8,6 +8,13 @@ pub(crate) struct Rounds {
     interval_ms: u64,
     gap_ms: u64,
     on_events: bool,
+    times: RoundTimes,
+}
+
+/// Rounds that were and will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct RoundTimes {
     last: Option<Timestamp>,
     /// The next round of the timer, a multiple of the interval.
     timer: Timestamp,
@@ -22,36 +29,48 @@ impl Rounds {
             interval_ms: milliseconds(settings.round_interval_s),
             gap_ms: milliseconds(settings.round_gap_min_s),
             on_events: settings.replans_on_events || policy_wants_events,
-            last: None,
-            timer: Timestamp(0),
-            requested: None,
+            times: RoundTimes { last: None, timer: Timestamp(0), requested: None },
         }
     }
 
     /// When the next round is due, given that there is a job.
     pub(crate) fn due(&self) -> Timestamp {
-        let wanted = self.requested.map_or(self.timer, |requested| requested.min(self.timer));
-        self.last.map_or(wanted, |last| wanted.max(Timestamp(last.0.saturating_add(self.gap_ms))))
+        let wanted = self.times.requested.map_or(self.times.timer, |requested| requested.min(self.times.timer));
+        self.times.last.map_or(wanted, |last| wanted.max(Timestamp(last.0.saturating_add(self.gap_ms))))
+    }
+
+    /// When the policy was asked last.
+    pub(crate) const fn last(&self) -> Option<Timestamp> {
+        self.times.last
+    }
+
+    pub(crate) const fn times(&self) -> RoundTimes {
+        self.times
+    }
+
+    /// Carries on where another left off.
+    pub(crate) const fn resume(&mut self, times: RoundTimes) {
+        self.times = times;
     }
 
     /// The first job after a time without any: nobody counted the intervals meanwhile, or answered a request.
     pub(crate) fn wake(&mut self, now: Timestamp) {
-        self.requested = None;
+        self.times.requested = None;
         // A round ends an interval, so that there is none at 0.
         let on_timer = Timestamp(now.0.div_ceil(self.interval_ms).max(1).saturating_mul(self.interval_ms));
-        self.timer = if self.last == Some(on_timer) { self.following(on_timer) } else { on_timer };
+        self.times.timer = if self.times.last == Some(on_timer) { self.following(on_timer) } else { on_timer };
     }
 
     pub(crate) fn request(&mut self, now: Timestamp) {
         if self.on_events {
-            self.requested.get_or_insert(now);
+            self.times.requested.get_or_insert(now);
         }
     }
 
     pub(crate) fn ran(&mut self, now: Timestamp) {
-        self.last = Some(now);
-        self.timer = self.following(now);
-        self.requested = None;
+        self.times.last = Some(now);
+        self.times.timer = self.following(now);
+        self.times.requested = None;
     }
 
     fn following(&self, moment: Timestamp) -> Timestamp {

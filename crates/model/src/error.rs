@@ -100,6 +100,14 @@ pub enum ModelError {
         /// How many observations there were.
         observations: usize,
     },
+    /// Losses that say nothing of their curve.
+    #[error("losses after {found} different numbers of steps: accepted are {needed} or more, in ascending order")]
+    FewLosses {
+        /// How many there were.
+        found: usize,
+        /// How many a fit needs.
+        needed: usize,
+    },
     /// Values for each element of a gradient, but not as many as it has elements.
     #[error("{name} of length {found}: accepted is {expected}, the length of the gradient")]
     GradientLength {

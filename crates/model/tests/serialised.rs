@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use pollux_model::{GradientNorms, NoiseEstimator, Parallelism, StepParams, ThroughputModel};
+use pollux_model::{GradientNorms, LossCurve, NoiseEstimator, Parallelism, StepParams, ThroughputModel};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -32,6 +32,14 @@ fn parameters_outside_of_their_bounds_are_refused() {
     json["delta"] = 1.0.into();
     let error = serde_json::from_value::<StepParams>(json).unwrap_err().to_string();
     assert!(error.starts_with("unknown field `delta`"), "{error}");
+}
+
+#[test]
+fn a_curve_that_no_loss_follows_is_refused() {
+    let curve = LossCurve::new(0.001, 0.5, 0.1).unwrap();
+    check(&curve, "slope", -1.0, "slope -1: accepted are 0 to 1e100");
+    check(&curve, "offset", 0.0, "offset 0: accepted are 1e-100 to 1e100");
+    check(&curve, "floor", -0.1, "floor -0.1: accepted are 0 to 1e100");
 }
 
 #[test]

@@ -26,10 +26,24 @@ impl FreeGpus {
         }
     }
 
+    /// Whether all of an allocation is free, on nodes that may be used.
+    pub(crate) fn has(&self, allocation: &Allocation) -> bool {
+        let has = |(node, replicas)| self.position(node).is_some_and(|idx| self.nodes[idx].gpus >= replicas);
+        allocation.iter().all(has)
+    }
+
+    /// All that nobody keeps who cannot be moved. A guest is on GPUs that its host has.
+    pub(crate) fn beside_pinned(view: &ClusterView<'_>) -> Self {
+        let mut free = Self::of(view);
+        for job in view.jobs.iter().filter(|job| job.is_pinned() && job.guest_of.is_none()) {
+            free.pin(job.allocation);
+        }
+        free
+    }
+
     /// Takes what a job holds; false, and nothing taken, if a node is gone, draining or already full.
     pub(crate) fn keep(&mut self, allocation: &Allocation) -> bool {
-        let has = |(node, replicas)| self.position(node).is_some_and(|idx| self.nodes[idx].gpus >= replicas);
-        if !allocation.iter().all(has) {
+        if !self.has(allocation) {
             return false;
         }
         for (node, replicas) in allocation.iter() {
@@ -83,6 +97,23 @@ impl FreeGpus {
         self.take_emptiest_first(kind, replicas)
     }
 
+    /// Takes up to `replicas` more for a job: first on the nodes that it is on, then on as few others as possible.
+    pub(crate) fn take_beside(&mut self, allocation: &Allocation, kind: GpuType, replicas: u32) -> Allocation {
+        let mut missing = replicas;
+        let mut taken = Vec::new();
+        for (node, _) in allocation.iter() {
+            if let Some(idx) = self.position(node).filter(|&idx| self.nodes[idx].gpu_type == kind) {
+                let share = self.nodes[idx].gpus.min(missing);
+                self.nodes[idx].gpus -= share;
+                missing -= share;
+                taken.push((node, share));
+            }
+        }
+        let left = self.by_kind().get(&kind).copied().unwrap_or(0);
+        let others = self.take_consolidated(kind, missing.min(left)).unwrap_or_default();
+        others.plus(&taken.into_iter().collect())
+    }
+
     /// Takes `replicas` of a kind from the nodes with the most free GPUs first; ties go to the lowest node.
     pub(crate) fn take_emptiest_first(&mut self, kind: GpuType, replicas: u32) -> Option<Allocation> {
         let usable = |idx: &usize| self.nodes[*idx].gpu_type == kind && self.nodes[*idx].gpus > 0;
@@ -100,6 +131,26 @@ impl FreeGpus {
             (node.id, share)
         });
         Some(taken.collect())
+    }
+
+    /// Takes `replicas` of a kind evenly from the fewest nodes that have room, those with the most free GPUs first; where
+    /// no number of nodes has, as many as there are of each.
+    pub(crate) fn take_evenly(&mut self, kind: GpuType, replicas: u32) -> Option<Allocation> {
+        let usable = |idx: &usize| self.nodes[*idx].gpu_type == kind && self.nodes[*idx].gpus > 0;
+        let mut order: Vec<usize> = (0..self.nodes.len()).filter(usable).collect();
+        order.sort_by_key(|&idx| (std::cmp::Reverse(self.nodes[idx].gpus), idx));
+        for count in 1..=order.len() as u32 {
+            let shares = (0..count).map(|rank| replicas / count + u32::from(rank < replicas % count));
+            let chosen: Vec<(usize, u32)> = order.iter().copied().zip(shares).collect();
+            if chosen.iter().all(|&(idx, share)| self.nodes[idx].gpus >= share) {
+                let taken = chosen.into_iter().map(|(idx, share)| {
+                    self.nodes[idx].gpus -= share;
+                    (self.nodes[idx].id, share)
+                });
+                return Some(taken.collect());
+            }
+        }
+        self.take_emptiest_first(kind, replicas)
     }
 
     fn position(&self, node: NodeId) -> Option<usize> {

@@ -50,13 +50,9 @@ pub(crate) fn plan_placed_gangs(
     placement: &dyn Fn(usize) -> GangPlacement,
     overtaking: Overtaking,
 ) -> Plan {
-    let mut free = FreeGpus::of(view);
+    let mut free = FreeGpus::beside_pinned(view);
     let mut granted: Vec<Option<Allocation>> = vec![None; view.jobs.len()];
     for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.is_pinned()) {
-        // A guest is on GPUs that its host has pinned already.
-        if job.guest_of.is_none() {
-            free.pin(job.allocation);
-        }
         granted[idx] = Some(job.allocation.clone());
     }
     // Who runs is decided on the GPUs as a pool per kind; where, once it is known who keeps what.

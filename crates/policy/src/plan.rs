@@ -6,6 +6,8 @@ use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, NodeId};
 
 /// What every job gets until the next plan. A job that is not mentioned gets nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Plan {
     /// One per job, ordered as in the view.
     pub assignments: Vec<Assignment>,
@@ -15,6 +17,8 @@ pub struct Plan {
 
 /// What one job gets.
 #[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Assignment {
     /// Which job.
     pub job: JobId,
@@ -28,6 +32,8 @@ pub struct Assignment {
 
 /// The objective a plan reached and a proven bound on what any plan could reach.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Quality {
     /// Reached.
     pub objective: f64,

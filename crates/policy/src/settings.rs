@@ -2,9 +2,13 @@ use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
+use crate::antman::{AntMan, AntManSettings};
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
+use crate::gandiva::{Gandiva, GandivaSettings};
+use crate::optimus::{Optimus, OptimusOracle, OptimusSettings};
 use crate::pollux::{Pollux, PolluxSettings};
+use crate::slaq::{Slaq, SlaqSettings};
 use crate::srtf::Srtf;
 use crate::themis::{Themis, ThemisSettings};
 use crate::tiresias::{Tiresias, TiresiasSettings};
@@ -29,6 +33,17 @@ pub enum PolicySettings {
     Srtf,
     /// Finish-time fairness.
     Themis(ThemisSettings),
+    /// Time slices, packing and migration.
+    Gandiva(GandivaSettings),
+    /// Guaranteed jobs, and opportunistic ones on what they leave.
+    #[cfg_attr(feature = "serde", serde(rename = "antman"))]
+    AntMan(AntManSettings),
+    /// Marginal gains from fitted speeds and loss curves.
+    Optimus(OptimusSettings),
+    /// Marginal gains from true remaining work.
+    OptimusOracle,
+    /// The most quality soonest.
+    Slaq(SlaqSettings),
 }
 
 impl PolicySettings {
@@ -41,6 +56,11 @@ impl PolicySettings {
             Self::Tiresias(settings) => Box::new(Tiresias::new(settings.clone())),
             Self::Srtf => Box::new(Srtf),
             Self::Themis(settings) => Box::new(Themis::new(*settings)),
+            Self::Gandiva(settings) => Box::new(Gandiva::new(*settings)),
+            Self::AntMan(settings) => Box::new(AntMan::new(*settings)),
+            Self::Optimus(settings) => Box::new(Optimus::new(*settings)),
+            Self::OptimusOracle => Box::new(OptimusOracle),
+            Self::Slaq(settings) => Box::new(Slaq::new(*settings)),
         }
     }
 
@@ -79,19 +99,40 @@ impl PolicySettings {
                 within("fairness_knob", settings.fairness_knob, 0.0..=1.0, "0 to 1")?;
                 within("lease_s", settings.lease_s, 0.0..=f64::MAX, "0 or more")
             }
-            Self::Fifo | Self::Srtf => Ok(()),
+            Self::Gandiva(settings) => {
+                within("quantum_s", settings.quantum_s, 0.0..=f64::INFINITY, "0 or more")?;
+                within("packing_rate_min", settings.packing_rate_min, 0.0..=f64::INFINITY, "0 or more")?;
+                within("gain_min", settings.gain_min, 0.0..=10.0, "0 to 10")
+            }
+            Self::AntMan(settings) => within("slowdown_max", settings.slowdown_max, 0.0..=1.0, "a share from 0 to 1"),
+            Self::Optimus(settings) => {
+                within("convergence_threshold", settings.convergence_threshold, 1e-6..=0.99, "1e-6 to 0.99")?;
+                within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
+                profile_limit(settings.profile_limit)
+            }
+            Self::Slaq(settings) => {
+                within("horizon_s", settings.horizon_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
+                within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
+                profile_limit(settings.profile_limit)
+            }
+            Self::Fifo | Self::Srtf | Self::OptimusOracle => Ok(()),
         }
     }
 
     /// Every policy with its default settings.
-    pub fn all() -> [Self; 6] {
+    pub fn all() -> [Self; 11] {
         [
             Self::Pollux(PolluxSettings::default()),
             Self::Castor(CastorSettings::default()),
-            Self::Fifo,
-            Self::Srtf,
+            Self::Optimus(OptimusSettings::default()),
+            Self::OptimusOracle,
             Self::Tiresias(TiresiasSettings::default()),
             Self::Themis(ThemisSettings::default()),
+            Self::Gandiva(GandivaSettings::default()),
+            Self::AntMan(AntManSettings::default()),
+            Self::Slaq(SlaqSettings::default()),
+            Self::Srtf,
+            Self::Fifo,
         ]
     }
 
@@ -164,5 +205,9 @@ mod tests {
         );
         let timid = PolicySettings::Castor(CastorSettings { profile_limit: 0.5, ..CastorSettings::default() });
         assert_eq!(timid.check().unwrap_err().to_string(), "profile_limit 0.5: accepted are 1 or more");
+        let hasty = PolicySettings::Gandiva(GandivaSettings { quantum_s: -1.0, ..GandivaSettings::default() });
+        assert_eq!(hasty.check().unwrap_err().to_string(), "quantum_s -1: accepted are 0 or more");
+        let harsh = PolicySettings::AntMan(AntManSettings { slowdown_max: f64::NAN, ..AntManSettings::default() });
+        assert_eq!(harsh.check().unwrap_err().to_string(), "slowdown_max NaN: accepted are a share from 0 to 1");
     }
 }

@@ -184,8 +184,8 @@ impl Themis {
             let size = seeker.held() + award.kept(bid);
             if seeker.is_served_by(kind, node_gpus, size) { size } else { seeker.held() }
         });
-        let mut grants: Vec<Grant<'_>> =
-            bidders.iter().zip(sizes).map(|(seeker, size)| Grant { seeker, size }).collect();
+        let won = bidders.iter().zip(sizes).filter(|&(_, size)| size > 0);
+        let mut grants: Vec<Grant<'_>> = won.map(|(seeker, size)| Grant { seeker, size }).collect();
         left -= grants.iter().map(|grant| grant.size - grant.seeker.held()).sum::<u32>();
         let asked: BTreeSet<usize> = bidders.iter().map(|seeker| seeker.idx).collect();
         for &seeker in seekers.iter().filter(|seeker| !asked.contains(&seeker.idx)) {
@@ -225,10 +225,9 @@ impl Policy for Themis {
 
     fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
         self.keep_accounts(now, view);
-        let mut free = FreeGpus::of(view);
+        let mut free = FreeGpus::beside_pinned(view);
         let mut granted: Vec<Option<Allocation>> = vec![None; view.jobs.len()];
         for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.is_pinned()) {
-            free.pin(job.allocation);
             granted[idx] = Some(job.allocation.clone());
         }
         for (idx, job) in view.jobs.iter().enumerate() {

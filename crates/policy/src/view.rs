@@ -15,6 +15,8 @@ pub struct ClusterView<'a> {
 
 /// A job that trained to its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct SucceededJob {
     /// Which one.
     pub id: JobId,
@@ -74,6 +76,8 @@ pub struct JobView<'a> {
     pub remaining_samples: Option<f64>,
     /// Progress so far, in steps at the baseline batch.
     pub baseline_steps: f64,
+    /// Steps at the baseline batch of an epoch, where there are epochs.
+    pub epoch_steps: Option<f64>,
     /// Samples per second lately, whoever else used its GPUs.
     pub samples_per_s: Option<f64>,
     /// How its loss falls, where the training tells it.

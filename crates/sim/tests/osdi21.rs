@@ -252,6 +252,12 @@ fn the_profiles_that_ship_are_fitted_from_the_traces() {
         let params = fitted.throughput.params().to_array();
         assert!(params.into_iter().zip(shipped.throughput.params().to_array()).all(near), "{name} {params:?}");
         assert!(near((fitted.progress_per_epoch, shipped.progress_per_epoch)));
+        let losses = [0.0, 0.3, 1.0].map(|share| share * shipped.progress_per_epoch * f64::from(shipped.epochs));
+        assert!(
+            losses.into_iter().all(|at| near((fitted.loss.at(at), shipped.loss.at(at)))),
+            "{name} {:?}",
+            fitted.loss
+        );
         assert_eq!(fitted.noise_scale.len(), shipped.noise_scale.len());
         for (fitted, shipped) in fitted.noise_scale.into_iter().zip(shipped.noise_scale.iter().copied()) {
             assert!(near((fitted.0, shipped.0)) && near((fitted.1, shipped.1)), "{name} {fitted:?} {shipped:?}");

@@ -335,3 +335,14 @@ fn a_broken_manifest_is_an_error_of_one_line_that_names_it() {
     assert!(error.starts_with("crates/cli/Cargo.toml:2: "), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
 }
+
+#[test]
+fn a_quoted_row_that_the_results_do_not_have_is_found() {
+    check(
+        &[
+            ("results.md", "| a | 1 |\n| b | 2 |\n"),
+            ("README.md", "<!-- rows of results.md -->\n| a | 1 |\n| b | 3 |\n<!-- end of rows -->\n| c | 4 |\n"),
+        ],
+        "README.md:3: not a row of results.md; copy it from there",
+    );
+}

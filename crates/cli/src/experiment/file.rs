@@ -82,6 +82,8 @@ pub(super) struct WorldSettings {
     pub(super) cluster: Option<String>,
     pub(super) interval_s: Option<f64>,
     pub(super) restart_delay_s: Option<f64>,
+    /// Of jobs that go on where they were suspended.
+    pub(super) resume_delay_s: Option<f64>,
     pub(super) interference: Option<f64>,
     pub(super) declare_epochs: Option<bool>,
     /// How nodes come and go.
@@ -276,6 +278,7 @@ impl WorldSettings {
             cluster: self.cluster.clone().or_else(|| below.cluster.clone()),
             interval_s: self.interval_s.or(below.interval_s),
             restart_delay_s: self.restart_delay_s.or(below.restart_delay_s),
+            resume_delay_s: self.resume_delay_s.or(below.resume_delay_s),
             interference: self.interference.or(below.interference),
             declare_epochs: self.declare_epochs.or(below.declare_epochs),
             autoscale: self.autoscale.or(below.autoscale),

@@ -115,7 +115,9 @@ fn facts(parts: &Parts<'_>) -> Vec<Fact> {
         let value = "left out: they are of recorded physics and published workloads".to_owned();
         facts.push(Fact { name: "expected figures", value });
     }
-    let rows: Vec<String> = file.rows.iter().filter_map(row_text).collect();
+    let mut rows: Vec<String> = file.rows.iter().filter_map(row_text).collect();
+    // Rows that differ in their requests alone say the same.
+    rows.dedup();
     if !rows.is_empty() {
         facts.insert(4, Fact { name: "rows", value: rows.join("; ") });
     }

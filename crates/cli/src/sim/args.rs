@@ -12,7 +12,8 @@ use crate::output::OutputFormat;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct SimArgs {
-    /// Policies: pollux, castor, tiresias, themis, srtf, fifo, or .toml files with settings of one
+    /// Policies: pollux, castor, optimus, optimus-oracle, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or .toml
+    /// files with settings of one
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(super) policy: Vec<String>,
 

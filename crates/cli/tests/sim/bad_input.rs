@@ -142,7 +142,8 @@ fn policy_files_with_mistakes() {
     refuse(
         "name",
         "policy = \"polux\"",
-        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`, `themis`",
+        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`, `themis`, `gandiva`, \
+         `antman`, `optimus`, `optimus-oracle`, `slaq`",
     );
     refuse("setting", "policy = \"themis\"\nlease = 3", "unknown field `lease`, expected `fairness_knob` or `lease_s`");
     refuse(

@@ -1,9 +1,9 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
-use pollux_engine::{Engine, EngineSettings, Event, FailureKind, Generation, JobSpec, Node, Phase, Wait, Work};
-use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
-use pollux_policy::{
-    CastorSettings, Flexibility, JobId, NodeId, PolicySettings, PolluxSettings, Timestamp, TiresiasSettings,
+use pollux_engine::{
+    Engine, EngineSettings, EngineState, Event, FailureKind, Generation, JobSpec, Node, Phase, Wait, Work,
 };
+use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
+use pollux_policy::{Flexibility, JobId, NodeId, PolicySettings, Timestamp};
 
 use crate::backend::Backend;
 use crate::dice::Dice;
@@ -12,6 +12,9 @@ use crate::random_policy::RandomPolicy;
 /// An engine, the processes it commands, and chance.
 pub(crate) struct World {
     engine: Engine,
+    /// Restored from what the other saved some time ago, and told since what that was told.
+    shadow: Option<Engine>,
+    settings: EngineSettings,
     backend: Backend,
     dice: Dice,
     now: Timestamp,
@@ -31,18 +34,28 @@ impl World {
             ended_jobs_max: 5,
             ..EngineSettings::default()
         };
-        let policy = dice.below(8);
+        let policies = PolicySettings::all();
+        let policy =
+            policies.get(dice.below(2 * policies.len() as u32) as usize).filter(|policy| !policy.needs_oracle());
         let engine = match policy {
-            0 => Engine::new(settings, &PolicySettings::Fifo),
-            1 => Engine::new(settings, &PolicySettings::Srtf),
-            2 => Engine::new(settings, &PolicySettings::Pollux(PolluxSettings::default())),
-            3 => Engine::new(settings, &PolicySettings::Castor(CastorSettings::default())),
-            4 => Engine::new(settings, &PolicySettings::Tiresias(TiresiasSettings::default())),
-            _ => Engine::with_policy(settings, Box::new(RandomPolicy { dice: Dice(dice.roll()) })),
+            Some(policy) => Engine::new(settings, policy),
+            None => Engine::with_policy(settings, Box::new(RandomPolicy { dice: Dice(dice.roll()) })),
         };
         let engine = engine.expect("settings are valid");
+        let on_events = policy.is_some_and(PolicySettings::plans_on_events);
+        let settings = EngineSettings { replans_on_events: settings.replans_on_events || on_events, ..settings };
         let backend = Backend::default();
-        let mut world = Self { engine, backend, dice, now: Timestamp(0), jobs: 0, nodes: 0, starts_all: policy == 1 };
+        let mut world = Self {
+            engine,
+            shadow: None,
+            settings,
+            backend,
+            dice,
+            now: Timestamp(0),
+            jobs: 0,
+            nodes: 0,
+            starts_all: policy == Some(&PolicySettings::Srtf),
+        };
         for _ in 0..1 + world.dice.below(4) {
             world.join();
         }
@@ -65,11 +78,18 @@ impl World {
                 26..=27 => self.join(),
                 28 => self.lose(),
                 29..=30 => self.tend_a_node(),
-                31..=33 => self.order(),
+                31..=32 => self.order(),
+                33 => self.save(),
                 _ => self.say_nonsense(),
             }
         }
         self
+    }
+
+    /// The driver is killed: another reads what it saved, and is told what was told since.
+    fn save(&mut self) {
+        let shadow = Engine::restore(self.settings, &PolicySettings::Fifo, saved(&self.engine));
+        self.shadow = Some(shadow.expect("it was saved just now"));
     }
 
     /// Faults cease. Soon all that is alive runs or waits for a reason, and once the jobs are done nothing is held.
@@ -88,6 +108,10 @@ impl World {
                 self.step(Event::JobSucceeded { job, generation });
             }
             self.settle();
+        }
+        if let Some(shadow) = &self.shadow {
+            shadow.check_invariants();
+            assert_eq!(format!("{:?}", shadow.state()), format!("{:?}", self.engine.state()), "the past was another");
         }
         let held: u32 = self.engine.nodes().map(Node::gpus_held).sum();
         let running: u32 = self.engine.jobs().map(|job| job.group().replicas()).sum();
@@ -132,8 +156,16 @@ impl World {
 
     fn step(&mut self, event: Event) {
         let mut out = Vec::new();
-        self.engine.step(self.now, event, &mut out);
+        let round = self.engine.last_round();
+        self.engine.step(self.now, event.clone(), &mut out);
         self.engine.check_invariants();
+        if let Some(shadow) = &mut self.shadow {
+            shadow.replay(self.now, event, &mut Vec::new());
+            if self.engine.last_round() != round {
+                let planned = self.engine.last_plan().filter(|&(at, _)| Some(at) == self.engine.last_round());
+                shadow.replay_round(self.now, planned.map(|(_, plan)| plan.clone()), &mut Vec::new());
+            }
+        }
         for command in &out {
             self.backend.carry_out(self.now, command, &mut self.dice);
         }
@@ -167,7 +199,7 @@ impl World {
             replicas_max: replicas_requested + self.dice.below(3),
             flexibility: *self.dice.pick(&flexibilities).expect("some"),
             batch_size: None,
-            priority: 0,
+            priority: i32::from(self.dice.percent(50)) - 1,
             work: if self.dice.percent(3) { Some(Work::Epochs(0)) } else { *self.dice.pick(&works).expect("some") },
             retries_max: self.dice.below(3),
         };
@@ -250,7 +282,7 @@ impl World {
         let generation = Generation(u64::from(self.dice.below(6)));
         let stale = Generation(u64::from(self.dice.below(2)) * u64::MAX);
         let kind = FailureKind::Retryable;
-        let event = match self.dice.below(8) {
+        let event = match self.dice.below(9) {
             0 => Event::Report { job, generation, report: self.report() },
             1 => Event::GroupReady { job, generation, pause_s: Some(f64::from(self.dice.below(3)) - 1.0) },
             2 => Event::ReplicaFailed { job, generation, node, kind },
@@ -270,4 +302,16 @@ impl World {
     fn any_job(&mut self) -> JobId {
         JobId(self.dice.roll() % (self.jobs + 2))
     }
+}
+
+/// A state as a file gives it back.
+#[cfg(feature = "serde")]
+fn saved(engine: &Engine) -> EngineState {
+    let text = serde_json::to_string(&engine.state()).expect("plain data");
+    serde_json::from_str(&text).expect("just written")
+}
+
+#[cfg(not(feature = "serde"))]
+fn saved(engine: &Engine) -> EngineState {
+    engine.state()
 }

@@ -1,10 +1,14 @@
 //! What policies decide on small worlds, and that no plan ever breaks a rule.
 
+mod antman;
 mod autoscaler;
 mod baselines;
 mod check;
 mod elastic;
+mod gandiva;
+mod optimus;
 mod random;
+mod slaq;
 mod themis;
 mod tiresias;
 mod world;

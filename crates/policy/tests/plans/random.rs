@@ -1,7 +1,8 @@
-use pollux_model::GpuType;
+use pollux_model::{GpuType, LossCurve};
 use pollux_policy::{
-    CastorSettings, Consolidate, Flexibility, NodeId, NodeView, PolicySettings, PolluxSettings, ThemisSettings,
-    TiresiasPriority, TiresiasSettings,
+    AntManSettings, CastorSettings, Consolidate, Flexibility, GandivaSettings, JobId, NodeId, NodeView,
+    OptimusSettings, Oracle, PolicySettings, PolluxSettings, SlaqSettings, ThemisSettings, TiresiasPriority,
+    TiresiasSettings,
 };
 use proptest::prelude::*;
 
@@ -31,7 +32,24 @@ pub(crate) fn policies() -> Vec<PolicySettings> {
         PolicySettings::Tiresias(TiresiasSettings { consolidate: Consolidate::Always, ..TiresiasSettings::default() }),
         PolicySettings::Themis(ThemisSettings::default()),
         PolicySettings::Themis(ThemisSettings { fairness_knob: 0.0, lease_s: 0.0 }),
+        PolicySettings::Gandiva(GandivaSettings::default()),
+        PolicySettings::Gandiva(GandivaSettings {
+            quantum_s: 0.0,
+            packing_rate_min: 0.5,
+            grow_all: true,
+            ..GandivaSettings::default()
+        }),
+        PolicySettings::AntMan(AntManSettings::default()),
+        PolicySettings::AntMan(AntManSettings { queue_runs: false, slowdown_max: 0.0 }),
+        PolicySettings::OptimusOracle,
+        PolicySettings::Optimus(OptimusSettings::default()),
+        PolicySettings::Slaq(SlaqSettings::default()),
     ]
+}
+
+fn oracles() -> impl Strategy<Value = Oracle> {
+    let step_s = prop::collection::vec(prop_oneof![9 => 1e-3f64..10.0, 1 => Just(f64::INFINITY)], 0..40);
+    (0.0f64..1e6, step_s).prop_map(|(remaining_steps, step_s)| Oracle { remaining_steps, step_s })
 }
 
 prop_compose! {
@@ -46,7 +64,12 @@ prop_compose! {
         profiled in prop::option::of((1u32..40, 1e-4f64..2.0)),
         two_kinds: bool,
         remaining_samples in prop::option::of(1.0f64..1e9),
+        (priority, samples_per_s) in (-2i32..3, prop::option::of(1.0f64..1e4)),
+        batch_size in prop::option::of(0u32..20_000),
         wants in (0usize..8, 1u32..9),
+        oracle in prop::option::of(oracles()),
+        loss in prop::option::of((0.0f64..1.0, 1e-3f64..10.0, 0.0f64..5.0)),
+        trained in (0.0f64..1e6, prop::option::of(1.0f64..1e5)),
     ) -> (Job, (usize, u32)) {
         let mut profiles: Vec<_> =
             profiled.iter().map(|&(replicas, sync_s)| profile(GpuType(0), replicas, sync_s)).collect();
@@ -55,14 +78,16 @@ prop_compose! {
         }
         let job = Job {
             age_s, restarts, requested, min: bounds.0, max: bounds.0.max(bounds.1), flexibility, profiles,
-            remaining_samples, executed_s: age_s as f64 / 2.0, ..Job::default()
+            remaining_samples, executed_s: age_s as f64 / 2.0, priority, samples_per_s, batch_size, oracle,
+            loss: loss.and_then(|(slope, offset, floor)| LossCurve::new(slope, offset, floor).ok()),
+            baseline_steps: trained.0, epoch_steps: trained.1, ..Job::default()
         };
         (job, wants)
     }
 }
 
 prop_compose! {
-    /// A world whose running jobs fit its nodes.
+    /// A world whose running jobs fit its nodes, some as guests of others.
     pub(crate) fn worlds()(
         nodes in prop::collection::vec((1u32..9, 0u16..2, 0u8..10), 1..8),
         jobs in prop::collection::vec(jobs(), 0..25),
@@ -71,6 +96,7 @@ prop_compose! {
             id: NodeId(id * 3), gpus, gpu_type: GpuType(kind), schedulable: drain > 0,
         }).collect();
         let mut free: Vec<u32> = nodes.iter().map(|node| node.gpus).collect();
+        let wants: Vec<u32> = jobs.iter().map(|&(_, (_, replicas))| replicas).collect();
         let jobs = jobs.into_iter().map(|(job, (node, replicas))| {
             let size = if job.flexibility == Flexibility::Rigid { job.requested } else { replicas };
             let fits = node < nodes.len() && free[node] >= size && (job.min.max(1)..=job.max).contains(&size);
@@ -80,7 +106,49 @@ prop_compose! {
             free[node] -= size;
             job.running(&[(nodes[node].id.0, size)])
         }).collect();
-        World { nodes, ..World::new(0, 0, jobs) }
+        let mut world = World { nodes, ..World::new(0, 0, jobs) };
+        for (idx, replicas) in wants.into_iter().enumerate().skip(1).step_by(2) {
+            come_as_guest(&mut world, idx, replicas);
+        }
+        world
+    }
+}
+
+/// Puts a job that waits on GPUs of the first that could have it as a guest.
+fn come_as_guest(world: &mut World, idx: usize, replicas: u32) {
+    let job = &world.jobs[idx];
+    let size = if job.flexibility == Flexibility::Rigid { job.requested } else { replicas };
+    let is_host = |host: usize| world.jobs.iter().any(|job| job.guest_of == Some(JobId(host as u64)));
+    let host = (0..world.jobs.len()).find(|&host| {
+        let of_host = &world.jobs[host];
+        of_host.allocation.replicas() >= size && of_host.guest_of.is_none() && !is_host(host)
+    });
+    let fits = job.allocation.is_empty() && (job.min.max(1)..=job.max).contains(&size);
+    if let (Some(host), true) = (host, fits) {
+        let node = world.jobs[host].allocation.iter().next().expect("it runs").0;
+        world.jobs[idx] = world.jobs[idx].clone().running(&[(node.0, size)]);
+        world.jobs[idx].guest_of = Some(JobId(host as u64));
+    }
+    pin_hosts(world);
+}
+
+/// A guest that may not be moved keeps its host where it is.
+fn pin_hosts(world: &mut World) {
+    let pinned = world.jobs.iter().filter(|job| job.flexibility != Flexibility::Elastic);
+    for host in pinned.filter_map(|job| job.guest_of).collect::<Vec<_>>() {
+        pin(&mut world.jobs[host.0 as usize]);
+    }
+}
+
+fn unpin(job: &mut Job) {
+    if job.flexibility == Flexibility::NonPreemptible {
+        job.flexibility = Flexibility::Elastic;
+    }
+}
+
+fn pin(job: &mut Job) {
+    if job.flexibility == Flexibility::Elastic {
+        job.flexibility = Flexibility::NonPreemptible;
     }
 }
 
@@ -98,6 +166,36 @@ proptest! {
                     quality.objective <= quality.upper_bound * (1.0 + 1e-9) + 1e-9,
                     "{:?} of {:?}", quality, settings
                 );
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_policy_breaks_a_rule_in_a_world_that_goes_on(
+        world in worlds(),
+        happenings in prop::collection::vec((any::<prop::sample::Index>(), 0u32..6, 1u64..300, 1.0f64..1e4), 8),
+    ) {
+        for settings in policies() {
+            let mut policy = settings.build();
+            let mut world = world.clone();
+            for (which, what, seconds, rate) in &happenings {
+                let plan = world.plan(&mut *policy);
+                world.carry_out(&plan, *seconds);
+                let idx = which.index(world.jobs.len().max(1));
+                let node = which.index(world.nodes.len());
+                match what {
+                    _ if world.jobs.is_empty() => {}
+                    0 => world.end(idx as u64),
+                    1 => world.nodes[node].schedulable ^= true,
+                    2 => world.jobs.iter_mut().for_each(unpin),
+                    3 => pin(&mut world.jobs[idx]),
+                    _ => world.jobs[idx].samples_per_s = Some(*rate),
+                }
+                pin_hosts(&mut world);
             }
         }
     }

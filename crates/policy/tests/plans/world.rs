@@ -32,9 +32,12 @@ pub(crate) struct Job {
     pub(crate) batch_size: Option<u32>,
     pub(crate) priority: i32,
     pub(crate) baseline_steps: f64,
+    pub(crate) epoch_steps: Option<f64>,
     pub(crate) samples_per_s: Option<f64>,
     pub(crate) loss: Option<LossCurve>,
     pub(crate) oracle: Option<Oracle>,
+    /// Not in the view any more.
+    pub(crate) gone: bool,
 }
 
 impl Default for Job {
@@ -54,9 +57,11 @@ impl Default for Job {
             batch_size: None,
             priority: 0,
             baseline_steps: 0.0,
+            epoch_steps: None,
             samples_per_s: None,
             loss: None,
             oracle: None,
+            gone: false,
         }
     }
 }
@@ -103,6 +108,7 @@ impl World {
         let now = Timestamp(self.now_s * 1000);
         let jobs: Vec<JobView<'_>> = (0..)
             .zip(&self.jobs)
+            .filter(|(_, job)| !job.gone)
             .map(|(id, job)| JobView {
                 id: JobId(id),
                 submitted: Timestamp((self.now_s - job.age_s) * 1000),
@@ -121,6 +127,7 @@ impl World {
                 profiles: &job.profiles,
                 remaining_samples: job.remaining_samples,
                 baseline_steps: job.baseline_steps,
+                epoch_steps: job.epoch_steps,
                 samples_per_s: job.samples_per_s,
                 loss: job.loss,
                 oracle: job.oracle.as_ref(),
@@ -136,6 +143,43 @@ impl World {
             plan.check(view, policy.rules()).expect("a policy keeps its rules");
             plan
         })
+    }
+
+    /// Makes it so, and lets some time pass. A guest whose host went has its GPUs for itself.
+    pub(crate) fn carry_out(&mut self, plan: &Plan, seconds: u64) {
+        self.now_s += seconds;
+        for (id, job) in (0..).map(JobId).zip(&mut self.jobs) {
+            job.age_s += seconds;
+            if let Some(assignment) = plan.assignments.iter().find(|assignment| assignment.job == id) {
+                job.allocation = assignment.allocation.clone();
+                job.guest_of = assignment.guest_of.filter(|_| !assignment.allocation.is_empty());
+            }
+            if !job.allocation.is_empty() {
+                job.executed_s += seconds as f64;
+            }
+        }
+    }
+
+    /// A job ends.
+    pub(crate) fn end(&mut self, id: u64) {
+        self.jobs[id as usize].gone = true;
+        for job in self.jobs.iter_mut().filter(|job| job.guest_of == Some(JobId(id))) {
+            job.guest_of = None;
+        }
+    }
+
+    /// Plans and carries the plan out for so long; returns what every job has, such as `0*2@1` on node 0 as a guest of
+    /// job 1.
+    pub(crate) fn round(&mut self, policy: &mut dyn Policy, seconds: u64) -> String {
+        let plan = self.plan(policy);
+        self.carry_out(&plan, seconds);
+        let show = |assignment: &pollux_policy::Assignment| {
+            let places = assignment.allocation.iter().map(|(node, replicas)| format!("{}*{replicas}", node.0));
+            let places = places.collect::<Vec<_>>().join("+");
+            let host = assignment.guest_of.map_or_else(String::new, |host| format!("@{}", host.0));
+            if places.is_empty() { "-".to_owned() } else { places + &host }
+        };
+        plan.assignments.iter().map(show).collect::<Vec<_>>().join(" ")
     }
 
     /// Replicas of each job in a checked plan.

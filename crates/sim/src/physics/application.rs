@@ -172,6 +172,14 @@ impl Application {
         }
     }
 
+    /// What the training is to lower, in an epoch at a progress, at a total batch: mostly the share of mistakes.
+    pub fn loss(&self, epoch: u32, progress: f64, batch_size: u32) -> f64 {
+        match self {
+            Self::Recorded(recorded) => recorded.loss(epoch, progress, batch_size),
+            Self::Parametric(parametric) => parametric.profile().loss.at(progress),
+        }
+    }
+
     /// Total batches to try when one is chosen by hand: the validated ones, or powers of two of the baseline.
     pub fn batch_sizes(&self) -> Vec<u32> {
         match self {

@@ -1,6 +1,6 @@
 //! Compact descriptions of applications: written as TOML, fitted from recorded ones.
 
-use pollux_model::{BatchLimits, Observation, Parallelism, Shape, ThroughputModel, fit};
+use pollux_model::{BatchLimits, LossCurve, ModelError, Observation, Parallelism, Shape, ThroughputModel, fit};
 use serde::Deserialize;
 
 use super::{ApplicationName, PhysicsError, Recorded};
@@ -30,10 +30,12 @@ pub struct Profile {
     pub throughput: ThroughputModel,
     /// Noise scale in samples at shares of the training, from 0 to 1; its logarithm is linear in between.
     pub noise_scale: Vec<(f64, f64)>,
+    /// How its loss falls.
+    pub loss: LossCurve,
 }
 
 /// Describes a recorded application: fits the throughput model to all shapes whose batch is within the limits, and the
-/// noise scale to the gains at all validated batches.
+/// noise scale to the gains, the loss to the mean loss, at all validated batches.
 pub fn from_recorded(recorded: &Recorded) -> Result<Profile, PhysicsError> {
     let name = recorded.name();
     let limits = *recorded.limits();
@@ -44,6 +46,7 @@ pub fn from_recorded(recorded: &Recorded) -> Result<Profile, PhysicsError> {
     let params = pollux_model::StepParams::from_array(rounded);
     let throughput = Parallelism::DataParallel.model(params);
     let epochs = recorded.epochs();
+    let loss = loss_curve(recorded).map_err(|source| PhysicsError::Model { application: name, source })?;
     Ok(Profile {
         application: name,
         epochs,
@@ -51,6 +54,7 @@ pub fn from_recorded(recorded: &Recorded) -> Result<Profile, PhysicsError> {
         limits,
         throughput: throughput.map_err(|source| PhysicsError::Model { application: name, source })?,
         noise_scale: knots(recorded),
+        loss,
     })
 }
 
@@ -78,7 +82,8 @@ impl Profile {
              [limits]\nbatch_size_baseline = {}\nbatch_size_max = {}\nlocal_batch_min = {}\nlocal_batch_max = {}\n\n\
              # Seconds.\n[throughput]\nparallelism = \"{parallelism}\"\n\
              alpha_compute = {}\nbeta_compute = {}\nalpha_internode = {}\nbeta_internode = {}\n\
-             alpha_intranode = {}\nbeta_intranode = {}\ngamma = {}\n",
+             alpha_intranode = {}\nbeta_intranode = {}\ngamma = {}\n\n\
+             # 1/(slope·steps + offset) + floor.\n[loss]\nslope = {}\noffset = {}\nfloor = {}\n",
             self.application,
             self.epochs,
             decimal(self.progress_per_epoch),
@@ -94,6 +99,9 @@ impl Profile {
             decimal(params.alpha_intranode),
             decimal(params.beta_intranode),
             decimal(params.gamma),
+            decimal(self.loss.slope()),
+            decimal(self.loss.offset()),
+            decimal(self.loss.floor()),
         )
     }
 
@@ -144,6 +152,24 @@ fn observations(recorded: &Recorded) -> Vec<Observation> {
         }
     }
     observations
+}
+
+/// Fitted to the start, quarters and end of every epoch.
+fn loss_curve(recorded: &Recorded) -> Result<LossCurve, ModelError> {
+    let batch_sizes: Vec<u32> = recorded.batch_sizes().collect();
+    let mut losses = Vec::new();
+    let mut start = 0.0;
+    for epoch in 0..recorded.epochs() {
+        let end = recorded.progress_target(epoch);
+        for quarter in 0..4 {
+            let progress = start + (end - start) * f64::from(quarter) / 4.0;
+            let at = |&batch_size: &u32| recorded.loss(epoch, progress, batch_size);
+            losses.push((progress, batch_sizes.iter().map(at).sum::<f64>() / batch_sizes.len() as f64));
+        }
+        start = end;
+    }
+    let fitted = LossCurve::fit(&losses)?;
+    LossCurve::new(significant(fitted.slope()), significant(fitted.offset()), significant(fitted.floor()))
 }
 
 /// Adds the epoch that is worst described until all are described well.

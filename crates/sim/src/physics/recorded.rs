@@ -8,7 +8,7 @@ use super::step_times::StepTimes;
 use super::{ApplicationName, PhysicsError, StepTime};
 use crate::table::{Table, is_measure};
 
-const VALIDATION_COLUMNS: &[&str] = &["progress", "iteration", "grad_sqr", "grad_var"];
+const VALIDATION_COLUMNS: &[&str] = &["progress", "iteration", "grad_sqr", "grad_var", "metric"];
 /// Below what the model accepts, so that no rounding between two epochs goes above.
 const STATISTIC_MAX: f64 = 1e90;
 
@@ -36,6 +36,8 @@ struct Epoch {
     progress: f64,
     iterations: f64,
     noise: NoiseStatistics,
+    /// At its end.
+    loss: f64,
 }
 
 impl Recorded {
@@ -93,6 +95,18 @@ impl Recorded {
         self.between(epoch, batch_size, |epoch| epoch.iterations)
     }
 
+    /// Linear in progress between the ends of epochs.
+    pub(super) fn loss(&self, epoch: u32, progress: f64, batch_size: u32) -> f64 {
+        let at_end = |epoch| self.between(epoch, batch_size, |epoch| epoch.loss);
+        let (start, before) = match epoch.checked_sub(1) {
+            Some(last) => (self.progress_target(last), at_end(last)),
+            None => (0.0, untrained_loss(self.name, at_end(0))),
+        };
+        let span = self.progress_target(epoch) - start;
+        let share = if span > 0.0 { ((progress - start) / span).clamp(0.0, 1.0) } else { 1.0 };
+        before + (at_end(epoch) - before) * share
+    }
+
     pub(super) fn progress_target(&self, epoch: u32) -> f64 {
         self.targets[self.row(epoch)]
     }
@@ -143,6 +157,29 @@ const fn local_batch_cap(name: ApplicationName) -> u32 {
     }
 }
 
+/// What is to fall in training: the share of mistakes, or a loss where that is what was recorded.
+fn loss(name: ApplicationName, metric: f64) -> f64 {
+    match name {
+        ApplicationName::Cifar10 | ApplicationName::Imagenet | ApplicationName::Ncf => 1.0 - metric,
+        ApplicationName::Bert => 1.0 - metric / 100.0,
+        ApplicationName::Deepspeech2 => metric / 100.0,
+        ApplicationName::Yolov3 => metric,
+    }
+}
+
+/// Nobody recorded what a job knows before its first epoch: nothing, so that all it says is wrong. A loss that is no
+/// share is taken to fall by half in that epoch.
+fn untrained_loss(name: ApplicationName, after_first_epoch: f64) -> f64 {
+    match name {
+        ApplicationName::Yolov3 => 2.0 * after_first_epoch,
+        ApplicationName::Bert
+        | ApplicationName::Cifar10
+        | ApplicationName::Deepspeech2
+        | ApplicationName::Imagenet
+        | ApplicationName::Ncf => 1.0,
+    }
+}
+
 fn load_validations(name: ApplicationName, folder: &Path) -> Result<Vec<Validation>, PhysicsError> {
     let unreadable = |source| PhysicsError::Folder { folder: folder.display().to_string(), source };
     let mut validations = Vec::new();
@@ -174,7 +211,9 @@ fn epochs_of(application: ApplicationName, table: &Table) -> Result<Vec<Epoch>, 
         let sqr = row.get(2, "0 to 1e90", is_statistic)?;
         let var = row.get(3, "0 to 1e90", is_statistic)?;
         let noise = NoiseStatistics::new(sqr, var).map_err(|_| row.refuse(3, "above 0 where grad_sqr is 0"))?;
-        rows.push(Epoch { progress, iterations, noise });
+        let is_loss = |metric: &f64| (1e-6..1e6).contains(&loss(application, *metric));
+        let loss = loss(application, row.get(4, "one that leaves something to learn", is_loss)?);
+        rows.push(Epoch { progress, iterations, noise, loss });
     }
     if rows.len() < epochs(application) {
         let file = table.file().to_owned();
@@ -202,6 +241,7 @@ mod tests {
         check("2,1,0,1,1\n1,2,0,1,1\n", "v.csv:3: progress \"1\"; accepted: more than the epoch before");
         check("NaN,1,0,1,1\n", "v.csv:2: progress \"NaN\"; accepted: more than the epoch before");
         check("1,1,0,-1,1\n", "v.csv:2: grad_sqr \"-1\"; accepted: 0 to 1e90");
+        check("1,1,100,1,1\n", "v.csv:2: metric \"100\"; accepted: one that leaves something to learn");
         check("1,1,0,0,0\n", "v.csv:2: grad_var \"0\"; accepted: above 0 where grad_sqr is 0");
     }
 

@@ -45,9 +45,7 @@ impl Isolated {
 
 /// Every epoch at the best of the batches one would try by hand, or at the fixed one.
 fn whole_s(application: &Application, fixed: Option<u32>, gpus: u32, gpus_per_node: u32) -> f64 {
-    let full_nodes = (gpus / gpus_per_node) as usize;
-    let mut placement = vec![gpus_per_node; full_nodes];
-    placement.extend(Some(gpus % gpus_per_node).filter(|&rest| rest > 0));
+    let placement = consolidated(gpus, gpus_per_node);
     let sizes = fixed.map_or_else(|| application.batch_sizes(), |batch_size| vec![batch_size]);
     let batches: Vec<_> =
         sizes.iter().filter_map(|&batch_size| Batch::fixed(application.limits(), batch_size, gpus)).collect();
@@ -65,6 +63,14 @@ fn whole_s(application: &Application, fixed: Option<u32>, gpus: u32, gpus_per_no
         start = target;
     }
     total_s
+}
+
+/// Replicas per node on the fewest nodes.
+pub(super) fn consolidated(gpus: u32, gpus_per_node: u32) -> Vec<u32> {
+    let full_nodes = (gpus / gpus_per_node) as usize;
+    let mut placement = vec![gpus_per_node; full_nodes];
+    placement.extend(Some(gpus % gpus_per_node).filter(|&rest| rest > 0));
+    placement
 }
 
 /// The average number of jobs present between two moments, by the moments at which they came and went.

@@ -156,6 +156,9 @@ impl<'a> SimJob<'a> {
         self.agent.advance(told as u64);
         if told >= 1.0 {
             self.observe_gradients(batch_size);
+            let loss = self.application.loss(self.state.epoch, self.state.progress, batch_size);
+            // As with step times: what no agent would believe teaches it nothing.
+            drop(self.agent.observe_loss(loss));
         }
     }
 

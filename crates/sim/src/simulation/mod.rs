@@ -6,6 +6,7 @@ mod error;
 mod fairness;
 mod halving;
 mod job;
+mod oracle;
 mod outcome;
 mod queue;
 mod recording;

@@ -8,6 +8,7 @@ use super::autoscaling::Scaling;
 use super::error::SimulationError;
 use super::halving::Halving;
 use super::job::{BatchMode, SimJob};
+use super::oracle::Oracles;
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Happening, Queue};
 use super::settings::SimulationSettings;
@@ -52,6 +53,8 @@ pub(super) struct World<'a> {
     pub(super) scaling: Option<Scaling>,
     /// Where jobs are the trials of a sweep.
     pub(super) halving: Option<Halving>,
+    /// Where the policy needs them.
+    oracles: Option<Oracles>,
     /// Jobs submitted and not finished.
     pub(super) live: BTreeSet<usize>,
     pub(super) unfinished: usize,
@@ -102,6 +105,7 @@ impl<'a> World<'a> {
             sharing: None,
             scaling,
             halving: None,
+            oracles: settings.policy.needs_oracle().then(|| Oracles::new(settings.node_gpus())),
             live: BTreeSet::new(),
             unfinished: workload.jobs().len(),
             out: Vec::new(),
@@ -180,6 +184,13 @@ impl<'a> World<'a> {
             let generation = self.jobs[job].generation;
             let report = self.jobs[job].report();
             self.deliver(Event::Report { job: id_of(job), generation, report });
+        }
+        if let Some(mut oracles) = self.oracles.take() {
+            for job in self.live.clone() {
+                let oracle = oracles.of(&self.jobs[job]);
+                self.deliver(Event::OracleSpoke { job: id_of(job), oracle });
+            }
+            self.oracles = Some(oracles);
         }
         self.deliver(Event::Tick);
         self.interfere();
@@ -363,9 +374,9 @@ fn batch_mode(job: &JobSpec, adapts: bool) -> BatchMode {
     }
 }
 
-/// Most replicas a job may have. As published, ncf is given one where batches adapt.
+/// Most replicas a job may have. As published, ncf is given one by policies that choose sizes.
 pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 {
-    match (settings.policy.adapts_batches(), job.application) {
+    match (settings.policy.adapts_batches() || settings.policy.needs_oracle(), job.application) {
         (true, ApplicationName::Ncf) => 1,
         _ => REPLICAS_MAX.max(job.requested_replicas),
     }

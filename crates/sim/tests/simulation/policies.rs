@@ -30,6 +30,18 @@ fn recording_what_happens_changes_nothing_else() {
 }
 
 #[test]
+fn policies_that_need_an_oracle_or_a_loss_curve_are_told() {
+    let workload = generated(12, 6);
+    for policy in ["optimus", "optimus-oracle", "slaq"] {
+        let recorded = pollux_sim::SimulationSettings { record_series: true, ..settings(policy, "8x4") };
+        let outcome = simulate(&recorded, &workload);
+        // None of them gives a second GPU to a job of which it was told nothing.
+        let most = outcome.jobs.iter().flat_map(|job| &job.series).map(|sample| sample.replicas).max();
+        assert!(most > Some(4), "{policy}: {most:?}");
+    }
+}
+
+#[test]
 fn progress_counts_to_the_last_job() {
     let workload = generated(10, 4);
     let mut told = Vec::new();

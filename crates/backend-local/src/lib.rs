@@ -1,0 +1,40 @@
+//! Replicas as processes of this machine.
+//!
+//! ```text
+//!  LocalBackend ──> keeper (thread) ──spawns──> shim (one per replica, own session) ──> worker (own process group)
+//!                     │    ^                     │                                        └─> whatever it starts
+//!                     v    └── pidfd, inotify ── replicas/17/
+//!                  Observer                       order.json  what to run; written before the shim is started
+//!                                                 shim.pid    who runs it, or that nobody may any more
+//!                                                 worker.pid  the worker runs
+//!                                                 stop.json   it is to end
+//!                                                 log, log.1  what it wrote, log.1 before log
+//!                                                 exit.json   how it ended; nothing of it runs any more
+//! ```
+//!
+//! The daemon may die at any instruction. The shim and its worker stay, logs are written on, and the next daemon reads
+//! from the folders what runs, on which GPUs, and what has ended. A process is known by its number *and* the moment of
+//! its start, and signalled through a handle on it, so that nobody who got the number later is harmed. The one file
+//! that both sides may write first is `shim.pid`: either a shim claims its order and runs it, or a new daemon voids it.
+//!
+//! Nothing of a replica survives it. The shim adopts orphans of its worker and kills them; if the shim itself is killed,
+//! the worker dies with it and the daemon ends what else carries the replica's mark in its environment.
+//!
+//! Linux only. Whoever runs the daemon as a service must not let the service manager kill what it leaves behind
+//! (systemd: `KillMode=process`). The crate decides nothing about who runs where, and locks no folder: two daemons on
+//! one state folder are prevented by whoever owns it. [`LocalBackend`] is the main type.
+
+mod error;
+mod settings;
+mod gpus;
+mod nodes;
+mod process;
+mod folder;
+mod keeper;
+mod backend;
+mod shim;
+
+pub use backend::LocalBackend;
+pub use error::LocalError;
+pub use settings::{LocalSettings, LogLimits, NodeLayout};
+pub use shim::{ShimError, shim};

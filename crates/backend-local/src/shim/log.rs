@@ -1,0 +1,194 @@
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use crate::LogLimits;
+use crate::folder::Folder;
+
+/// What one stream may have unwritten: a line that is longer is cut.
+const LINE_MAX: usize = 64 * 1024;
+
+/// The log of a replica, in a few files of limited size.
+pub(super) struct Log {
+    folder: Folder,
+    limits: LogLimits,
+    /// The newest file and its size.
+    file: Option<(File, u64)>,
+    /// What could not be written.
+    lost_bytes: u64,
+}
+
+impl Log {
+    pub(super) fn new(folder: &Folder, limits: LogLimits) -> Self {
+        Self { folder: folder.clone(), limits, file: None, lost_bytes: 0 }
+    }
+
+    /// Adds some lines. A disk that is full costs them, and not the worker, which would wait for us.
+    pub(super) fn write(&mut self, lines: &[u8]) {
+        if self.try_write(lines).is_err() {
+            self.lost_bytes += lines.len() as u64;
+        }
+    }
+
+    fn try_write(&mut self, lines: &[u8]) -> io::Result<()> {
+        let note = match self.lost_bytes {
+            0 => String::new(),
+            lost => format!("[{lost} bytes could not be written here]\n"),
+        };
+        let bytes = (note.len() + lines.len()) as u64;
+        let (mut file, mut size) = match self.file.take() {
+            Some(open) => open,
+            None => self.open()?,
+        };
+        if size > 0 && size + bytes > self.limits.bytes_max {
+            self.folder.rotate_log(self.limits.old_files)?;
+            (file, size) = self.open()?;
+        }
+        file.write_all(note.as_bytes())?;
+        file.write_all(lines)?;
+        self.lost_bytes = 0;
+        self.file = Some((file, size + bytes));
+        Ok(())
+    }
+
+    fn open(&self) -> io::Result<(File, u64)> {
+        let file = self.folder.open_log()?;
+        let size = file.metadata()?.len();
+        Ok((file, size))
+    }
+}
+
+/// A pipe that is read from without waiting.
+pub(super) fn without_blocking(pipe: OwnedFd) -> io::Result<File> {
+    fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
+    Ok(File::from(pipe))
+}
+
+/// One stream of a worker, handed on line by line so that two of them do not mix within one.
+pub(super) struct Stream {
+    /// `None` once it has ended.
+    pipe: Option<File>,
+    buffer: Box<[u8]>,
+    filled: usize,
+}
+
+impl Stream {
+    pub(super) fn new(pipe: OwnedFd) -> io::Result<Self> {
+        Ok(Self { pipe: Some(without_blocking(pipe)?), buffer: vec![0; LINE_MAX].into(), filled: 0 })
+    }
+
+    /// What can be read from when there is more.
+    pub(super) fn handle(&self) -> Option<BorrowedFd<'_>> {
+        self.pipe.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Whether part of a line waits for the rest.
+    pub(super) fn is_within_a_line(&self) -> bool {
+        self.filled > 0
+    }
+
+    /// Moves once what there is; tells whether there may be more.
+    pub(super) fn pump(&mut self, log: &mut Log) -> io::Result<bool> {
+        let Some(pipe) = &mut self.pipe else { return Ok(false) };
+        match pipe.read(&mut self.buffer[self.filled..]) {
+            Ok(0) => {
+                self.pipe = None;
+                self.flush(log);
+                Ok(false)
+            }
+            Ok(bytes) => {
+                self.filled += bytes;
+                self.hand_on(log);
+                Ok(true)
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes what there is of a line.
+    pub(super) fn flush(&mut self, log: &mut Log) {
+        if self.filled > 0 {
+            log.write(&self.buffer[..self.filled]);
+            self.filled = 0;
+        }
+    }
+
+    fn hand_on(&mut self, log: &mut Log) {
+        let whole = self.buffer[..self.filled].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        if whole > 0 {
+            log.write(&self.buffer[..whole]);
+            self.buffer.copy_within(whole..self.filled, 0);
+            self.filled -= whole;
+        }
+        if self.filled == self.buffer.len() {
+            self.flush(log);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::{env, fs, process};
+
+    use super::*;
+
+    /// A folder that is gone when the test is over.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new(test: &str) -> Self {
+            let path = env::temp_dir().join(format!("pollux-{test}-{}", process::id()));
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn log(&self) -> Log {
+            Log::new(&Folder::at(&self.0), LogLimits::default())
+        }
+
+        fn text(&self) -> String {
+            fs::read_to_string(self.0.join("log")).unwrap()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn lines_of_two_streams_do_not_mix() {
+        let scratch = Scratch::new("two-streams");
+        let mut log = scratch.log();
+        let [(out, mut out_writer), (err, mut err_writer)] = [io::pipe().unwrap(), io::pipe().unwrap()];
+        let (mut out, mut err) = (Stream::new(out.into()).unwrap(), Stream::new(err.into()).unwrap());
+        out_writer.write_all(b"one\nepoch").unwrap();
+        while out.pump(&mut log).unwrap() {}
+        assert!(out.is_within_a_line());
+        err_writer.write_all(b"warning\n").unwrap();
+        while err.pump(&mut log).unwrap() {}
+        out_writer.write_all(b" 2\nlast").unwrap();
+        drop(out_writer);
+        while out.pump(&mut log).unwrap() {}
+        assert_eq!(scratch.text(), "one\nwarning\nepoch 2\nlast");
+        assert!(out.handle().is_none() && !out.is_within_a_line());
+    }
+
+    #[test]
+    fn what_a_full_disk_cost_is_told_once_there_is_room() {
+        let scratch = Scratch::new("full-disk");
+        let mut log = scratch.log();
+        fs::remove_dir(&scratch.0).unwrap();
+        log.write(b"lost\n");
+        log.write(b"also lost\n");
+        fs::create_dir(&scratch.0).unwrap();
+        log.write(b"kept\n");
+        assert_eq!(scratch.text(), "[15 bytes could not be written here]\nkept\n");
+    }
+}

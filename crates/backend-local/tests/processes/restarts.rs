@@ -1,0 +1,92 @@
+//! What a new daemon makes of the folders that it finds.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use pollux_backend::{Exit, ReplicaId};
+
+use crate::{Machine, json, lives};
+
+/// A folder with an order that nobody has carried out; told by the file `ran` if somebody does.
+fn order_without_shim(machine: &mut Machine, replica: ReplicaId) {
+    let ran = machine.state.join("ran");
+    let done = machine.trial.start(&format!("echo ran >> '{}'", ran.display()));
+    assert_eq!(machine.trial.exit_of(done), Exit::Code(0));
+    fs::remove_file(ran).unwrap();
+    fs::create_dir(machine.folder(replica)).unwrap();
+    fs::copy(machine.folder(done).join("order.json"), machine.folder(replica).join("order.json")).unwrap();
+}
+
+#[test]
+fn an_order_that_no_shim_has_claimed_is_lost_and_never_run() {
+    let mut machine = Machine::with_slots("an_order_that_no_shim_has_claimed", 1);
+    let replica = ReplicaId(77);
+    order_without_shim(&mut machine, replica);
+    machine.trial.restart();
+    machine.trial.backend().adopt(&[replica]);
+    assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
+    // The shim that the old daemon started is late.
+    let mut late = Command::new(env!("CARGO_BIN_EXE_pollux-shim"));
+    assert!(late.arg("shim").arg(machine.folder(replica)).status().unwrap().success());
+    assert!(!machine.state.join("ran").exists());
+}
+
+#[test]
+fn a_shim_that_the_daemon_never_knew_of_is_found() {
+    let mut machine = Machine::with_slots("a_shim_that_the_daemon_never_knew_of", 1);
+    let replica = ReplicaId(77);
+    order_without_shim(&mut machine, replica);
+    machine.trial.die();
+    let mut shim = Command::new(env!("CARGO_BIN_EXE_pollux-shim"));
+    assert!(shim.arg("shim").arg(machine.folder(replica)).status().unwrap().success());
+    machine.trial.restart();
+    machine.trial.backend().adopt(&[replica]);
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
+    assert_eq!(fs::read_to_string(machine.state.join("ran")).unwrap(), "ran\n");
+}
+
+#[test]
+fn a_process_that_got_the_number_of_a_shim_is_not_touched() {
+    let mut machine = Machine::with_slots("a_process_that_got_the_number", 1);
+    let replica = ReplicaId(77);
+    order_without_shim(&mut machine, replica);
+    let mut claim = json(&machine.folder(ReplicaId(1)).join("shim.pid"));
+    let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();
+    claim["shim"]["pid"] = stranger.id().into();
+    // Two processes may well start within one tick of the clock, but not with the same number.
+    claim["shim"]["start_ticks"] = 1.into();
+    fs::write(machine.folder(replica).join("shim.pid"), claim.to_string()).unwrap();
+    machine.trial.restart();
+    machine.trial.backend().adopt(&[]);
+    machine.trial.backend().stop(replica, Duration::ZERO);
+    assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
+    assert!(lives(stranger.id().try_into().unwrap()));
+    stranger.kill().unwrap();
+    stranger.wait().unwrap();
+}
+
+#[test]
+fn folders_that_make_no_sense_are_lost_and_harm_nobody() {
+    let mut machine = Machine::with_slots("folders_that_make_no_sense", 1);
+    machine.trial.die();
+    for (replica, file, text) in [
+        (71, "order.json", ""),
+        (72, "order.json", "{\"order\":"),
+        (73, "shim.pid", "garbage"),
+        (74, "shim.pid", "{\"shim\":{\"pid\":-1,\"start_ticks\":0,\"boot\":\"\"}}"),
+        (75, "exit.json", "garbage"),
+    ] {
+        fs::create_dir(machine.folder(ReplicaId(replica))).unwrap();
+        fs::write(machine.folder(ReplicaId(replica)).join(file), text).unwrap();
+    }
+    fs::create_dir(machine.state.join("replicas/not-a-replica")).unwrap();
+    machine.trial.restart();
+    let odd: Vec<_> = (70..76).map(ReplicaId).collect();
+    machine.trial.backend().adopt(&odd);
+    for replica in odd {
+        assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
+    }
+    let replica = machine.trial.start("exit 0");
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
+}

@@ -1,0 +1,96 @@
+//! What cannot be started is said in one line.
+
+use std::fs;
+use std::path::PathBuf;
+
+use pollux_backend::Exit;
+use pollux_backend_local::{LocalBackend, NodeLayout};
+
+use crate::{Machine, fresh_state, settings};
+
+#[test]
+fn orders_that_cannot_be_carried_out_say_why() {
+    let mut machine = Machine::with_slots("orders_that_cannot_be_carried_out", 1);
+    let text = machine.state.join("notes.txt");
+    fs::write(&text, "no program").unwrap();
+    let text = text.to_str().unwrap().to_owned();
+    let huge = "x".repeat(4_000_000);
+    for (command, working_dir, expected) in [
+        (vec!["/no/such/program"], "/", "program /no/such/program: not found"),
+        (vec![text.as_str()], "/", "notes.txt: permission denied"),
+        (vec!["true"], "/no/such/folder", "working directory /no/such/folder: not found"),
+        (vec!["true"], "/dev/null", "working directory /dev/null: not a folder"),
+        (vec![], "/", "the command is empty"),
+        (vec!["nul\0byte"], "/", "nul byte"),
+        (vec!["true", huge.as_str()], "/", "program true: Argument list too long"),
+    ] {
+        let mut order = machine.trial.order("");
+        order.command = command.into_iter().map(str::to_owned).collect();
+        order.working_dir = PathBuf::from(working_dir);
+        machine.trial.backend().start(&order);
+        let (reason, retryable) = machine.trial.start_failure_of(order.replica);
+        assert!(reason.contains(expected), "{reason}; expected is {expected}");
+        assert!(!retryable && !reason.contains('\n'), "{reason}");
+    }
+    // None of them took the slot.
+    let replica = machine.trial.start("exit 0");
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
+}
+
+#[test]
+fn the_program_is_looked_for_on_the_path_of_the_order() {
+    let mut machine = Machine::with_slots("the_path_of_the_order", 1);
+    let mut order = machine.trial.order("");
+    order.command = vec!["sh".to_owned()];
+    order.environment.insert("PATH".to_owned(), "/no/such/folder".to_owned());
+    machine.trial.backend().start(&order);
+    assert_eq!(machine.trial.start_failure_of(order.replica), ("program sh: not found".to_owned(), false));
+}
+
+#[test]
+fn a_replica_whose_folder_cannot_be_written_fails_and_may_be_tried_again() {
+    let mut machine = Machine::with_slots("a_folder_that_cannot_be_written", 1);
+    let order = machine.trial.order("exit 0");
+    fs::remove_dir_all(machine.state.join("replicas")).unwrap();
+    machine.trial.backend().start(&order);
+    let (reason, retryable) = machine.trial.start_failure_of(order.replica);
+    assert!(retryable && reason.starts_with("its folder cannot be made: "), "{reason}");
+}
+
+#[test]
+fn orders_are_for_nobody_else_to_read() {
+    use std::os::unix::fs::MetadataExt;
+    let mut machine = Machine::with_slots("orders_are_for_nobody_else", 1);
+    let replica = machine.trial.start("echo secret");
+    machine.trial.exit_of(replica);
+    let folder = machine.folder(replica);
+    assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+    for file in fs::read_dir(&folder).unwrap() {
+        let file = file.unwrap();
+        assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o600, "{file:?}");
+    }
+}
+
+#[test]
+fn settings_that_cannot_work_are_refused() {
+    let state = fresh_state("settings_that_cannot_work");
+    let refusal = |state: PathBuf, settings| match LocalBackend::new(&state, settings, Box::new(|_| {})) {
+        Ok(_) => panic!("accepted"),
+        Err(error) => error.to_string(),
+    };
+    let mut missing = settings(NodeLayout::Slots(1));
+    missing.program = "/no/such/pollux".into();
+    assert!(refusal(state.clone(), missing).starts_with("/no/such/pollux: cannot start replicas with it: "));
+    let folder = refusal("/dev/null".into(), settings(NodeLayout::Slots(1)));
+    assert!(folder.starts_with("/dev/null/replicas: cannot keep replicas there: "), "{folder}");
+    for layout in
+        [NodeLayout::Slots(0), NodeLayout::Slots(2_000), "0x4".parse().unwrap(), "99999x99999".parse().unwrap()]
+    {
+        assert!(refusal(state.clone(), settings(layout)).ends_with("slots in all"));
+    }
+    assert_eq!("4x2".parse::<NodeLayout>().unwrap(), NodeLayout::Nodes { nodes: 4, slots: 2 });
+    for text in ["4", "x", "4x", "+4x4", "4x4x4", "99999999999x1"] {
+        let error = text.parse::<NodeLayout>().unwrap_err().to_string();
+        assert_eq!(error, format!("{text:?}: accepted are NODESxSLOTS, such as 4x4"));
+    }
+}

@@ -1,0 +1,240 @@
+//! What every backend must do, as tests that its crate runs against the real thing.
+//!
+//! ```text
+//! fn trial(test: &str) -> Trial {
+//!     let folder = fresh_folder(test);
+//!     Trial::new(move |observer| Box::new(MyBackend::new(&folder, observer)))
+//! }
+//!
+//! pollux_backend::conformance_tests!(trial);
+//! ```
+//!
+//! Workers are shell scripts. A [`Trial`] keeps one backend, hears what it observes, and can let it die and be made
+//! again on the same state.
+
+mod trial;
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use crate::{Exit, Observation, ReplicaId};
+pub use trial::Trial;
+
+/// Longer than any test waits.
+const PATIENT: Duration = Duration::from_secs(600);
+
+/// Makes a `#[test]` of every check, given a function from the name of a test to a [`Trial`] on fresh state.
+#[macro_export]
+macro_rules! conformance_tests {
+    ($trial:path) => {
+        $crate::conformance_tests! { $trial:
+            nodes_are_observed,
+            the_end_of_a_replica_is_observed,
+            a_replica_that_ends_by_itself_leaves_nothing_running,
+            a_stop_lets_a_replica_end_in_its_own_way,
+            a_replica_that_does_not_listen_is_killed,
+            a_later_stop_shortens_the_grace,
+            stopping_what_is_gone_tells_its_end_again,
+            a_replica_stopped_while_it_starts_ends,
+            a_replica_sees_its_order,
+            a_missing_program_is_a_permanent_failure,
+            starting_twice_runs_once,
+            replicas_outlive_the_server,
+            an_end_while_the_server_was_away_is_learned,
+            unknown_replicas_are_stopped,
+            a_replica_that_never_started_is_lost,
+            what_is_forgotten_is_gone,
+            a_meeting_point_is_free,
+        }
+    };
+    ($trial:path: $($check:ident),+ $(,)?) => {
+        $(#[test]
+        fn $check() {
+            $crate::conformance::$check(&mut $trial(stringify!($check)));
+        })+
+    };
+}
+
+/// At least one, with at least one GPU, without being asked.
+pub fn nodes_are_observed(trial: &mut Trial) {
+    assert!(!trial.node().is_empty());
+}
+
+/// Codes and signals come as they were, after a start was observed.
+pub fn the_end_of_a_replica_is_observed(trial: &mut Trial) {
+    for (script, accepted) in [
+        ("exit 0", &[Exit::Code(0)][..]),
+        ("exit 75", &[Exit::Code(75)]),
+        // Some containers tell only the code that a shell would give.
+        ("kill -KILL $$", &[Exit::Signal(9), Exit::Code(137)]),
+    ] {
+        let replica = trial.start(script);
+        let exit = trial.exit_of(replica);
+        assert!(accepted.contains(&exit), "{script}: {exit}, accepted are {accepted:?}");
+        assert!(trial.heard(&Observation::Started { replica }), "{script}: its start was not observed");
+    }
+}
+
+/// A program in the background ends with the replica.
+pub fn a_replica_that_ends_by_itself_leaves_nothing_running(trial: &mut Trial) {
+    let replica = trial.start("(while :; do echo beat; sleep 0.01; done) & sleep 0.1; exit 3");
+    assert_eq!(trial.exit_of(replica), Exit::Code(3));
+    let beats = trial.log(replica);
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(beats.contains("beat"));
+    assert_eq!(beats, trial.log(replica));
+}
+
+/// SIGTERM first: a worker saves and says that it was told to leave.
+pub fn a_stop_lets_a_replica_end_in_its_own_way(trial: &mut Trial) {
+    let replica = trial.start("trap 'echo saved; exit 143' TERM; echo ready; while :; do sleep 0.02; done");
+    trial.wait_for_log(replica, "ready");
+    trial.backend().stop(replica, PATIENT);
+    trial.backend().stop(replica, PATIENT);
+    assert_eq!(trial.exit_of(replica), Exit::Code(143));
+    trial.wait_for_log(replica, "saved");
+}
+
+/// The grace has an end.
+pub fn a_replica_that_does_not_listen_is_killed(trial: &mut Trial) {
+    let replica = trial.start_deaf();
+    trial.backend().stop(replica, Duration::from_millis(100));
+    trial.assert_killed(replica);
+}
+
+/// Impatience counts.
+pub fn a_later_stop_shortens_the_grace(trial: &mut Trial) {
+    let replica = trial.start_deaf();
+    trial.backend().stop(replica, PATIENT);
+    trial.backend().stop(replica, Duration::ZERO);
+    trial.backend().stop(replica, PATIENT);
+    trial.assert_killed(replica);
+}
+
+/// Whoever missed an end asks for it by another stop.
+pub fn stopping_what_is_gone_tells_its_end_again(trial: &mut Trial) {
+    let replica = trial.start("exit 5");
+    assert_eq!(trial.exit_of(replica), Exit::Code(5));
+    for _ in 0..2 {
+        trial.unhear();
+        trial.backend().stop(replica, PATIENT);
+        assert_eq!(trial.exit_of(replica), Exit::Code(5));
+    }
+    let never = ReplicaId(1_000_000);
+    trial.backend().stop(never, PATIENT);
+    assert_eq!(trial.exit_of(never), Exit::Lost);
+}
+
+/// However far it has come.
+pub fn a_replica_stopped_while_it_starts_ends(trial: &mut Trial) {
+    for delay_ms in [0, 0, 1, 2, 4, 8, 16] {
+        let replica = trial.start("sleep 600");
+        std::thread::sleep(Duration::from_millis(delay_ms));
+        trial.backend().stop(replica, PATIENT);
+        let exit = trial.exit_of(replica);
+        assert!(!matches!(exit, Exit::Code(0)), "{exit}");
+    }
+}
+
+/// Its environment, its folder, its arguments; and what it writes is kept.
+pub fn a_replica_sees_its_order(trial: &mut Trial) {
+    let mut order = trial.order("echo \"$GREETING from $(pwd), $1\"; echo trouble >&2");
+    order.command.extend(["worker".to_owned(), "first argument".to_owned()]);
+    order.working_dir = "/".into();
+    order.environment.insert("GREETING".to_owned(), "hello = world".to_owned());
+    let replica = order.replica;
+    trial.backend().start(&order);
+    assert_eq!(trial.exit_of(replica), Exit::Code(0));
+    trial.wait_for_log(replica, "hello = world from /, first argument\n");
+    trial.wait_for_log(replica, "trouble\n");
+}
+
+/// Another attempt would fail in the same way, and the user can see why.
+pub fn a_missing_program_is_a_permanent_failure(trial: &mut Trial) {
+    let mut order = trial.order("");
+    order.command = vec!["pollux-no-such-program".to_owned()];
+    trial.backend().start(&order);
+    let (reason, retryable) = trial.start_failure_of(order.replica);
+    assert!(reason.contains("pollux-no-such-program") && !reason.contains('\n'), "{reason}");
+    assert!(!retryable, "{reason}");
+}
+
+/// An order that comes twice is the same order.
+pub fn starting_twice_runs_once(trial: &mut Trial) {
+    let order = trial.order("echo once; sleep 600");
+    let replica = order.replica;
+    trial.backend().start(&order);
+    trial.backend().start(&order);
+    trial.wait_for_log(replica, "once");
+    trial.backend().stop(replica, PATIENT);
+    trial.exit_of(replica);
+    trial.backend().start(&order);
+    let other = trial.start("exit 0");
+    trial.exit_of(other);
+    assert_eq!(trial.log(replica).matches("once").count(), 1);
+}
+
+/// A worker trains on while nobody watches, and is found again.
+pub fn replicas_outlive_the_server(trial: &mut Trial) {
+    let replica = trial.start("echo before; while ! [ -e \"$GO\" ]; do sleep 0.02; done; echo after; exit 6");
+    trial.wait_for_log(replica, "before");
+    trial.restart();
+    trial.backend().adopt(&[replica]);
+    trial.wait_for_start(replica);
+    trial.go();
+    assert_eq!(trial.exit_of(replica), Exit::Code(6));
+    trial.wait_for_log(replica, "after");
+}
+
+/// Its log went on, too.
+pub fn an_end_while_the_server_was_away_is_learned(trial: &mut Trial) {
+    let replica = trial.start("echo before; while ! [ -e \"$GO\" ]; do sleep 0.02; done; echo after; exit 6");
+    trial.wait_for_log(replica, "before");
+    trial.die();
+    trial.go();
+    trial.wait_for_log(replica, "after");
+    trial.restart();
+    trial.backend().adopt(&[replica]);
+    assert_eq!(trial.exit_of(replica), Exit::Code(6));
+}
+
+/// What nobody ordered would hold GPUs that are given to others; what is known is left alone.
+pub fn unknown_replicas_are_stopped(trial: &mut Trial) {
+    let script = "trap 'echo told to leave; exit 143' TERM; echo ready; while :; do sleep 0.02; done";
+    let (unknown, known) = (trial.start(script), trial.start(script));
+    trial.wait_for_log(unknown, "ready");
+    trial.wait_for_log(known, "ready");
+    trial.restart();
+    trial.backend().adopt(&[known]);
+    assert_eq!(trial.exit_of(unknown), Exit::Code(143));
+    trial.backend().stop(known, PATIENT);
+    assert_eq!(trial.exit_of(known), Exit::Code(143));
+}
+
+/// The server died between the decision and the order.
+pub fn a_replica_that_never_started_is_lost(trial: &mut Trial) {
+    trial.restart();
+    trial.backend().adopt(&[ReplicaId(999)]);
+    assert_eq!(trial.exit_of(ReplicaId(999)), Exit::Lost);
+}
+
+/// But not what runs.
+pub fn what_is_forgotten_is_gone(trial: &mut Trial) {
+    let replica = trial.start("echo ready; while ! [ -e \"$GO\" ]; do sleep 0.02; done");
+    trial.wait_for_log(replica, "ready");
+    trial.backend().forget(replica);
+    trial.go();
+    assert_eq!(trial.exit_of(replica), Exit::Code(0));
+    assert!(!trial.backend().log_files(replica).is_empty());
+    trial.backend().forget(replica);
+    trial.wait_until("its log is gone", |trial| trial.backend().log_files(replica).is_empty());
+}
+
+/// One may listen there.
+pub fn a_meeting_point_is_free(trial: &mut Trial) {
+    let node = trial.node();
+    let (host, port) = trial.backend().meeting_point(&node).expect("the node is up");
+    assert!(!host.is_empty());
+    TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
+    assert!(trial.backend().meeting_point("no such node").is_err());
+}

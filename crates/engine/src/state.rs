@@ -1,0 +1,93 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use pollux_policy::{JobId, Plan, PolicySettings, SucceededJob, Timestamp};
+use thiserror::Error;
+
+use crate::node::Nodes;
+use crate::rounds::RoundTimes;
+use crate::{Command, Engine, EngineSettings, Event, Job, SettingsError};
+
+const STATE_VERSION: u32 = 1;
+
+/// Everything an engine knows, but for what its policy remembers: plain data that outlives the process.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct EngineState {
+    version: u32,
+    now: Timestamp,
+    jobs: Vec<Job>,
+    last_job: Option<JobId>,
+    nodes: Nodes,
+    rounds: RoundTimes,
+    succeeded: Vec<SucceededJob>,
+}
+
+/// Why a saved state cannot be carried on with.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// Saved by another version of the program.
+    #[error("state of version {found}: accepted is version {supported}")]
+    Version {
+        /// Its version.
+        found: u32,
+        /// What can be read.
+        supported: u32,
+    },
+    /// Settings that no cluster can be run with.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+}
+
+impl Engine {
+    /// All it knows. Jobs that are over are to be taken before.
+    pub fn state(&self) -> EngineState {
+        EngineState {
+            version: STATE_VERSION,
+            now: self.now,
+            jobs: self.jobs.values().cloned().collect(),
+            last_job: self.last_job,
+            nodes: self.nodes.clone(),
+            rounds: self.rounds.times(),
+            succeeded: self.succeeded.clone(),
+        }
+    }
+
+    /// An engine that knows what another knew, perhaps under another policy or other settings.
+    pub fn restore(settings: EngineSettings, policy: &PolicySettings, state: EngineState) -> Result<Self, StateError> {
+        if state.version != STATE_VERSION {
+            return Err(StateError::Version { found: state.version, supported: STATE_VERSION });
+        }
+        let mut engine = Self::new(settings, policy)?;
+        engine.now = state.now;
+        engine.jobs = state.jobs.into_iter().map(|job| (job.id, job.relearned())).collect::<BTreeMap<_, _>>();
+        engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect::<BTreeSet<_>>();
+        engine.last_job = state.last_job;
+        engine.nodes = state.nodes;
+        engine.rounds.resume(state.rounds);
+        engine.succeeded = state.succeeded;
+        Ok(engine)
+    }
+
+    /// Like [`Self::step`], for an event of the past: its rounds are told by [`Self::replay_round`], because a policy
+    /// that starts anew might plan otherwise. The commands have been given before.
+    pub fn replay(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command>) {
+        if event == Event::Tick {
+            self.now = self.now.max(now);
+            self.expire_timers(out);
+        } else {
+            self.step(now, event, out);
+        }
+    }
+
+    /// A round of the past and what came of it; nothing, if its plan could not be used.
+    pub fn replay_round(&mut self, now: Timestamp, plan: Option<Plan>, out: &mut Vec<Command>) {
+        self.now = self.now.max(now);
+        self.succeeded.clear();
+        self.rounds.ran(self.now);
+        if let Some(plan) = plan {
+            self.adopt(plan, out);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+
+use crate::draft::{Draft, take_gang};
+use crate::free_gpus::FreeGpus;
+use crate::gang::gang_size;
+use crate::rates::{Rates, busy_share};
+use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Sharing, Timestamp};
+
+/// Settings of [`PolicySettings::AntMan`](crate::PolicySettings::AntMan).
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+pub struct AntManSettings {
+    /// Whether guaranteed jobs run like opportunistic ones until their turn comes.
+    pub queue_runs: bool,
+    /// Share of its speed from which on a guaranteed job is rid of a guest that costs it that.
+    pub slowdown_max: f64,
+}
+
+impl Default for AntManSettings {
+    fn default() -> Self {
+        Self { queue_runs: true, slowdown_max: 0.1 }
+    }
+}
+
+/// Guaranteed jobs get their gang, first come, first served, and keep it. Opportunistic ones, of priorities below 0, use
+/// what is left: idle GPUs, and those of guaranteed jobs as guests who get what these leave idle; they yield at once
+/// (AntMan, OSDI 2020).
+///
+/// Simplified: there are no quotas of tenants, so that a guarantee is given while GPUs last; memory is taken to suffice for
+/// two; how busy a job keeps its GPUs is read from its profile.
+#[derive(Debug)]
+pub(crate) struct AntMan {
+    settings: AntManSettings,
+    /// Jobs whose turn has come.
+    guaranteed: BTreeSet<JobId>,
+    /// Hosts and guests that slowed them down.
+    bad_pairs: BTreeSet<(JobId, JobId)>,
+    rates: Rates,
+}
+
+impl AntMan {
+    pub(crate) const fn new(settings: AntManSettings) -> Self {
+        Self { settings, guaranteed: BTreeSet::new(), bad_pairs: BTreeSet::new(), rates: Rates::new() }
+    }
+
+    /// Forgets jobs that ended, and notes hosts that suffer.
+    fn watch(&mut self, now: Timestamp, view: &ClusterView<'_>) {
+        self.rates.watch(now, view);
+        let present: BTreeSet<JobId> = view.jobs.iter().map(|job| job.id).collect();
+        self.guaranteed.retain(|job| present.contains(job));
+        self.bad_pairs.retain(|(host, guest)| present.contains(host) && present.contains(guest));
+        for guest in view.jobs {
+            let host = guest.guest_of.and_then(|host| view.jobs.iter().find(|job| job.id == host));
+            let speed = host.and_then(|host| Some((host.id, self.rates.beside(host)?)));
+            if let Some((host, _)) = speed.filter(|(_, speed)| *speed < 1.0 - self.settings.slowdown_max) {
+                self.bad_pairs.insert((host, guest.id));
+            }
+        }
+    }
+
+    /// Gives guaranteed jobs their gangs. Nobody overtakes one that does not fit yet.
+    fn guarantee(&mut self, draft: &mut Draft<'_>) {
+        let view = draft.view;
+        let mut queue: Vec<usize> = (0..view.jobs.len()).filter(|&idx| view.jobs[idx].priority >= 0).collect();
+        let waits = |job: &JobView<'_>| !self.guaranteed.contains(&job.id);
+        queue.sort_by_key(|&idx| (waits(&view.jobs[idx]), Reverse(view.jobs[idx].priority), idx));
+        let largest_pool = FreeGpus::of(view).by_kind().into_values().max().unwrap_or(0);
+        for idx in queue {
+            let (job, size) = (&view.jobs[idx], gang_size(&view.jobs[idx]));
+            let held = job.allocation.replicas() == size && job.guest_of.is_none();
+            if !(draft.has(idx) || held && draft.keep(idx, job.allocation)) {
+                place(draft, idx);
+            }
+            if draft.owned(idx).is_some() {
+                self.guaranteed.insert(job.id);
+            } else if size <= largest_pool {
+                return;
+            }
+        }
+    }
+
+    /// Lets the others have what is left, those first that have it already.
+    fn fill(&self, draft: &mut Draft<'_>) {
+        let view = draft.view;
+        let runs = |job: &JobView<'_>| job.priority < 0 || self.settings.queue_runs;
+        let mut rest: Vec<usize> =
+            (0..view.jobs.len()).filter(|&idx| !draft.has(idx) && runs(&view.jobs[idx])).collect();
+        rest.sort_by_key(|&idx| (Reverse(view.jobs[idx].priority), idx));
+        rest.retain(|&idx| {
+            let job = &view.jobs[idx];
+            let held = job.guest_of.is_none() && job.allocation.replicas() == gang_size(job);
+            !(held && draft.keep(idx, job.allocation))
+        });
+        rest.retain(|&idx| !draft.place(idx));
+        rest.retain(|&idx| !(self.may_stay(&view.jobs[idx]) && draft.stay(idx)));
+        for idx in rest {
+            if let Some((host, part)) = self.host_for(draft, &view.jobs[idx]) {
+                draft.invite(idx, host, part);
+            }
+        }
+    }
+
+    fn may_stay(&self, guest: &JobView<'_>) -> bool {
+        guest
+            .guest_of
+            .is_some_and(|host| self.guaranteed.contains(&host) && !self.bad_pairs.contains(&(host, guest.id)))
+    }
+
+    /// The least busy guaranteed job that a guest fits beside. Only one that can be sent away at any time is let in.
+    fn host_for(&self, draft: &Draft<'_>, guest: &JobView<'_>) -> Option<(JobId, Allocation)> {
+        if guest.flexibility != Flexibility::Elastic {
+            return None;
+        }
+        let view = draft.view;
+        let hosts = view.jobs.iter().enumerate().filter_map(|(idx, host)| {
+            let known = self.guaranteed.contains(&host.id) && !self.bad_pairs.contains(&(host.id, guest.id));
+            let may = known && draft.could_host(idx);
+            let part = draft.room_beside(host, gang_size(guest)).filter(|_| may)?;
+            Some((busy_share(host, host.allocation, view)?, host.id, part))
+        });
+        let best = hosts.min_by(|a, b| a.0.total_cmp(&b.0));
+        best.map(|(_, host, part)| (host, part))
+    }
+}
+
+impl Policy for AntMan {
+    fn name(&self) -> &'static str {
+        "antman"
+    }
+
+    fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
+        self.watch(now, view);
+        let mut draft = Draft::new(view);
+        self.guarantee(&mut draft);
+        self.fill(&mut draft);
+        let plan = draft.plan();
+        self.rates.expect(now, &plan);
+        plan
+    }
+
+    fn rules(&self) -> PlacementRules {
+        PlacementRules { one_multi_node_job_per_node: false }
+    }
+
+    fn sharing(&self) -> Sharing {
+        Sharing::HostFirst
+    }
+
+    fn plans_on_events(&self) -> bool {
+        true
+    }
+}
+
+/// Places a guaranteed job where it drives nobody out, unless that takes more nodes.
+fn place(draft: &mut Draft<'_>, idx: usize) {
+    let (view, size) = (draft.view, gang_size(&draft.view.jobs[idx]));
+    let mut idle = draft.free.clone();
+    for (other, job) in view.jobs.iter().enumerate() {
+        if !draft.has(other) && job.guest_of.is_none() {
+            idle.pin(job.allocation);
+        }
+    }
+    let nodes = |allocation: &Option<Allocation>| allocation.as_ref().map(|allocation| allocation.iter().len());
+    let quiet = take_gang(&mut idle, size);
+    let best = take_gang(&mut draft.free.clone(), size);
+    let chosen = if quiet.is_some() && nodes(&quiet) <= nodes(&best) { quiet } else { best };
+    if let Some(allocation) = chosen {
+        draft.keep(idx, &allocation);
+    }
+}

@@ -1,0 +1,154 @@
+use std::collections::BTreeSet;
+
+use crate::free_gpus::FreeGpus;
+use crate::gang::gang_size;
+use crate::{Allocation, Assignment, Binding, ClusterView, JobId, JobView, NodeId, Plan, Reason};
+
+/// A plan in the making, for policies that let jobs share: who has what so far, and the GPUs that are left. Jobs are told
+/// by their index of the view.
+#[derive(Clone, Debug)]
+pub(crate) struct Draft<'a> {
+    pub(crate) view: &'a ClusterView<'a>,
+    pub(crate) free: FreeGpus,
+    shares: Vec<Option<Share>>,
+    /// Who has a guest.
+    hosts: BTreeSet<JobId>,
+}
+
+/// What a job gets.
+#[derive(Clone, Debug)]
+struct Share {
+    allocation: Allocation,
+    guest_of: Option<JobId>,
+}
+
+impl<'a> Draft<'a> {
+    /// What cannot be changed is in it from the start.
+    pub(crate) fn new(view: &'a ClusterView<'a>) -> Self {
+        let mut draft =
+            Self { view, free: FreeGpus::of(view), shares: vec![None; view.jobs.len()], hosts: BTreeSet::new() };
+        for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.is_pinned()) {
+            match job.guest_of {
+                Some(host) => draft.invite(idx, host, job.allocation.clone()),
+                None => {
+                    draft.free.pin(job.allocation);
+                    draft.give(idx, job.allocation.clone());
+                }
+            }
+        }
+        draft
+    }
+
+    pub(crate) fn has(&self, idx: usize) -> bool {
+        self.shares[idx].is_some()
+    }
+
+    /// What a job has that is nobody's guest.
+    pub(crate) fn owned(&self, idx: usize) -> Option<&Allocation> {
+        self.shares[idx].as_ref().filter(|share| share.guest_of.is_none()).map(|share| &share.allocation)
+    }
+
+    /// Whether a job stays where it is and can take a guest in.
+    pub(crate) fn could_host(&self, idx: usize) -> bool {
+        let job = &self.view.jobs[idx];
+        self.owned(idx) == Some(job.allocation) && job.guest_of.is_none() && !self.hosts.contains(&job.id)
+    }
+
+    /// The part of what a job has that so many replicas of a guest would be on; none of it on a node that drains.
+    pub(crate) fn room_beside(&self, host: &JobView<'_>, size: u32) -> Option<Allocation> {
+        let schedulable = |id: NodeId| self.view.nodes.iter().any(|node| node.id == id && node.schedulable);
+        part_of(&host.allocation.iter().filter(|&(node, _)| schedulable(node)).collect(), size)
+    }
+
+    /// Whether a job that runs could yet be left where it is.
+    pub(crate) fn could_stay(&self, idx: usize) -> bool {
+        let job = &self.view.jobs[idx];
+        !self.has(idx) && job.guest_of.is_none() && !job.allocation.is_empty() && self.free.has(job.allocation)
+    }
+
+    /// Gives a job GPUs that were taken from the free ones.
+    pub(crate) fn give(&mut self, idx: usize, allocation: Allocation) {
+        self.shares[idx] = Some(Share { allocation, guest_of: None });
+    }
+
+    /// Gives a job the GPUs named, if they are all free.
+    pub(crate) fn keep(&mut self, idx: usize, allocation: &Allocation) -> bool {
+        let kept = !allocation.is_empty() && self.free.keep(allocation);
+        if kept {
+            self.give(idx, allocation.clone());
+        }
+        kept
+    }
+
+    /// Gives a job its gang on as few nodes as possible.
+    pub(crate) fn place(&mut self, idx: usize) -> bool {
+        let placed = take_gang(&mut self.free, gang_size(&self.view.jobs[idx]));
+        placed.map(|allocation| self.give(idx, allocation)).is_some()
+    }
+
+    pub(crate) fn invite(&mut self, idx: usize, host: JobId, allocation: Allocation) {
+        self.hosts.insert(host);
+        self.shares[idx] = Some(Share { allocation, guest_of: Some(host) });
+    }
+
+    /// Leaves a guest where it is, if its host stays there, too.
+    pub(crate) fn stay(&mut self, idx: usize) -> bool {
+        let job = &self.view.jobs[idx];
+        let host = job.guest_of.and_then(|host| self.view.jobs.iter().position(|other| other.id == host));
+        let Some(host) = host.filter(|&host| self.could_host(host)) else { return false };
+        // A node that drains keeps what it has, but not for longer than its owner stays.
+        self.invite(idx, self.view.jobs[host].id, job.allocation.clone());
+        true
+    }
+
+    pub(crate) fn plan(self) -> Plan {
+        let total = self.view.gpus();
+        let assignments = self.view.jobs.iter().zip(self.shares).map(|(job, share)| {
+            let binding = match &share {
+                Some(_) => Binding::Request,
+                None if gang_size(job) > total => Binding::Impossible,
+                None => Binding::Contention,
+            };
+            let (allocation, guest_of) = share.map(|share| (share.allocation, share.guest_of)).unwrap_or_default();
+            Assignment { job: job.id, allocation, guest_of, reason: Reason { binding, ..Reason::default() } }
+        });
+        Plan { assignments: assignments.collect(), quality: None }
+    }
+}
+
+/// Takes a gang of whatever kind there is enough of, on as few nodes as possible.
+pub(crate) fn take_gang(free: &mut FreeGpus, size: u32) -> Option<Allocation> {
+    let kinds = free.by_kind();
+    let kind = kinds.into_iter().find(|&(_, gpus)| size > 0 && gpus >= size)?;
+    free.take_consolidated(kind.0, size)
+}
+
+/// The part of an allocation that has so many replicas, on as few nodes as possible.
+pub(crate) fn part_of(allocation: &Allocation, size: u32) -> Option<Allocation> {
+    let mut nodes: Vec<_> = allocation.iter().collect();
+    nodes.sort_by_key(|&(node, replicas)| (std::cmp::Reverse(replicas), node));
+    let enough = nodes.iter().rev().copied().find(|&(_, replicas)| replicas >= size);
+    let mut missing = size;
+    let taken = enough.into_iter().chain(nodes).map(|(node, replicas)| {
+        let share = replicas.min(missing);
+        missing -= share;
+        (node, share)
+    });
+    let part: Allocation = taken.collect();
+    (size > 0 && part.replicas() == size).then_some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_is_on_as_few_nodes_as_possible() {
+        let allocation: Allocation = [(NodeId(0), 1), (NodeId(1), 3), (NodeId(2), 2)].into_iter().collect();
+        let part =
+            |size| part_of(&allocation, size).map(|part| part.iter().map(|(node, gpus)| (node.0, gpus)).collect());
+        assert_eq!([part(0), part(7)], [None, None]);
+        assert_eq!([part(1), part(2), part(3)], [vec![(0, 1)], vec![(2, 2)], vec![(1, 3)]].map(Some));
+        assert_eq!([part(4), part(6)], [vec![(1, 3), (2, 1)], vec![(0, 1), (1, 3), (2, 2)]].map(Some));
+    }
+}

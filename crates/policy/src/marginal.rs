@@ -1,0 +1,154 @@
+//! Policies that give GPUs one by one to whoever gains most by the next.
+
+use std::collections::BTreeMap;
+
+use pollux_model::GpuType;
+
+use crate::free_gpus::FreeGpus;
+use crate::gang::kind_of;
+use crate::{Allocation, Assignment, Binding, ClusterView, Flexibility, JobView, Plan, Reason};
+
+/// What one more replica is worth to the job at an index of the view that has so many of a kind; otherwise what keeps it
+/// from having more.
+pub(crate) type Gain<'a> = dyn Fn(usize, GpuType, u32) -> Result<f64, Binding> + 'a;
+
+/// Which nodes those take that cannot stay where they are, smallest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spreading {
+    /// All of the node with the most free GPUs, then of the next.
+    EmptiestFirst,
+    /// The same number on each of the fewest nodes that have room.
+    Evenly,
+}
+
+/// How a policy deals with what jobs hold already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// How much more a GPU counts to whoever holds it, so that equal jobs do not take turns.
+    pub(crate) hysteresis: f64,
+    pub(crate) spreading: Spreading,
+}
+
+/// What a job has been given so far.
+struct Share {
+    kind: GpuType,
+    replicas: u32,
+    /// What one more is worth.
+    next: Result<f64, Binding>,
+}
+
+/// Gives every job its fewest replicas, in `order` (indices into the view), while GPUs last, and the others one by one to
+/// the largest gain above 0; of equals to the first of the view. Whoever ends up with as many as it has stays where it
+/// is.
+pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<'_>, manner: Manner) -> Plan {
+    let mut free = FreeGpus::beside_pinned(view);
+    let mut pools = free.by_kind();
+    let next = |idx: usize, kind: GpuType, replicas: u32| {
+        let job = &view.jobs[idx];
+        if replicas >= bounds(job).1 {
+            return Err(Binding::Maximum);
+        }
+        let held = if replicas < job.allocation.replicas() { manner.hysteresis } else { 0.0 };
+        let gain = gain(idx, kind, replicas)? * (1.0 + held);
+        if gain > 0.0 { Ok(gain) } else { Err(Binding::NoGain) }
+    };
+    let mut shares: Vec<Option<Share>> = view.jobs.iter().map(|_| None).collect();
+    for &idx in order {
+        let job = &view.jobs[idx];
+        let (min, max) = bounds(job);
+        if job.is_pinned() || min > max {
+            continue;
+        }
+        if let Some(kind) = first_kind(job, view, &pools, min) {
+            pools.entry(kind).and_modify(|gpus| *gpus -= min);
+            shares[idx] = Some(Share { kind, replicas: min, next: next(idx, kind, min) });
+        }
+    }
+    while let Some((idx, share)) = most_gaining(&mut shares, &pools) {
+        pools.entry(share.kind).and_modify(|gpus| *gpus -= 1);
+        share.replicas += 1;
+        share.next = next(idx, share.kind, share.replicas);
+    }
+    let placed = place(view, &shares, &mut free, manner.spreading);
+    let assignments = view.jobs.iter().zip(shares).zip(placed).map(|((job, share), allocation)| {
+        let reason = Reason { binding: binding(job, share.as_ref(), view), ..Reason::default() };
+        Assignment { job: job.id, allocation, guest_of: job.pinned_to(), reason }
+    });
+    Plan { assignments: assignments.collect(), quality: None }
+}
+
+/// Fewest and most replicas of a job that runs.
+fn bounds(job: &JobView<'_>) -> (u32, u32) {
+    match job.flexibility {
+        Flexibility::Rigid => (job.replicas_requested.max(1), job.replicas_requested),
+        Flexibility::Elastic | Flexibility::NonPreemptible => (job.replicas_min.max(1), job.replicas_max),
+    }
+}
+
+/// The kind it is on, or else the one with the most free GPUs, if there is room.
+fn first_kind(
+    job: &JobView<'_>,
+    view: &ClusterView<'_>,
+    pools: &BTreeMap<GpuType, u32>,
+    replicas: u32,
+) -> Option<GpuType> {
+    let room = |kind: &GpuType| pools.get(kind).is_some_and(|&gpus| gpus >= replicas);
+    let most_free = || pools.iter().filter(|&(kind, _)| room(kind)).rev().max_by_key(|&(_, &gpus)| gpus);
+    kind_of(job.allocation, view).filter(room).or_else(|| most_free().map(|(&kind, _)| kind))
+}
+
+/// Who is to get the next GPU.
+fn most_gaining<'a>(shares: &'a mut [Option<Share>], pools: &BTreeMap<GpuType, u32>) -> Option<(usize, &'a mut Share)> {
+    let gains = shares.iter_mut().enumerate().filter_map(|(idx, share)| {
+        let share = share.as_mut().filter(|share| pools.get(&share.kind).is_some_and(|&gpus| gpus > 0))?;
+        let gain = share.next.ok()?;
+        Some((gain, idx, share))
+    });
+    let most = gains.max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)));
+    most.map(|(_, idx, share)| (idx, share))
+}
+
+fn place(
+    view: &ClusterView<'_>,
+    shares: &[Option<Share>],
+    free: &mut FreeGpus,
+    spreading: Spreading,
+) -> Vec<Allocation> {
+    let mut placed = vec![Allocation::NONE; view.jobs.len()];
+    let mut moving = Vec::new();
+    for (idx, job) in view.jobs.iter().enumerate() {
+        let Some(share) = &shares[idx] else {
+            if job.is_pinned() {
+                placed[idx] = job.allocation.clone();
+            }
+            continue;
+        };
+        let unchanged =
+            share.replicas == job.allocation.replicas() && kind_of(job.allocation, view) == Some(share.kind);
+        if unchanged && free.keep(job.allocation) {
+            placed[idx] = job.allocation.clone();
+        } else {
+            moving.push((share.replicas, idx, share.kind));
+        }
+    }
+    moving.sort_unstable_by_key(|&(replicas, idx, _)| (replicas, idx));
+    for (replicas, idx, kind) in moving {
+        let taken = match spreading {
+            Spreading::EmptiestFirst => free.take_emptiest_first(kind, replicas),
+            Spreading::Evenly => free.take_evenly(kind, replicas),
+        };
+        placed[idx] = taken.unwrap_or_default();
+    }
+    placed
+}
+
+fn binding(job: &JobView<'_>, share: Option<&Share>, view: &ClusterView<'_>) -> Binding {
+    let (min, max) = bounds(job);
+    match share {
+        _ if job.flexibility == Flexibility::Rigid => Binding::Request,
+        Some(share) => share.next.err().unwrap_or(Binding::Contention),
+        None if job.is_pinned() => Binding::Contention,
+        None if min > max || min > view.gpus() => Binding::Impossible,
+        None => Binding::Contention,
+    }
+}

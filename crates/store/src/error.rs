@@ -1,0 +1,73 @@
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why a state folder cannot be used, or not now.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The folder cannot be made or written.
+    #[error("state folder {}: {reason}", .folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// Another process has it.
+    #[error("state folder {} is in use by another scheduler: stop that one, or give another folder", .folder.display())]
+    Busy {
+        /// Which.
+        folder: PathBuf,
+    },
+    /// A file of that name is not ours.
+    #[error("{} is no journal of this program: give another state folder", .file.display())]
+    Foreign {
+        /// Which.
+        file: PathBuf,
+    },
+    /// Written by a later version of the program.
+    #[error(
+        "{} has schema version {found}: accepted are versions up to {supported}; it was left as it is", .file.display()
+    )]
+    NewerVersion {
+        /// Which.
+        file: PathBuf,
+        /// Its version.
+        found: i64,
+        /// The newest that can be read.
+        supported: i64,
+    },
+    /// A record in the middle of the journal makes no sense, so that what follows cannot be trusted.
+    #[error("record {sequence} of the journal is damaged: {reason}")]
+    Damaged {
+        /// Which.
+        sequence: u64,
+        /// What is wrong with it.
+        reason: serde_json::Error,
+    },
+    /// There is no room left; what was to be written is not.
+    #[error("the disk of the state folder is full: free some space")]
+    Full,
+    /// Anything else that the database says.
+    #[error("journal: {0}")]
+    Database(rusqlite::Error),
+}
+
+impl StoreError {
+    /// Whether the same call may succeed later, with nothing lost meanwhile.
+    pub const fn is_retryable(&self) -> bool {
+        matches!(self, Self::Full)
+    }
+}
+
+impl From<rusqlite::Error> for StoreError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
+            // The rest of the database's codes have no remedy of their own.
+            _ => Self::Database(error),
+        }
+    }
+}

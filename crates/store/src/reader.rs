@@ -1,0 +1,68 @@
+use std::path::Path;
+use std::time::Duration;
+
+use pollux_policy::{JobId, Timestamp};
+use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+
+use crate::recovery::{job, unsigned};
+use crate::store::number;
+use crate::{HistoryEntry, JobRow, StoreError};
+
+const JOB_COLUMNS: &str = "id, submitted_ms, request, ended_ms, phase, summary";
+
+/// Reads what was committed, beside the process that writes.
+#[derive(Debug)]
+pub struct Reader {
+    connection: Connection,
+}
+
+impl Reader {
+    pub(crate) fn open(file: &Path) -> Result<Self, StoreError> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(file, flags)?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        connection.pragma_update(None, "query_only", true)?;
+        Ok(Self { connection })
+    }
+
+    /// A job, live or ended.
+    pub fn job(&self, id: JobId) -> Result<Option<JobRow>, StoreError> {
+        let mut query = self.connection.prepare_cached(&format!("SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?1"))?;
+        Ok(query.query_row([number(id.0)], job).optional()?)
+    }
+
+    /// Ended jobs with numbers below `before`, the newest first; of one phase, if one is named.
+    pub fn ended_jobs(
+        &self,
+        before: Option<JobId>,
+        phase: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<JobRow>, StoreError> {
+        let before = before.map_or(i64::MAX, |before| number(before.0));
+        let of_phase = if phase.is_some() { "AND phase = ?3" } else { "AND ?3 IS NULL" };
+        let mut query = self.connection.prepare_cached(&format!(
+            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} ORDER BY id DESC LIMIT ?2"
+        ))?;
+        let rows = query.query_map(params![before, number(limit as u64), phase], job)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
+    /// What happened after a number, in order; to one job, if one is named.
+    pub fn history(&self, after: u64, job: Option<JobId>, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        let of_job = if job.is_some() { "job = ?3" } else { "?3 IS NULL" };
+        let mut query = self.connection.prepare_cached(&format!(
+            "SELECT sequence, at_ms, job, text FROM history WHERE {of_job} AND sequence > ?1 ORDER BY sequence LIMIT ?2"
+        ))?;
+        let rows =
+            query.query_map(params![number(after), number(limit as u64), job.map(|job| number(job.0))], |row| {
+                let job: Option<i64> = row.get(2)?;
+                Ok(HistoryEntry {
+                    sequence: unsigned(row, 0)?,
+                    at: Timestamp(unsigned(row, 1)?),
+                    job: job.and_then(|job| u64::try_from(job).ok()).map(JobId),
+                    text: row.get(3)?,
+                })
+            })?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+}

@@ -1,0 +1,69 @@
+//! The tables, and how those of earlier versions become today's.
+
+use std::path::Path;
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::StoreError;
+
+/// Marks the file as ours ("PLLX").
+const APPLICATION_ID: i64 = 0x504c_4c58;
+
+/// One step per version; a released one is never edited.
+const MIGRATIONS: [&str; 1] = ["
+    CREATE TABLE journal (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
+    CREATE TABLE damaged (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
+    CREATE TABLE snapshot (
+        only_one INTEGER PRIMARY KEY CHECK (only_one = 1), sequence INTEGER NOT NULL, state TEXT NOT NULL
+    ) STRICT;
+    CREATE TABLE jobs (
+        id INTEGER PRIMARY KEY, submitted_ms INTEGER NOT NULL, request TEXT NOT NULL, ended_ms INTEGER, phase TEXT, summary TEXT
+    ) STRICT;
+    CREATE INDEX live_jobs ON jobs (id) WHERE ended_ms IS NULL;
+    CREATE INDEX ended_jobs ON jobs (phase, id) WHERE ended_ms IS NOT NULL;
+    CREATE TABLE replicas (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, detail TEXT NOT NULL) STRICT;
+    CREATE TABLE groups (job INTEGER PRIMARY KEY, detail TEXT NOT NULL) STRICT;
+    CREATE TABLE tokens (digest BLOB PRIMARY KEY, job INTEGER, label TEXT NOT NULL) STRICT;
+    CREATE INDEX tokens_of_job ON tokens (job) WHERE job IS NOT NULL;
+    CREATE TABLE nodes (id INTEGER PRIMARY KEY, name TEXT NOT NULL) STRICT;
+    CREATE TABLE history (
+        sequence INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER, text TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX history_of_job ON history (job, sequence) WHERE job IS NOT NULL;
+"];
+
+const VERSION: i64 = MIGRATIONS.len() as i64;
+
+/// Refuses a file that is not ours or too new, without touching it.
+pub(crate) fn check(file: &Path) -> Result<(), StoreError> {
+    if !file.exists() {
+        return Ok(());
+    }
+    // Read-write, because a journal that was not closed cannot be opened otherwise; nothing is written.
+    let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    let foreign = |_| StoreError::Foreign { file: file.to_owned() };
+    let application: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(foreign)?;
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(foreign)?;
+    let tables: i64 =
+        connection.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0)).map_err(foreign)?;
+    if application != APPLICATION_ID && (tables > 0 || found != 0) {
+        return Err(StoreError::Foreign { file: file.to_owned() });
+    }
+    if found > VERSION {
+        return Err(StoreError::NewerVersion { file: file.to_owned(), found, supported: VERSION });
+    }
+    Ok(())
+}
+
+/// Brings a checked file up to today's version.
+pub(crate) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
+    let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let transaction = connection.transaction()?;
+    for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
+        transaction.execute_batch(migration)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    transaction.pragma_update(None, "user_version", VERSION)?;
+    transaction.commit()?;
+    Ok(())
+}

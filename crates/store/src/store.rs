@@ -1,0 +1,190 @@
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, Transaction, params};
+
+use crate::recovery::{self, Recovered};
+use crate::{Batch, Reader, StoreError, schema};
+
+const DATABASE: &str = "pollux.db";
+const LOCK: &str = "lock";
+/// Older history is forgotten.
+const HISTORY_MAX: u64 = 200_000;
+
+/// A state folder that this process has to itself.
+#[derive(Debug)]
+pub struct Store {
+    connection: Connection,
+    file: PathBuf,
+    /// Of the last record written.
+    sequence: u64,
+    /// Held for as long as the store is open.
+    _lock: File,
+}
+
+impl Store {
+    /// Opens or makes the journal in a folder, and reads back what it holds.
+    pub fn open(folder: &Path) -> Result<(Self, Recovered), StoreError> {
+        let refused = |reason| StoreError::Folder { folder: folder.to_owned(), reason };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(refused)?;
+        let lock = lock(folder)?;
+        let file = folder.join(DATABASE);
+        // Made by hand, so that nobody else can read it for a moment.
+        OpenOptions::new().create(true).append(true).mode(0o600).open(&file).map_err(refused)?;
+        schema::check(&file)?;
+        let mut connection = Connection::open(&file)?;
+        connection.busy_timeout(Duration::from_secs(5))?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        schema::migrate(&mut connection)?;
+        let recovered = recovery::recover(&mut connection)?;
+        let sequence = recovered.sequence;
+        Ok((Self { connection, file, sequence, _lock: lock }, recovered))
+    }
+
+    /// Makes a batch durable: when this returns, it survives. When it fails, nothing of it was written.
+    pub fn commit(&mut self, batch: &Batch) -> Result<(), StoreError> {
+        let transaction = self.connection.transaction()?;
+        let sequence = write_records(&transaction, batch, self.sequence)?;
+        write_jobs(&transaction, batch)?;
+        write_replicas(&transaction, batch)?;
+        write_groups(&transaction, batch)?;
+        write_tokens(&transaction, batch)?;
+        write_history(&transaction, batch)?;
+        transaction.commit()?;
+        self.sequence = sequence;
+        Ok(())
+    }
+
+    /// Records in the journal since the last snapshot, and before.
+    pub const fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    /// Keeps a state that contains all records so far, and forgets those.
+    pub fn save_snapshot(&mut self, state: &str) -> Result<(), StoreError> {
+        let transaction = self.connection.transaction()?;
+        transaction.execute(
+            "INSERT INTO snapshot (only_one, sequence, state) VALUES (1, ?1, ?2)
+             ON CONFLICT (only_one) DO UPDATE SET sequence = excluded.sequence, state = excluded.state",
+            params![number(self.sequence), state],
+        )?;
+        transaction.execute("DELETE FROM journal WHERE sequence <= ?1", [number(self.sequence)])?;
+        transaction.execute(
+            "DELETE FROM history WHERE sequence <= (SELECT max(sequence) FROM history) - ?1",
+            [number(HISTORY_MAX)],
+        )?;
+        transaction.commit()?;
+        Ok(())
+    }
+
+    /// Lets the database grow to so many pages and no further: a small disk, for tests.
+    #[doc(hidden)]
+    pub fn limit_pages(&self, pages: u32) {
+        drop(self.connection.pragma_update(None, "max_page_count", pages));
+    }
+
+    /// A way to read beside whoever writes.
+    pub fn reader(&self) -> Result<Reader, StoreError> {
+        Reader::open(&self.file)
+    }
+}
+
+/// `SQLite` has signed numbers; ours never get there.
+pub(crate) fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+fn lock(folder: &Path) -> Result<File, StoreError> {
+    let refused = |reason| StoreError::Folder { folder: folder.to_owned(), reason };
+    let open = OpenOptions::new().create(true).append(true).mode(0o600).open(folder.join(LOCK));
+    let file = open.map_err(refused)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(StoreError::Busy { folder: folder.to_owned() }),
+        Err(TryLockError::Error(reason)) => Err(refused(reason)),
+    }
+}
+
+fn write_records(transaction: &Transaction<'_>, batch: &Batch, mut sequence: u64) -> Result<u64, StoreError> {
+    let mut insert = transaction.prepare_cached("INSERT INTO journal (sequence, record) VALUES (?1, ?2)")?;
+    for record in &batch.records {
+        sequence += 1;
+        insert.execute(params![number(sequence), json(record)?])?;
+    }
+    Ok(sequence)
+}
+
+fn write_jobs(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let mut insert = transaction.prepare_cached("INSERT INTO jobs (id, submitted_ms, request) VALUES (?1, ?2, ?3)")?;
+    for job in &batch.submitted {
+        insert.execute(params![number(job.id.0), number(job.submitted.0), job.request])?;
+    }
+    let mut end =
+        transaction.prepare_cached("UPDATE jobs SET ended_ms = ?2, phase = ?3, summary = ?4 WHERE id = ?1")?;
+    let mut forget_tokens = transaction.prepare_cached("DELETE FROM tokens WHERE job = ?1")?;
+    for job in &batch.ended {
+        end.execute(params![number(job.id.0), number(job.ended.0), job.phase, job.summary])?;
+        forget_tokens.execute([number(job.id.0)])?;
+    }
+    Ok(())
+}
+
+fn write_replicas(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let mut insert = transaction.prepare_cached("INSERT INTO replicas (id, job, detail) VALUES (?1, ?2, ?3)")?;
+    for replica in &batch.replicas_ordered {
+        insert.execute(params![number(replica.id), number(replica.job.0), replica.detail])?;
+    }
+    let mut delete = transaction.prepare_cached("DELETE FROM replicas WHERE id = ?1")?;
+    for &replica in &batch.replicas_gone {
+        delete.execute([number(replica)])?;
+    }
+    Ok(())
+}
+
+fn write_groups(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let mut replace = transaction.prepare_cached("INSERT OR REPLACE INTO groups (job, detail) VALUES (?1, ?2)")?;
+    let mut delete = transaction.prepare_cached("DELETE FROM groups WHERE job = ?1")?;
+    for (job, detail) in &batch.groups {
+        match detail {
+            Some(detail) => replace.execute(params![number(job.0), detail])?,
+            None => delete.execute([number(job.0)])?,
+        };
+    }
+    let mut insert = transaction.prepare_cached("INSERT INTO nodes (id, name) VALUES (?1, ?2)")?;
+    for (node, name) in &batch.nodes {
+        insert.execute(params![node.0, name])?;
+    }
+    Ok(())
+}
+
+fn write_tokens(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let mut insert = transaction.prepare_cached("INSERT INTO tokens (digest, job, label) VALUES (?1, ?2, ?3)")?;
+    for token in &batch.tokens {
+        insert.execute(params![token.digest, token.job.map(|job| number(job.0)), token.label])?;
+    }
+    let mut delete = transaction.prepare_cached("DELETE FROM tokens WHERE digest = ?1")?;
+    for digest in &batch.tokens_gone {
+        delete.execute([digest])?;
+    }
+    Ok(())
+}
+
+fn write_history(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO history (sequence, at_ms, job, text) VALUES (?1, ?2, ?3, ?4)")?;
+    for entry in &batch.history {
+        let job = entry.job.map(|job| number(job.0));
+        insert.execute(params![number(entry.sequence), number(entry.at.0), job, entry.text])?;
+    }
+    Ok(())
+}
+
+fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
+    serde_json::to_string(value).map_err(|error| {
+        StoreError::Database(rusqlite::Error::ToSqlConversionFailure(Box::new(io::Error::other(error))))
+    })
+}

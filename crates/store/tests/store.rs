@@ -1,0 +1,215 @@
+//! What was committed is there again, whatever happened in between.
+
+use std::fs;
+use std::path::Path;
+
+use pollux_engine::{Event, JobSpec};
+use pollux_policy::{JobId, NodeId, Plan, Timestamp};
+use pollux_store::{Batch, EndedJob, HistoryEntry, Record, ReplicaRow, Store, StoreError, SubmittedJob, TokenRow};
+use rusqlite::Connection;
+
+fn submission(id: u64) -> Batch {
+    let at = Timestamp(id * 10);
+    let event = Event::JobSubmitted { job: JobId(id), spec: JobSpec::new("a", 1) };
+    Batch {
+        records: vec![Record::Event { at, event }],
+        submitted: vec![SubmittedJob { id: JobId(id), submitted: at, request: format!("request {id}") }],
+        tokens: vec![TokenRow { digest: [id as u8; 32], job: Some(JobId(id)), label: String::new() }],
+        history: vec![HistoryEntry { sequence: id, at, job: Some(JobId(id)), text: format!("submitted {id}") }],
+        ..Batch::default()
+    }
+}
+
+fn end(id: u64, phase: &str) -> Batch {
+    let ended = EndedJob { id: JobId(id), ended: Timestamp(99), phase: phase.to_owned(), summary: "done".to_owned() };
+    Batch { ended: vec![ended], ..Batch::default() }
+}
+
+fn database(folder: &Path) -> Connection {
+    Connection::open(folder.join("pollux.db")).expect("a database")
+}
+
+#[test]
+fn what_was_committed_is_read_back_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, recovered) = Store::open(folder.path()).unwrap();
+    assert!(recovered.records.is_empty() && recovered.snapshot.is_none());
+    store.commit(&submission(1)).unwrap();
+    store.commit(&submission(2)).unwrap();
+    let round = Record::Round { at: Timestamp(60_000), plan: Some(Plan::default()) };
+    let replica = ReplicaRow { id: 5, job: JobId(2), detail: "on a".to_owned() };
+    store
+        .commit(&Batch { records: vec![round.clone()], replicas_ordered: vec![replica.clone()], ..end(1, "succeeded") })
+        .unwrap();
+    let regrouped = vec![(JobId(1), None), (JobId(2), Some("two of them".to_owned()))];
+    store.commit(&Batch { groups: vec![(JobId(1), Some("one".to_owned()))], ..Batch::default() }).unwrap();
+    store.commit(&Batch { groups: regrouped, nodes: vec![(NodeId(3), "a".to_owned())], ..Batch::default() }).unwrap();
+    drop(store);
+
+    let (_, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!(recovered.groups, [(JobId(2), "two of them".to_owned())]);
+    assert_eq!(recovered.tokens, submission(2).tokens, "tokens end with their job");
+    assert_eq!(recovered.nodes, [(NodeId(3), "a".to_owned())]);
+    assert_eq!(recovered.records, [&submission(1).records[0], &submission(2).records[0], &round].map(Clone::clone));
+    assert_eq!(recovered.live_jobs, submission(2).submitted);
+    assert_eq!(recovered.replicas, [replica]);
+    assert_eq!((recovered.last_job, recovered.last_history), (Some(JobId(2)), 2));
+}
+
+#[test]
+fn a_snapshot_stands_for_all_records_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    store.commit(&submission(1)).unwrap();
+    store.save_snapshot("after 1").unwrap();
+    store.commit(&submission(2)).unwrap();
+    drop(store);
+    let (mut store, recovered) = Store::open(folder.path()).unwrap();
+    let snapshot = recovered.snapshot.unwrap();
+    assert_eq!((snapshot.state.as_str(), snapshot.sequence), ("after 1", 1));
+    assert_eq!(recovered.records, submission(2).records);
+    store.save_snapshot("after 2").unwrap();
+    drop(store);
+    let (store, recovered) = Store::open(folder.path()).unwrap();
+    assert!(recovered.records.is_empty());
+    assert_eq!(store.sequence(), 2, "numbers go on after a snapshot without records");
+}
+
+#[test]
+fn a_batch_that_cannot_be_written_whole_is_not_written_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    store.commit(&submission(1)).unwrap();
+    let mut twice = submission(2);
+    twice.submitted.push(twice.submitted[0].clone());
+    assert!(matches!(store.commit(&twice), Err(StoreError::Database(_))));
+    store.commit(&submission(2)).unwrap();
+    drop(store);
+    let (_, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!(recovered.records.len(), 2);
+}
+
+#[test]
+fn ended_jobs_are_paged_from_the_newest_and_found_by_phase() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    for id in 1..=6 {
+        store.commit(&submission(id)).unwrap();
+    }
+    for (id, phase) in [(1, "succeeded"), (2, "failed"), (3, "succeeded"), (5, "succeeded")] {
+        store.commit(&end(id, phase)).unwrap();
+    }
+    let reader = store.reader().unwrap();
+    let ids = |before: Option<u64>, phase, limit| -> Vec<u64> {
+        let jobs = reader.ended_jobs(before.map(JobId), phase, limit).unwrap();
+        jobs.iter().map(|job| job.submitted.id.0).collect()
+    };
+    assert_eq!(ids(None, None, 3), [5, 3, 2]);
+    assert_eq!(ids(Some(2), None, 3), [1]);
+    assert_eq!(ids(None, Some("failed"), 3), [2]);
+    assert_eq!(reader.job(JobId(4)).unwrap().unwrap().ended, None);
+    assert_eq!(reader.job(JobId(7)).unwrap(), None);
+    let history: Vec<u64> = reader.history(2, None, 2).unwrap().iter().map(|entry| entry.sequence).collect();
+    assert_eq!(history, [3, 4]);
+    assert_eq!(reader.history(0, Some(JobId(6)), 9).unwrap()[0].text, "submitted 6");
+}
+
+#[test]
+fn two_schedulers_never_share_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let _store = Store::open(folder.path()).unwrap();
+    let error = Store::open(folder.path()).unwrap_err();
+    assert!(matches!(error, StoreError::Busy { .. }), "{error}");
+}
+
+#[test]
+fn a_newer_state_folder_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Store::open(folder.path()).unwrap());
+    database(folder.path()).pragma_update(None, "user_version", 99).unwrap();
+    let before = fs::read(folder.path().join("pollux.db")).unwrap();
+    let error = Store::open(folder.path()).unwrap_err();
+    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 1, .. }), "{error}");
+    assert_eq!(fs::read(folder.path().join("pollux.db")).unwrap(), before);
+}
+
+#[test]
+fn a_file_of_another_program_is_refused_and_left_as_it_is() {
+    for content in [&b"not a database, but long enough to look like something"[..], b"SQLite format 3\0"] {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("pollux.db");
+        fs::write(&file, content).unwrap();
+        let error = Store::open(folder.path()).unwrap_err();
+        assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
+        assert_eq!(fs::read(file).unwrap(), content);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    database(folder.path()).execute_batch("CREATE TABLE somebody (else_s INTEGER)").unwrap();
+    assert!(matches!(Store::open(folder.path()).unwrap_err(), StoreError::Foreign { .. }));
+}
+
+#[test]
+fn a_damaged_last_record_is_set_aside_and_one_in_the_middle_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    for id in 1..=3 {
+        store.commit(&submission(id)).unwrap();
+    }
+    drop(store);
+    let damage = |sequence: u64| {
+        let statement = format!("UPDATE journal SET record = '{{' WHERE sequence = {sequence}");
+        database(folder.path()).execute(&statement, []).unwrap();
+    };
+    damage(3);
+    let (mut store, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!((recovered.damaged, recovered.records.len()), (Some(3), 2));
+    store.commit(&submission(4)).unwrap();
+    drop(store);
+    damage(2);
+    let error = Store::open(folder.path()).unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { sequence: 2, .. }), "{error}");
+}
+
+#[test]
+fn a_torn_end_of_the_journal_loses_only_what_was_torn() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    for id in 1..=5 {
+        store.commit(&submission(id)).unwrap();
+    }
+    // As after a kill: the copy has a write-ahead log that nobody has merged.
+    let copy = tempfile::tempdir().unwrap();
+    for name in ["pollux.db", "pollux.db-wal"] {
+        fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let log = fs::OpenOptions::new().write(true).open(copy.path().join("pollux.db-wal")).unwrap();
+    log.set_len(log.metadata().unwrap().len() - 100).unwrap();
+    let (mut store, recovered) = Store::open(copy.path()).unwrap();
+    assert_eq!(recovered.records.len(), 4);
+    store.commit(&submission(6)).unwrap();
+}
+
+#[test]
+fn a_full_disk_is_told_and_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    store.commit(&submission(1)).unwrap();
+    store.limit_pages(20);
+    let large = |id| {
+        let mut batch = submission(id);
+        batch.submitted[0].request = "x".repeat(1 << 20);
+        batch
+    };
+    let error = store.commit(&large(2)).unwrap_err();
+    assert!(matches!(error, StoreError::Full) && error.is_retryable(), "{error}");
+    store.limit_pages(100_000);
+    store.commit(&large(2)).unwrap();
+    drop(store);
+    assert_eq!(Store::open(folder.path()).unwrap().1.live_jobs.len(), 2);
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_named() {
+    let error = Store::open(Path::new("/proc/no-such-folder")).unwrap_err().to_string();
+    assert!(error.starts_with("state folder /proc/no-such-folder: "), "{error}");
+}

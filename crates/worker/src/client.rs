@@ -1,0 +1,121 @@
+use std::time::Duration;
+
+use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
+use serde::Serialize;
+use thiserror::Error;
+use ureq::http::StatusCode;
+
+use crate::Connection;
+
+const CONNECT: Duration = Duration::from_secs(2);
+/// What a server may take to answer, besides what it was asked to wait.
+const ANSWER: Duration = Duration::from_secs(5);
+/// Far above any assignment; an answer beyond it is not from our server.
+const ANSWER_BYTES_MAX: u64 = 4 << 20;
+
+/// The worker's part of the REST interface.
+#[derive(Debug)]
+pub(crate) struct Client {
+    agent: ureq::Agent,
+    job_url: String,
+    authorization: String,
+}
+
+/// Why a request came to nothing.
+#[derive(Debug, Error)]
+pub(crate) enum Failure {
+    /// Nobody answered, or not in time, or the server is in trouble.
+    #[error("no answer ({0})")]
+    Away(String),
+    /// The generation that spoke is a thing of the past.
+    #[error("another generation is current")]
+    Stale,
+    /// The server does not let this worker speak.
+    #[error("refused with status {0}")]
+    Refused(StatusCode),
+    /// The server cannot use this request and never will.
+    #[error("rejected with status {0}")]
+    Rejected(StatusCode),
+    /// An answer that makes no sense.
+    #[error("an answer that makes no sense ({0})")]
+    Garbage(String),
+}
+
+impl Client {
+    pub(crate) fn new(connection: &Connection) -> Self {
+        // The token must reach nobody but the server: no proxy of the environment, no redirect.
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(CONNECT))
+            .build();
+        Self {
+            agent: config.new_agent(),
+            job_url: format!("{}/v1/jobs/{}", connection.url, connection.job),
+            authorization: format!("Bearer {}", connection.token),
+        }
+    }
+
+    /// The newest assignment; the server waits up to `wait` for one above `after`.
+    pub(crate) fn assignment(&self, after: u64, wait: Duration) -> Result<Assignment, Failure> {
+        let url = format!("{}/assignment?after={after}&wait_s={}", self.job_url, wait.as_secs());
+        let request = self.agent.get(url).header("Authorization", &self.authorization);
+        let answer = request.config().timeout_global(Some(wait + ANSWER)).build().call();
+        let mut response = answer.map_err(|error| Failure::Away(error.to_string()))?;
+        judge(response.status())?;
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let body = body.map_err(|error| Failure::Away(error.to_string()))?;
+        let assignment = serde_json::from_slice(&body).map_err(|error| Failure::Garbage(error.to_string()))?;
+        check(&assignment).map_err(|reason| Failure::Garbage(reason.to_owned()))?;
+        Ok(assignment)
+    }
+
+    pub(crate) fn report(&self, request: &ReportRequest) -> Result<(), Failure> {
+        self.post("reports", request)
+    }
+
+    pub(crate) fn ready(&self, request: &ReadyRequest) -> Result<(), Failure> {
+        self.post("ready", request)
+    }
+
+    fn post(&self, path: &str, request: &impl Serialize) -> Result<(), Failure> {
+        let body = serde_json::to_vec(request).map_err(|error| Failure::Garbage(error.to_string()))?;
+        let post = self.agent.post(format!("{}/{path}", self.job_url)).header("Authorization", &self.authorization);
+        let post = post.header("Content-Type", "application/json").config().timeout_global(Some(ANSWER)).build();
+        let response = post.send(&body).map_err(|error| Failure::Away(error.to_string()))?;
+        judge(response.status())
+    }
+}
+
+fn judge(status: StatusCode) -> Result<(), Failure> {
+    let busy = [StatusCode::REQUEST_TIMEOUT, StatusCode::TOO_MANY_REQUESTS];
+    match status {
+        _ if status.is_success() => Ok(()),
+        StatusCode::CONFLICT => Err(Failure::Stale),
+        _ if status.is_server_error() || busy.contains(&status) => Err(Failure::Away(format!("status {status}"))),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => Err(Failure::Refused(status)),
+        _ => Err(Failure::Rejected(status)),
+    }
+}
+
+/// Refuses an assignment that no group can follow.
+fn check(assignment: &Assignment) -> Result<(), &'static str> {
+    match assignment.state {
+        AssignmentState::Stop => return Ok(()),
+        AssignmentState::Run if assignment.replicas.is_empty() => return Err("a group without replicas"),
+        AssignmentState::Run => {}
+    }
+    for (place, replica) in assignment.replicas.iter().enumerate() {
+        if replica.rank as usize != place {
+            return Err("ranks that are not 0, 1, 2, ... in order");
+        }
+        if replica.local_rank >= replica.local_world_size {
+            return Err("a local rank above its node's replicas");
+        }
+        if assignment.replicas[..place].iter().any(|other| other.replica == replica.replica) {
+            return Err("a replica that is there twice");
+        }
+    }
+    Ok(())
+}

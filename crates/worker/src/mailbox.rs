@@ -1,0 +1,153 @@
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
+
+/// What the training loop and the threads that talk to the server leave for each other.
+#[derive(Debug, Default)]
+pub(crate) struct Mailbox {
+    content: Mutex<Content>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Content {
+    assignment: Option<Arc<Assignment>>,
+    report: Option<ReportRequest>,
+    ready: Option<ReadyRequest>,
+    /// The assignment is to be asked for at once.
+    ask: bool,
+    /// A letter was taken and is not yet settled.
+    sending: bool,
+    closed: bool,
+}
+
+/// One thing to tell the server, most urgent first.
+#[derive(Clone, Debug)]
+pub(crate) enum Letter {
+    Ask,
+    Ready(ReadyRequest),
+    Report(Box<ReportRequest>),
+}
+
+impl Mailbox {
+    pub(crate) fn assignment(&self) -> Option<Arc<Assignment>> {
+        self.lock().assignment.clone()
+    }
+
+    /// Keeps the newest: answers may overtake each other, and a group that was told to stop does not train again.
+    pub(crate) fn heard(&self, assignment: Assignment) {
+        let mut content = self.lock();
+        let newer = content.assignment.as_ref().is_none_or(|known| {
+            let stops = assignment.state == AssignmentState::Stop && known.state == AssignmentState::Run;
+            assignment.generation > known.generation || (assignment.generation == known.generation && stops)
+        });
+        if newer {
+            content.assignment = Some(Arc::new(assignment));
+            self.changed.notify_all();
+        }
+    }
+
+    pub(crate) fn post_report(&self, report: ReportRequest) {
+        self.lock().report = Some(report);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn post_ready(&self, ready: ReadyRequest) {
+        self.lock().ready = Some(ready);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn ask(&self) {
+        self.lock().ask = true;
+        self.changed.notify_all();
+    }
+
+    /// Waits for something to tell; `None` when the worker is gone.
+    pub(crate) fn next(&self) -> Option<Letter> {
+        let mut content = self.lock();
+        loop {
+            if content.closed {
+                return None;
+            }
+            if let Some(letter) = content.take() {
+                content.sending = true;
+                return Some(letter);
+            }
+            content = self.changed.wait(content).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// The letter taken last was delivered, or will never be.
+    pub(crate) fn settle(&self) {
+        self.lock().sending = false;
+        self.changed.notify_all();
+    }
+
+    /// The letter taken last could not be delivered: it goes back, unless a newer one took its place.
+    pub(crate) fn put_back(&self, letter: Letter) {
+        let mut content = self.lock();
+        content.sending = false;
+        match letter {
+            Letter::Ask => content.ask = true,
+            Letter::Ready(ready) => {
+                content.ready.get_or_insert(ready);
+            }
+            Letter::Report(report) => {
+                content.report.get_or_insert(*report);
+            }
+        }
+    }
+
+    /// Waits before another try; false when the worker is gone. A question that must be answered at once ends it early.
+    pub(crate) fn rest(&self, pause: Duration, until_asked: bool) -> bool {
+        let deadline = Instant::now() + pause;
+        let mut content = self.lock();
+        let asked_before = content.ask;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if content.closed || left.is_zero() || (until_asked && content.ask && !asked_before) {
+                return !content.closed;
+            }
+            content = self.changed.wait_timeout(content, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Waits until everything was told; false if that takes longer than `patience`.
+    pub(crate) fn flush(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut content = self.lock();
+        loop {
+            if !content.sending && content.report.is_none() && content.ready.is_none() {
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            content = self.changed.wait_timeout(content, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub(crate) fn close(&self) {
+        self.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// No thread panics while it holds the lock, and if one did the content would still be whole.
+    fn lock(&self) -> MutexGuard<'_, Content> {
+        self.content.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Content {
+    fn take(&mut self) -> Option<Letter> {
+        if std::mem::take(&mut self.ask) {
+            return Some(Letter::Ask);
+        }
+        if let Some(ready) = self.ready.take() {
+            return Some(Letter::Ready(ready));
+        }
+        self.report.take().map(|report| Letter::Report(Box::new(report)))
+    }
+}

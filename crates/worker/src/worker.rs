@@ -1,0 +1,199 @@
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pollux_agent::AgentReport;
+use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
+
+use crate::client::{Client, Failure};
+use crate::mailbox::{Letter, Mailbox};
+use crate::{Connection, Termination, WorkerError, backoff};
+
+/// How long the server is asked to wait for news.
+const LONG_POLL: Duration = Duration::from_secs(30);
+/// A server that answers sooner than asked, without news, is asked again after this long.
+const POLL_PAUSE: Duration = Duration::from_millis(200);
+/// How long a worker that got `SIGTERM` waits to hear what for.
+const EXPLANATION: Duration = Duration::from_secs(3);
+
+/// What a worker is to do, as far as it has heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Orders {
+    /// Train on; if the newest assignment is of another generation, change over to it, or leave if it does not list
+    /// this replica.
+    Train,
+    /// The whole group is to save and exit with 143.
+    Stop,
+    /// `SIGTERM` came and nobody said what for: save and exit with 143.
+    Leave,
+}
+
+/// A replica's line to the scheduler. Two threads do the talking; no method waits for them, except [`Self::finish`].
+#[derive(Debug)]
+pub struct Worker {
+    connection: Connection,
+    mailbox: Arc<Mailbox>,
+    termination: Termination,
+    /// When the signal was noticed.
+    terminated: OnceLock<Instant>,
+}
+
+impl Worker {
+    /// A worker as the environment says; `None` where there is no scheduler. From then on `SIGTERM` only shows in
+    /// [`Self::orders`].
+    pub fn from_env() -> Result<Option<Self>, WorkerError> {
+        let Some(connection) = Connection::from_env()? else { return Ok(None) };
+        Self::start(connection, Termination::install()?).map(Some)
+    }
+
+    /// A worker that speaks over `connection`.
+    pub fn start(connection: Connection, termination: Termination) -> Result<Self, WorkerError> {
+        let client = Arc::new(Client::new(&connection));
+        let mailbox = Arc::new(Mailbox::default());
+        let worker = Self { connection, mailbox, termination, terminated: OnceLock::new() };
+        for (name, talk) in [("pollux-listen", listen as fn(&Client, &Mailbox)), ("pollux-tell", tell)] {
+            let (client, mailbox) = (Arc::clone(&client), Arc::clone(&worker.mailbox));
+            let thread = thread::Builder::new().name(name.to_owned()).spawn(move || talk(&client, &mailbox));
+            thread.map_err(WorkerError::Thread)?;
+        }
+        Ok(worker)
+    }
+
+    /// Who this is and where the scheduler is.
+    pub const fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// The newest assignment heard of; `None` until the scheduler has answered once.
+    pub fn assignment(&self) -> Option<Arc<Assignment>> {
+        self.mailbox.assignment()
+    }
+
+    /// What to do. To be asked at every step.
+    pub fn orders(&self) -> Orders {
+        let assignment = self.mailbox.assignment();
+        if assignment.as_ref().is_some_and(|assignment| assignment.state == AssignmentState::Stop) {
+            return Orders::Stop;
+        }
+        if !self.termination.requested() {
+            return Orders::Train;
+        }
+        let noticed = self.terminated.get_or_init(|| {
+            self.mailbox.ask();
+            Instant::now()
+        });
+        let listed = assignment.is_none_or(|assignment| {
+            assignment.replicas.iter().any(|replica| replica.replica == self.connection.replica)
+        });
+        if listed && noticed.elapsed() >= EXPLANATION { Orders::Leave } else { Orders::Train }
+    }
+
+    /// Tells what the agent of a generation has learned. Of several that wait only the newest is told.
+    pub fn report(&self, generation: u64, report: AgentReport) {
+        self.mailbox.post_report(ReportRequest { generation, report });
+    }
+
+    /// Tells that every rank of a generation trains, after a pause that a fresh group does not know.
+    pub fn ready(&self, generation: u64, pause_s: Option<f64>) {
+        self.mailbox.post_ready(ReadyRequest { generation, pause_s });
+    }
+
+    /// Gives the last words some time to be told before the process ends; false if they were not.
+    pub fn finish(self, patience: Duration) -> bool {
+        self.mailbox.flush(patience)
+    }
+}
+
+impl Drop for Worker {
+    /// The threads end by themselves: one may still be waiting for an answer.
+    fn drop(&mut self) {
+        self.mailbox.close();
+    }
+}
+
+/// Hears of assignments until the group is told to stop.
+fn listen(client: &Client, mailbox: &Mailbox) {
+    let mut after = 0;
+    let mut trouble = Trouble::new("assignments");
+    loop {
+        let asked = Instant::now();
+        let pause = match client.assignment(after, LONG_POLL) {
+            Ok(assignment) => {
+                trouble.over();
+                let (generation, state) = (assignment.generation, assignment.state);
+                mailbox.heard(assignment);
+                if state == AssignmentState::Stop {
+                    return;
+                }
+                let news = generation > after;
+                after = after.max(generation);
+                if news { Duration::ZERO } else { POLL_PAUSE.saturating_sub(asked.elapsed()) }
+            }
+            Err(failure) => trouble.pause(&failure),
+        };
+        if !mailbox.rest(pause, false) {
+            return;
+        }
+    }
+}
+
+/// Tells what is in the mailbox, as soon as somebody listens.
+fn tell(client: &Client, mailbox: &Mailbox) {
+    let mut trouble = Trouble::new("reports");
+    while let Some(letter) = mailbox.next() {
+        let sent = match &letter {
+            Letter::Ask => client.assignment(0, Duration::ZERO).map(|assignment| mailbox.heard(assignment)),
+            Letter::Ready(ready) => client.ready(ready),
+            Letter::Report(report) => client.report(report),
+        };
+        match sent {
+            Ok(()) => {
+                trouble.over();
+                mailbox.settle();
+            }
+            // The words of a generation that is over interest nobody.
+            Err(Failure::Stale) => mailbox.settle(),
+            Err(failure) => {
+                let pause = trouble.pause(&failure);
+                match failure {
+                    Failure::Rejected(_) | Failure::Stale => mailbox.settle(),
+                    Failure::Away(_) | Failure::Refused(_) | Failure::Garbage(_) => mailbox.put_back(letter),
+                }
+                if !mailbox.rest(pause, true) {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Failures in a row; the user is told of the first and of the end.
+struct Trouble {
+    subject: &'static str,
+    failures: u32,
+    refused: bool,
+}
+
+impl Trouble {
+    const fn new(subject: &'static str) -> Self {
+        Self { subject, failures: 0, refused: false }
+    }
+
+    /// How long to wait before the next try. Who is refused will hardly be let in a moment later.
+    fn pause(&mut self, failure: &Failure) -> Duration {
+        let refused = matches!(failure, Failure::Refused(_) | Failure::Rejected(_));
+        self.failures = self.failures.saturating_add(1);
+        if self.failures == 1 || refused && !self.refused {
+            eprintln!("pollux: {}: {failure}; training goes on", self.subject);
+        }
+        self.refused = refused;
+        if refused { backoff::LONGEST } else { backoff::after_failures(self.failures) }
+    }
+
+    fn over(&mut self) {
+        if self.failures > 0 {
+            eprintln!("pollux: {}: the scheduler is back", self.subject);
+        }
+        (self.failures, self.refused) = (0, false);
+    }
+}

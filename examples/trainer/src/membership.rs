@@ -1,0 +1,250 @@
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use pollux_worker::{AssignedReplica, Assignment, AssignmentState, Ranks, Termination, Worker, WorkerError};
+
+use crate::error::TrainerError;
+use crate::group::{Group, Member};
+use crate::joining::{Place, introduce, pause};
+use crate::meeting::{Hello, Meeting};
+use crate::step::{Next, Total, Wish};
+use crate::wire::Line;
+
+/// How long survivors may take to find a new rank 0.
+const REGROUP_MAX: Duration = Duration::from_secs(30);
+
+/// Which group this process belongs to, and which it is to belong to.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    worker: Option<Worker>,
+    termination: Termination,
+    me: u64,
+    /// The generation that trains; 0 without a scheduler.
+    settled: u64,
+    /// The newest assignment when the step began, if it is of a newer generation.
+    candidate: Option<Arc<Assignment>>,
+    /// Where the next generation meets, if this process leads it.
+    meeting: Option<Meeting>,
+    meeting_failed: bool,
+}
+
+/// A group that some have left.
+pub(crate) enum Shed {
+    /// As its rank 0 sees it.
+    Leader(Group),
+    /// For the others: the line to rank 0, which will say who is in it.
+    Follower(Line),
+}
+
+impl Membership {
+    /// As the environment says: under a scheduler, under any launcher that sets ranks, or alone.
+    pub(crate) fn from_env() -> Result<(Self, Place), TrainerError> {
+        let ranks = Ranks::from_env()?;
+        let worker = Worker::from_env()?;
+        let termination = Termination::install()?;
+        let generation = worker.as_ref().map_or(0, |worker| worker.connection().generation);
+        if worker.is_some() && ranks.is_none() {
+            return Err(WorkerError::HalfSet { missing: "RANK", present: "POLLUX_URL" }.into());
+        }
+        let ranks = ranks.unwrap_or(Ranks {
+            rank: 0,
+            world_size: 1,
+            local_rank: 0,
+            local_world_size: 1,
+            master_address: String::new(),
+            master_port: 0,
+        });
+        let me = worker.as_ref().map_or(u64::from(ranks.rank), |worker| worker.connection().replica);
+        let place = Place::of_ranks(generation, ranks);
+        let membership =
+            Self { worker, termination, me, settled: 0, candidate: None, meeting: None, meeting_failed: false };
+        Ok((membership, place))
+    }
+
+    pub(crate) const fn worker(&self) -> Option<&Worker> {
+        self.worker.as_ref()
+    }
+
+    /// The generation that trains.
+    pub(crate) const fn settled(&self) -> u64 {
+        self.settled
+    }
+
+    /// This process's number.
+    pub(crate) const fn me(&self) -> u64 {
+        self.me
+    }
+
+    pub(crate) fn is_terminated(&self) -> bool {
+        self.termination.requested()
+    }
+
+    /// Gives the last words to the scheduler some time.
+    pub(crate) fn finish(self, patience: Duration) {
+        if let Some(worker) = self.worker {
+            // If nobody hears them, nobody misses them.
+            let _ = worker.finish(patience);
+        }
+    }
+
+    /// Looks at what is new before a step: the newest generation heard of, and what this process was told to do.
+    pub(crate) fn listen(&mut self, group: &Group) -> (u64, Wish) {
+        let Some(worker) = &self.worker else {
+            let wish = if self.termination.requested() { Wish::Stop } else { Wish::Train };
+            return (0, wish);
+        };
+        let wish = worker.orders().into();
+        let newest = worker.assignment().filter(|newest| newest.state == AssignmentState::Run);
+        let heard = newest.as_ref().map_or(0, |newest| newest.generation);
+        self.candidate = newest.filter(|newest| newest.generation > self.settled);
+        self.prepare(group);
+        (heard, wish)
+    }
+
+    /// Opens the meeting of the next generation, if this process leads it and somebody will come.
+    fn prepare(&mut self, group: &Group) {
+        let Some(candidate) = &self.candidate else { return };
+        let known = |replica: u64| group.members().iter().any(|member| member.replica == replica);
+        let somebody_comes = !group.is_leader() || candidate.replicas.iter().any(|replica| !known(replica.replica));
+        let leads = candidate.replicas.first().is_some_and(|first| first.replica == self.me);
+        let open = self.meeting.as_ref().is_some_and(|meeting| meeting.generation() == candidate.generation);
+        if !leads || !somebody_comes || open {
+            return;
+        }
+        // The old port may be the new one.
+        self.meeting = None;
+        let (host, port) = (candidate.master_address.as_str(), candidate.master_port);
+        match Meeting::open(candidate.generation, host, port) {
+            Ok(meeting) => (self.meeting, self.meeting_failed) = (Some(meeting), false),
+            Err(error) if !self.meeting_failed => {
+                self.meeting_failed = true;
+                eprintln!("cannot meet generation {} at {host}:{port}: {error}; trying again", candidate.generation);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// What rank 0 decides about the group after a step.
+    pub(crate) fn decide(&mut self, group: &Group, total: &Total) -> Next {
+        match total.wish {
+            Wish::Stop => return Next::Stop { wanted: true },
+            Wish::Leave => return Next::Stop { wanted: false },
+            Wish::Train => {}
+        }
+        let Some(candidate) = &self.candidate else { return Next::Train };
+        if total.heard != Some(candidate.generation) {
+            return Next::Train;
+        }
+        let staying = staying(candidate, group.members());
+        if staying.is_empty() {
+            return Next::Stop { wanted: true };
+        }
+        let first: Vec<_> = candidate.replicas.iter().take(staying.len()).map(member).collect();
+        if !same_replicas(&staying, &first) {
+            // Only one that trains can lead those who come; a scheduler that breaks its word starts the group again.
+            return Next::Train;
+        }
+        if !same_replicas(&staying, group.members()) {
+            return Next::Shed;
+        }
+        let newcomers = staying.len() as u32..candidate.replicas.len() as u32;
+        let met = newcomers.is_empty() || self.meeting.as_mut().is_some_and(|meeting| meeting.complete(newcomers));
+        if met { Next::Grow } else { Next::Train }
+    }
+
+    /// The group without those who are not in the newest assignment; `None` if this process is one of them.
+    pub(crate) fn shed(&mut self, group: Group) -> Result<Option<Shed>, TrainerError> {
+        let Some(candidate) = self.candidate.clone() else { return Err(unprepared()) };
+        let members = staying(&candidate, group.members());
+        let Some(rank) = members.iter().position(|member| member.replica == self.me) else { return Ok(None) };
+        let leader_stays = same_replicas(&members[..1], &group.members()[..1]);
+        if rank > 0 {
+            let line = match group.into_leader_line().filter(|_| leader_stays) {
+                Some(line) => line,
+                None => self.reconnect(&candidate, rank as u32, members[rank])?,
+            };
+            return Ok(Some(Shed::Follower(line)));
+        }
+        let lines = if leader_stays {
+            group.into_lines(&members[1..])
+        } else {
+            drop(group);
+            self.meet_survivors(&candidate, members.len() as u32)?
+        };
+        if members.len() == candidate.replicas.len() {
+            self.settle(candidate.generation);
+        }
+        Ok(Some(Shed::Leader(Group::lead(members, lines))))
+    }
+
+    /// The group with the newcomers, whose ranks start at the old world size, for rank 0.
+    pub(crate) fn grow(&mut self, group: Group) -> Result<Group, TrainerError> {
+        let Some(candidate) = self.candidate.clone() else { return Err(unprepared()) };
+        let (before, after) = (group.world_size(), candidate.replicas.len() as u32);
+        let survivors = group.members().to_vec();
+        let mut lines = group.into_lines(&survivors[1..]);
+        if after > before {
+            let arrived = self.meeting.as_mut().and_then(|meeting| meeting.take(before..after));
+            lines.extend(arrived.ok_or_else(unprepared)?.1);
+        }
+        let members = candidate.replicas.iter().map(member).collect();
+        self.settle(candidate.generation);
+        Ok(Group::lead(members, lines))
+    }
+
+    pub(crate) fn settle(&mut self, generation: u64) {
+        self.settled = generation;
+        self.candidate = None;
+        self.meeting = None;
+    }
+
+    /// Survivors of a lost rank 0 come to the meeting of the next generation, too; their ranks are the first.
+    fn meet_survivors(&mut self, candidate: &Assignment, survivors: u32) -> Result<Vec<Line>, TrainerError> {
+        let deadline = Instant::now() + REGROUP_MAX;
+        loop {
+            if self.meeting.is_none() {
+                let meeting = Meeting::open(candidate.generation, &candidate.master_address, candidate.master_port);
+                self.meeting = meeting.ok();
+            }
+            if let Some(meeting) = &mut self.meeting
+                && meeting.complete(1..survivors)
+                && let Some((_, lines)) = meeting.take(1..survivors)
+            {
+                return Ok(lines);
+            }
+            pause(deadline)?;
+        }
+    }
+
+    fn reconnect(&self, candidate: &Assignment, rank: u32, member: Member) -> Result<Line, TrainerError> {
+        let deadline = Instant::now() + REGROUP_MAX;
+        let hello = Hello { generation: candidate.generation, rank, member };
+        loop {
+            if let Ok(line) = introduce(&candidate.master_address, candidate.master_port, &hello) {
+                return Ok(line);
+            }
+            pause(deadline)?;
+        }
+    }
+}
+
+/// Those of `members` who are in the assignment, in its order.
+fn staying(assignment: &Assignment, members: &[Member]) -> Vec<Member> {
+    let stays = |replica: &&AssignedReplica| members.iter().any(|member| member.replica == replica.replica);
+    assignment.replicas.iter().filter(stays).map(member).collect()
+}
+
+const fn member(replica: &AssignedReplica) -> Member {
+    Member { replica: replica.replica, local_rank: replica.local_rank }
+}
+
+/// Their places on their nodes may differ.
+fn same_replicas(some: &[Member], others: &[Member]) -> bool {
+    some.iter().map(|member| member.replica).eq(others.iter().map(|member| member.replica))
+}
+
+/// Rank 0 announced a change that this process had not heard of, against its own word.
+fn unprepared() -> TrainerError {
+    TrainerError::Lost(io::Error::other("a change of the group came unannounced"))
+}
