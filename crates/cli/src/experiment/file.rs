@@ -20,7 +20,7 @@ pub(super) struct ExperimentFile {
     pub(super) title: String,
     /// In one sentence.
     pub(super) question: String,
-    /// What the paper found.
+    /// What the paper found, and how to read the table.
     #[serde(default)]
     pub(super) paper: String,
     #[serde(default = "published")]

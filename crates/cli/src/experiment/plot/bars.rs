@@ -22,7 +22,7 @@ const PANEL_GAP: i32 = 50;
 /// Room for the figure behind a bar.
 const FIGURE_WIDTH: i32 = 130;
 /// Bars longer than this many times the median are cut.
-const CUT: f64 = 3.5;
+const CUT: f64 = 2.5;
 
 /// Rows of one name side by side.
 struct Group {
@@ -160,10 +160,11 @@ impl Layout {
                 if let Some(x) = expected {
                     body.draw(&PathElement::new(vec![(x, top - 3), (x, top + BAR_HEIGHT + 3)], tick(INK)))?;
                 }
-                // A figure stays at its bar, unless what is expected would cross it out.
-                let behind = expected.filter(|x| (tip - 6..tip + FIGURE_WIDTH - 20).contains(x)).unwrap_or(tip) + 12;
-                let style = text(LABEL_SIZE - 2, INK).pos(Pos::new(HPos::Left, VPos::Center));
                 let figure = Figure::Number(value).to_string();
+                // A figure stays at its bar, unless what is expected would cross it out.
+                let figure_end = tip + 12 + 14 * figure.len() as i32;
+                let behind = expected.filter(|x| (tip - 6..figure_end).contains(x)).unwrap_or(tip) + 12;
+                let style = text(LABEL_SIZE - 2, INK).pos(Pos::new(HPos::Left, VPos::Center));
                 body.draw(&Text::new(figure, (behind, top + BAR_HEIGHT / 2 + 2), style))?;
             }
         }
