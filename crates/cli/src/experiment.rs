@@ -71,7 +71,8 @@ pub(crate) fn run(args: &ExperimentArgs) -> anyhow::Result<ExperimentReport> {
     let file = ExperimentFile::read(&args.folder)?;
     let folder = named(&args.folder);
     let data = Data::load(args.data.as_deref())?;
-    let cases = Cases::resolve(&file, &folder, &data)?;
+    let in_file = |error: ExperimentError| error.in_file(args.folder.join("experiment.toml"));
+    let cases = Cases::resolve(&file, &folder, &data).map_err(in_file)?;
     // Before the work: minutes of simulation are a bad time to learn that nothing can be written.
     let out = prepare(args, &folder, &data)?;
     let works = cases.works();

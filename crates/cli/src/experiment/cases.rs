@@ -202,7 +202,12 @@ fn policy(file: &ExperimentFile, row: &Row, point: usize) -> Result<PolicySettin
         let value = if value.fract() == 0.0 { Value::Integer(value as i64) } else { Value::Float(value) };
         table.insert(setting.clone(), value);
     }
-    policy_settings(table).map_err(|reason| ExperimentError::Policy { row: row.label.clone(), reason })
+    policy_settings(table).map_err(|reason| match file.axis.as_ref().map(|axis| &axis.setting) {
+        Some(AxisSetting::Policy(setting)) if reason.contains(&format!("unknown field `{setting}`")) => {
+            ExperimentError::Axis { setting: setting.clone(), row: row.label.clone() }
+        }
+        Some(_) | None => ExperimentError::Policy { row: row.label.clone(), reason },
+    })
 }
 
 fn works(key: &SetKey, file: &ExperimentFile, folder: &Path, data: &Data) -> Result<Vec<Work>, ExperimentError> {

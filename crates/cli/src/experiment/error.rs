@@ -19,6 +19,12 @@ pub(crate) enum ExperimentError {
     /// Settings of a row's policy.
     #[error("row {row:?}: {reason}")]
     Policy { row: String, reason: String },
+    /// An axis that is no setting of the world, nor of a row's policy.
+    #[error(
+        "axis setting {setting:?}: row {row:?} has none; accepted are load, interval_s, restart_delay_s, interference, or a \
+         setting of every row's policy"
+    )]
+    Axis { setting: String, row: String },
     /// A cluster that makes no sense.
     #[error("cluster: {0}")]
     Cluster(ClusterError),
@@ -37,4 +43,21 @@ pub(crate) enum ExperimentError {
     /// Results that cannot be saved.
     #[error("--out {}: {reason}; accepted is a folder that can be written", path.display())]
     Unwritable { path: PathBuf, reason: io::Error },
+}
+
+impl ExperimentError {
+    /// What is wrong with what a file says, told with the file.
+    pub(super) fn in_file(self, path: PathBuf) -> Self {
+        match self {
+            Self::Policy { .. } | Self::Axis { .. } | Self::Cluster(_) | Self::Workload(_) | Self::Job { .. } => {
+                Self::Sense { path, reason: self.to_string() }
+            }
+            Self::Unreadable { .. }
+            | Self::Line { .. }
+            | Self::Sense { .. }
+            | Self::NoData { .. }
+            | Self::Physics(_)
+            | Self::Unwritable { .. } => self,
+        }
+    }
 }

@@ -109,6 +109,7 @@ fn facts(parts: &Parts<'_>) -> Vec<Fact> {
         Fact { name: "physics", value: data.physics().to_owned() },
         Fact { name: "workloads", value: workloads_text(cases) },
         Fact { name: "settings", value: world_text(&world(file, &file.rows[0], 0), file) },
+        Fact { name: "program", value: format!("pollux {}", env!("CARGO_PKG_VERSION")) },
         Fact { name: "commit", value: parts.commit.clone() },
     ];
     if data.published.is_none() {

@@ -12,7 +12,7 @@ use pollux_sim::{
 };
 
 use super::SimError;
-use super::args::SimArgs;
+use super::args::{RequestKind, SimArgs};
 use crate::output;
 
 /// More of a header is no header.
@@ -118,6 +118,9 @@ fn random(seed: u64, workload: Result<Workload, WorkloadError>) -> Result<Scenar
 /// unless nodes fail.
 fn given(file: &WorkloadFile<'_>, args: &SimArgs) -> Result<Vec<Scenario>, SimError> {
     let workload = read_osdi21(file.path).map_err(SimError::Workload)?;
+    if args.requests == RequestKind::Realistic {
+        output::note(&format!("{} says what its users ask for: --requests is for other jobs", file.path.display()));
+    }
     if args.resamples() {
         let drawn = |&seed| {
             let scenario = random(seed, resample(&workload, args.load(), seed))?;
