@@ -42,7 +42,8 @@ impl Losses {
         let points = self.points.len();
         let in_order = self.points.is_sorted_by(|a, b| a.start <= b.start && a.baseline_steps <= b.baseline_steps);
         let spacing = self.spacing;
-        if points > POINTS_MAX || !in_order || !spacing.is_finite() || spacing < 0.0 {
+        let empty = self.points.iter().any(|point| point.count == 0);
+        if points > POINTS_MAX || empty || !in_order || !spacing.is_finite() || spacing < 0.0 {
             return Err(AgentError::Losses { points, spacing, limit: POINTS_MAX });
         }
         Ok(self.points.iter().try_for_each(|point| {

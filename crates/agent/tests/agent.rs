@@ -543,5 +543,8 @@ fn losses_that_no_agent_would_write_are_refused() {
     let refused = "2 losses 1 steps apart in a saved agent state: accepted are at most 32, in order of progress";
     assert_eq!(restore(vec![point(2.0, 0.5), point(1.0, 0.4)], 1.0), Err(refused.to_owned()));
     assert!(restore(vec![point(1.0, 0.5)], -1.0).is_err() && restore(vec![point(1.0, 0.5); 33], 1.0).is_err());
+    let mut nothing = point(1.0, 0.5);
+    nothing["count"] = json!(0);
+    assert!(restore(vec![nothing], 1.0).is_err());
     assert_eq!(restore(vec![point(1.0, -0.5)], 1.0), Err("loss -0.5: accepted are 1e-30 to 1e30".to_owned()));
 }

@@ -43,6 +43,9 @@ pub enum Refusal {
         /// Most accepted.
         limit: u32,
     },
+    /// A batch was fixed, but of nothing.
+    #[error("batch_size 0: accepted are 1 or more samples, or no batch")]
+    NoBatch,
     /// Work was declared, but none.
     #[error("declared work of 0: accepted are 1 or more epochs or steps, or no declaration")]
     NoWork,

@@ -88,6 +88,9 @@ impl JobSpec {
         if min == 0 || min > requested || requested > max || max > REPLICAS_LIMIT {
             return Err(Refusal::Replicas { min, requested, max, limit: REPLICAS_LIMIT });
         }
+        if self.batch_size == Some(0) {
+            return Err(Refusal::NoBatch);
+        }
         if self.retries_max > RETRIES_LIMIT {
             return Err(Refusal::Retries { retries_max: self.retries_max, limit: RETRIES_LIMIT });
         }
@@ -95,5 +98,18 @@ impl JobSpec {
             Some(Work::Epochs(0) | Work::BaselineSteps(0)) => Err(Refusal::NoWork),
             Some(Work::Epochs(_) | Work::BaselineSteps(_)) | None => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_of_nothing_is_refused() {
+        let empty = JobSpec { batch_size: Some(0), ..JobSpec::new("a", 1) };
+        let message = empty.check().unwrap_err().to_string();
+        assert_eq!(message, "batch_size 0: accepted are 1 or more samples, or no batch");
+        assert_eq!(JobSpec { batch_size: Some(1), ..empty }.check(), Ok(()));
     }
 }

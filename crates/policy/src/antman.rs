@@ -95,11 +95,26 @@ impl AntMan {
         });
         rest.retain(|&idx| !draft.place(idx));
         rest.retain(|&idx| !(self.may_stay(&view.jobs[idx]) && draft.stay(idx)));
+        let mut hosts = self.hosts(draft);
         for idx in rest {
-            if let Some((host, part)) = self.host_for(draft, &view.jobs[idx]) {
-                draft.invite(idx, host, part);
+            if let Some((place, part)) = self.host_for(draft, &hosts, &view.jobs[idx]) {
+                draft.invite(idx, view.jobs[hosts.remove(place)].id, part);
             }
         }
+    }
+
+    /// Guaranteed jobs that can take a guest in, the least busy first, as indices of the view.
+    fn hosts(&self, draft: &Draft<'_>) -> Vec<usize> {
+        let view = draft.view;
+        let known = view
+            .jobs
+            .iter()
+            .enumerate()
+            .filter(|(idx, host)| self.guaranteed.contains(&host.id) && draft.could_host(*idx));
+        let mut hosts: Vec<(f64, usize)> =
+            known.filter_map(|(idx, host)| Some((busy_share(host, host.allocation, view)?, idx))).collect();
+        hosts.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+        hosts.into_iter().map(|(_, idx)| idx).collect()
     }
 
     fn may_stay(&self, guest: &JobView<'_>) -> bool {
@@ -108,20 +123,16 @@ impl AntMan {
             .is_some_and(|host| self.guaranteed.contains(&host) && !self.bad_pairs.contains(&(host, guest.id)))
     }
 
-    /// The least busy guaranteed job that a guest fits beside. Only one that can be sent away at any time is let in.
-    fn host_for(&self, draft: &Draft<'_>, guest: &JobView<'_>) -> Option<(JobId, Allocation)> {
+    /// The first of the hosts that a guest fits beside. Only one that can be sent away at any time is let in.
+    fn host_for(&self, draft: &Draft<'_>, hosts: &[usize], guest: &JobView<'_>) -> Option<(usize, Allocation)> {
         if guest.flexibility != Flexibility::Elastic {
             return None;
         }
-        let view = draft.view;
-        let hosts = view.jobs.iter().enumerate().filter_map(|(idx, host)| {
-            let known = self.guaranteed.contains(&host.id) && !self.bad_pairs.contains(&(host.id, guest.id));
-            let may = known && draft.could_host(idx);
-            let part = draft.room_beside(host, gang_size(guest)).filter(|_| may)?;
-            Some((busy_share(host, host.allocation, view)?, host.id, part))
-        });
-        let best = hosts.min_by(|a, b| a.0.total_cmp(&b.0));
-        best.map(|(_, host, part)| (host, part))
+        hosts.iter().enumerate().find_map(|(place, &idx)| {
+            let host = &draft.view.jobs[idx];
+            let may = !self.bad_pairs.contains(&(host.id, guest.id));
+            Some((place, draft.room_beside(host, gang_size(guest)).filter(|_| may)?))
+        })
     }
 }
 

@@ -167,7 +167,7 @@ impl Autoscaler {
 
     /// Fewest nodes that can run every job, one by one: a gang that never fits would wait for ever.
     fn fewest(&self, view: &ClusterView<'_>, pool: NodePool) -> u32 {
-        let sizes_itself = self.policy.adapts_batches();
+        let sizes_itself = self.policy.chooses_sizes();
         let fewest = |job: &JobView<'_>| match job.flexibility {
             Flexibility::Elastic | Flexibility::NonPreemptible if sizes_itself => job.replicas_min,
             Flexibility::Elastic | Flexibility::NonPreemptible | Flexibility::Rigid => job.replicas_requested,
@@ -179,12 +179,14 @@ impl Autoscaler {
     fn look(&mut self, now: Timestamp, view: &ClusterView<'_>, pool: NodePool, nodes: u32) -> Outlook {
         let imagined = imagined_nodes(view, pool, nodes);
         let jobs: Vec<JobView<'_>> = view.jobs.iter().map(|job| imagined_job(job, &imagined)).collect();
-        let plan = self.policy.plan(now, &ClusterView { nodes: &imagined, jobs: &jobs, succeeded: &[] });
+        let plan = self.policy.plan(now, &ClusterView { nodes: &imagined, jobs: &jobs, succeeded: view.succeeded });
         let mut speedups = 0.0;
         let mut used = BTreeSet::new();
-        for assignment in &plan.assignments {
+        let adapts = self.policy.adapts_batches();
+        // A guest is on GPUs that count for its host.
+        for assignment in plan.assignments.iter().filter(|assignment| assignment.guest_of.is_none()) {
             if let Some(job) = jobs.iter().find(|job| job.id == assignment.job) {
-                speedups += speedup(job, &assignment.allocation, pool.gpu_type);
+                speedups += speedup(job, &assignment.allocation, pool.gpu_type, adapts);
             }
             used.extend(assignment.allocation.iter().map(|(node, _)| node));
         }
@@ -222,12 +224,14 @@ fn imagined_job<'a>(job: &JobView<'a>, nodes: &[NodeView]) -> JobView<'a> {
 
 /// Goodput against that on one GPU. Where nothing was measured, every GPU is taken to count in full, so that a cluster
 /// grows to find out.
-fn speedup(job: &JobView<'_>, allocation: &Allocation, gpu_type: GpuType) -> f64 {
+fn speedup(job: &JobView<'_>, allocation: &Allocation, gpu_type: GpuType, adapts_batch: bool) -> f64 {
     let Some(shape) = allocation.shape() else { return 0.0 };
     let profile = job.profiles.iter().find(|profile| profile.gpu_type == gpu_type);
     let goodput = |shape| {
-        let best = profile?.goodput.best(shape).ok()?;
-        (best.goodput > 0.0).then_some(best.goodput)
+        let goodput = profile?.goodput;
+        let batch_size = job.batch_size.unwrap_or(goodput.limits.batch_size_baseline());
+        let choice = if adapts_batch { goodput.best(shape).ok()? } else { goodput.fixed(shape, batch_size)? };
+        (choice.goodput > 0.0).then_some(choice.goodput)
     };
     match (goodput(shape), goodput(Shape::single())) {
         (Some(here), Some(single)) => here / single,

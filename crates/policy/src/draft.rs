@@ -56,7 +56,9 @@ impl<'a> Draft<'a> {
 
     /// The part of what a job has that so many replicas of a guest would be on; none of it on a node that drains.
     pub(crate) fn room_beside(&self, host: &JobView<'_>, size: u32) -> Option<Allocation> {
-        let schedulable = |id: NodeId| self.view.nodes.iter().any(|node| node.id == id && node.schedulable);
+        let nodes = self.view.nodes;
+        let schedulable =
+            |id: NodeId| nodes.binary_search_by_key(&id, |node| node.id).is_ok_and(|idx| nodes[idx].schedulable);
         part_of(&host.allocation.iter().filter(|&(node, _)| schedulable(node)).collect(), size)
     }
 

@@ -74,6 +74,10 @@ impl Policy for Optimus {
         plan_by_gain(view, &order, &gain, manner)
     }
 
+    fn chooses_sizes(&self) -> bool {
+        true
+    }
+
     fn rules(&self) -> PlacementRules {
         PlacementRules { one_multi_node_job_per_node: false }
     }
@@ -100,6 +104,10 @@ impl Policy for OptimusOracle {
             Ok((step_s(replicas)? - step_s(replicas + 1)?) * oracle.remaining_steps)
         };
         plan_by_gain(view, &order, &gain, Manner { hysteresis: 0.0, spreading: Spreading::EmptiestFirst })
+    }
+
+    fn chooses_sizes(&self) -> bool {
+        true
     }
 
     fn rules(&self) -> PlacementRules {

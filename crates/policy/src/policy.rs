@@ -25,6 +25,11 @@ pub trait Policy {
         false
     }
 
+    /// Whether it chooses how many replicas jobs get; otherwise they get what they asked for.
+    fn chooses_sizes(&self) -> bool {
+        self.adapts_batches()
+    }
+
     /// Whether it wants to plan as soon as jobs or nodes come and go, beside its regular rounds.
     fn plans_on_events(&self) -> bool {
         false

@@ -82,6 +82,10 @@ impl Policy for Slaq {
         plan_by_gain(view, &order, &gain, manner)
     }
 
+    fn chooses_sizes(&self) -> bool {
+        true
+    }
+
     fn rules(&self) -> PlacementRules {
         PlacementRules { one_multi_node_job_per_node: false }
     }

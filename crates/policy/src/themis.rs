@@ -256,6 +256,10 @@ impl Policy for Themis {
         plan_of(view, granted)
     }
 
+    fn chooses_sizes(&self) -> bool {
+        true
+    }
+
     fn rules(&self) -> PlacementRules {
         PlacementRules { one_multi_node_job_per_node: false }
     }

@@ -5,7 +5,7 @@
 pub struct GandivaSettings {
     /// Seconds that a job keeps its GPUs at least while others wait; shorter lets everybody on sooner and suspends more.
     pub quantum_s: f64,
-    /// What two jobs on the same GPUs must do together, each against itself alone; 2 or more packs nobody.
+    /// What two jobs on the same GPUs must do together, each against itself alone; above 2 packs nobody.
     pub packing_rate_min: f64,
     /// Jobs moved onto fewer nodes in a round.
     pub migrations_max: u32,
