@@ -79,21 +79,28 @@ fn sweeps_show_only_what_they_have() {
 
 #[test]
 fn policies_clusters_and_workloads_are_refused_before_the_work() {
-    let unknown = "row \"Tiresias\": unknown field `queue`";
+    let file = "small/experiment.toml";
+    let unknown = format!("{file}: row \"Tiresias\": unknown field `queue`");
     let folder = experiment("bad_setting", &SMALL.replace("\"tiresias\" }", "\"tiresias\", queue = 3 }"));
     let result = run_in(&folder, &[]);
     assert_eq!(result.code, Some(2));
     assert!(result.stderr.starts_with(&format!("error: {unknown}")), "{}", result.stderr);
-    check("cluster", "2x4", "0x4", "cluster: 0 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
-    check("jobs", "jobs = 6", "jobs = 0", "jobs 0 at load 1; accepted: 1 to 100000 jobs in all");
+    let nodes = "cluster: 0 nodes; accepted: 1 to 100000 in all, and 1 or more per group";
+    check("cluster", "2x4", "0x4", &format!("{file}: {nodes}"));
+    let jobs = "jobs 0 at load 1; accepted: 1 to 100000 jobs in all";
+    check("jobs", "jobs = 6", "jobs = 0", &format!("{file}: {jobs}"));
     check("interval", "jobs = 6", "interval_s = 0, jobs = 6", "interval 0; accepted: 1 to 86400 seconds");
     let expected = "plot of job \"a\": no such job in generated-0; accepted is the name of one";
     check(
         "job",
         "{ kind = \"bars\", measures = [\"avg_jct_h\"] }",
         "{ kind = \"timeline\", job = \"a\", panels = [\"gpus\"] }",
-        expected,
+        &format!("{file}: {expected}"),
     );
+    let accepted = "load, interval_s, restart_delay_s, interference, or a setting of every row's policy";
+    let expected = format!("{file}: axis setting \"lod\": row \"FIFO\" has none; accepted are {accepted}");
+    let lines = "{ kind = \"lines\", measures = [\"avg_jct_h\"] }\naxis = { setting = \"lod\", values = [1, 2] }";
+    check("axis", "{ kind = \"bars\", measures = [\"avg_jct_h\"] }", lines, &expected);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn json_has_the_table_and_all_that_it_depends_on() {
     assert!(json["table"][0]["avg_jct_h"].as_f64().unwrap() > 0.0);
     let names: Vec<&str> =
         json["facts"].as_array().unwrap().iter().map(|fact| fact["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["command", "physics", "workloads", "settings", "commit", "expected figures"]);
+    assert_eq!(names, ["command", "physics", "workloads", "settings", "program", "commit", "expected figures"]);
 }
 
 #[test]
