@@ -213,3 +213,16 @@ fn a_folder_that_cannot_be_written_is_named() {
     let error = Store::open(Path::new("/proc/no-such-folder")).unwrap_err().to_string();
     assert!(error.starts_with("state folder /proc/no-such-folder: "), "{error}");
 }
+
+#[test]
+fn numbers_of_replicas_that_are_gone_are_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!(recovered.last_replica, 0);
+    let row = |id| ReplicaRow { id, job: JobId(1), detail: String::new() };
+    store.commit(&Batch { replicas_ordered: vec![row(6), row(7)], ..Batch::default() }).unwrap();
+    store.commit(&Batch { replicas_gone: vec![6, 7], ..Batch::default() }).unwrap();
+    drop(store);
+    let (_, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!((recovered.last_replica, recovered.replicas.len()), (7, 0));
+}
