@@ -63,6 +63,7 @@ impl<T> Answer<T> {
 }
 
 pub(crate) type Reply<T> = oneshot::Sender<Result<T, Refused>>;
+pub(crate) type Look = Box<dyn FnOnce(&Cluster<'_>) + Send>;
 
 /// What the scheduler is told.
 pub(crate) enum Message {
@@ -71,7 +72,7 @@ pub(crate) enum Message {
     ActOnNode(String, NodeAction, Reply<()>),
     Report(JobId, Box<ReportRequest>, Reply<()>),
     Ready(JobId, ReadyRequest, Reply<()>),
-    Look(Box<dyn FnOnce(&Cluster<'_>) + Send>),
+    Look(Look),
     ShutDown(Reply<()>),
     LimitPages(u32),
     Observed(Observation),

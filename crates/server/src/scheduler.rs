@@ -6,7 +6,7 @@ mod intake;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use pollux_backend::{Backend, ReplicaId, ReplicaOrder};
@@ -93,11 +93,8 @@ impl Scheduler {
     fn receive(&mut self, intake: &mut Intake) {
         let now = self.clock.now();
         let wait = self.next_look(now).min(WAIT_MAX);
-        let mut next = match self.messages.recv_timeout(wait) {
-            Ok(message) => Some(message),
-            // The backend can always speak, so that nobody hangs up.
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-        };
+        // The backend can always speak, so that nobody hangs up and this is only ever too late.
+        let mut next = self.messages.recv_timeout(wait).ok();
         let now = self.clock.now();
         for _ in 0..MESSAGES_MAX {
             let Some(message) = next else { break };

@@ -12,8 +12,8 @@ use pollux_store::{HistoryEntry, SubmittedJob};
 use super::Scheduler;
 use crate::clock::milliseconds;
 use crate::fleet::{Consequences, Ending, Group, Readiness};
-use crate::handle::{Message, Reply};
-use crate::{Action, Cluster, Happening, JobRequest, NodeAction, Refused};
+use crate::handle::{Look, Message, Reply};
+use crate::{Action, Happening, JobRequest, NodeAction, Refused};
 
 /// What came in since the last turn.
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Intake {
     pub(crate) submitted: Vec<SubmittedJob>,
     pub(crate) history: Vec<HistoryEntry>,
     pub(crate) requests: BTreeMap<JobId, JobRequest>,
-    pub(crate) looks: Vec<Box<dyn FnOnce(&Cluster<'_>) + Send>>,
+    pub(crate) looks: Vec<Look>,
     pub(crate) shut_down: Option<Reply<()>>,
 }
 

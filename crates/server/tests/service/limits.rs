@@ -1,8 +1,12 @@
+use std::time::Duration;
+
+use pollux_backend::Exit;
 use pollux_engine::{EngineSettings, Refusal};
 use pollux_policy::PolicySettings;
 use pollux_server::{JobRequest, Refused, RequestError, ServerSettings};
+use pollux_store::Store;
 
-use crate::world::{World, eventually, request, settings};
+use crate::world::{World, eventually, phase, request, settings};
 
 #[test]
 fn a_full_disk_refuses_submissions_and_nothing_is_lost_when_there_is_room_again() {
@@ -13,16 +17,28 @@ fn a_full_disk_refuses_submissions_and_nothing_is_lost_when_there_is_room_again(
     let first = handle.submit(request("first", 1)).wait().unwrap();
     eventually("the launch", || (!world.running_for(first).is_empty()).then_some(()));
     handle.limit_pages(1);
-    let large = JobRequest { command: vec!["x".repeat(100_000)], ..request("large", 1) };
-    let refused = eventually("a refusal", || handle.submit(large.clone()).wait().err());
-    assert_eq!(refused, Refused::Full);
-    let live = handle.look(|cluster| cluster.engine().jobs().len()).wait().unwrap();
-    // What ends meanwhile is noticed, and written later.
-    world.exit(1, pollux_backend::Exit::Code(0));
+    // The rest of the pages that the journal has is used up by smaller and smaller jobs.
+    for bytes in [100_000, 10_000, 1_000, 10] {
+        let job = JobRequest { command: vec!["x".repeat(bytes)], ..request("filler", 1) };
+        let refused = eventually("a refusal", || handle.submit(job.clone()).wait().err());
+        assert_eq!(refused, Refused::Full);
+    }
+    // What ends meanwhile is noticed, but nothing is done about it that could be forgotten.
+    world.exit(1, Exit::Code(0));
+    eventually("the end", || phase(handle, first).is_none().then_some(()));
+    let is_sound = || handle.look(|cluster| !cluster.is_degraded()).wait().unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!((is_sound(), world.running().len()), (false, 0));
     handle.limit_pages(u32::MAX);
-    let second = handle.submit(request("second", 1)).wait().unwrap();
-    assert_eq!(second.0, first.0 + live as u64 + 1);
+    let last = handle.submit(request("last", 1)).wait().unwrap();
     eventually("the launch of another", || (!world.running().is_empty()).then_some(()));
+    assert!(is_sound());
+    handle.shut_down().wait().unwrap();
+    server.join().unwrap();
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let reader = store.reader().unwrap();
+    assert_eq!(reader.job(first).unwrap().unwrap().ended.unwrap().phase, "succeeded");
+    assert_eq!(reader.job(last).unwrap().unwrap().ended, None);
     world.check();
 }
 
