@@ -82,12 +82,15 @@ pub(crate) struct Consequences {
 pub(crate) type Meet<'a> = &'a mut dyn FnMut(NodeId) -> io::Result<(String, u16)>;
 
 impl Fleet {
-    /// What was there before, as it was made durable.
+    /// What was there before, as it was made durable. Every member of a group is a replica.
     pub(crate) fn recovered(
         replicas: BTreeMap<ReplicaId, Replica>,
-        groups: BTreeMap<JobId, Group>,
+        mut groups: BTreeMap<JobId, Group>,
         last: ReplicaId,
     ) -> Self {
+        for group in groups.values_mut() {
+            group.members.retain(|id| replicas.contains_key(id));
+        }
         Self { replicas, groups, last, silent: BTreeMap::new() }
     }
 

@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
 use pollux_backend::Exit;
-use pollux_policy::JobId;
-use pollux_server::{Handle, JobSummary, ServerError, ServerSettings};
+use pollux_policy::{JobId, PolicySettings};
+use pollux_server::{Handle, JobSummary, Refused, ServerError, ServerSettings};
 use pollux_store::Store;
 
-use crate::world::{World, elastic, eventually, request, settings};
+use crate::world::{World, elastic, eventually, phase, request, settings};
 
 /// Users and workers that go on whatever becomes of the scheduler.
 struct Scenario {
@@ -113,4 +113,24 @@ fn a_scheduler_that_is_killed_again_and_again_loses_nothing_and_starts_nothing_t
         let killed = survive(&kills);
         assert!(killed >= 5, "killed {killed} times");
     }
+}
+
+#[test]
+fn a_job_whose_record_is_damaged_is_not_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&[]);
+    let killed = ServerSettings { halt_after: Some(1), ..settings(folder.path(), PolicySettings::Fifo) };
+    let server = world.serve(killed);
+    assert_eq!(server.handle().submit(request("resnet", 1)).wait(), Err(Refused::Away));
+    assert!(matches!(server.join(), Err(ServerError::Halted)));
+    let database = rusqlite::Connection::open(folder.path().join("pollux.db")).unwrap();
+    let damaged = database.execute("UPDATE journal SET record = substr(record, 1, 20)", []).unwrap();
+    assert_eq!(damaged, 1);
+    drop(database);
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    assert_eq!(phase(server.handle(), JobId(1)).as_deref(), Some("queued"));
+    server.handle().shut_down().wait().unwrap();
+    server.join().unwrap();
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    assert_eq!(phase(server.handle(), JobId(1)).as_deref(), Some("queued"), "it has a record again");
 }
