@@ -82,7 +82,7 @@ impl Folder {
         &self.path
     }
 
-    /// Makes it, for nobody else to read: orders hold tokens.
+    /// Makes it, for nobody else to read: orders hold what users set in the environment.
     pub(crate) fn create(&self) -> io::Result<()> {
         DirBuilder::new().mode(0o700).create(&self.path)
     }

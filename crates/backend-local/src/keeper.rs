@@ -211,7 +211,7 @@ impl Keeper {
         let node = self.nodes.iter().find(|node| node.name == order.node);
         order.environment.extend(node.map(|node| node.environment(&slots)).unwrap_or_default());
         let record = Record { order, slots, grace: self.settings.grace, log: self.settings.log };
-        let stage = folder.write_order(&record).and_then(|()| self.spawn(folder));
+        let stage = folder.write_order(&record).and_then(|()| self.spawn(folder, &record.order.secrets));
         let stage = stage.map_err(|error| failure(format!("its shim cannot be started: {error}")))?;
         Ok(Live { slots: record.slots, stage })
     }
@@ -234,9 +234,10 @@ impl Keeper {
         Ok(free)
     }
 
-    fn spawn(&self, folder: &Folder) -> io::Result<Stage> {
+    /// Secrets are handed down from process to process, beside the files.
+    fn spawn(&self, folder: &Folder, secrets: &BTreeMap<String, String>) -> io::Result<Stage> {
         let mut command = Command::new(&self.settings.program);
-        command.arg("shim").arg(folder.path()).current_dir("/");
+        command.arg("shim").arg(folder.path()).current_dir("/").envs(secrets);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(folder.open_log()?);
         let watch = self.watch(folder)?;
         let spawned = command.spawn().and_then(Self::handle_on);

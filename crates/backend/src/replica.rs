@@ -35,4 +35,7 @@ pub struct ReplicaOrder {
     pub working_dir: PathBuf,
     /// Variables besides those that every program on the node has.
     pub environment: BTreeMap<String, String>,
+    /// Variables that must not be written to any file.
+    #[serde(skip)]
+    pub secrets: BTreeMap<String, String>,
 }

@@ -60,6 +60,7 @@ impl Engine {
             Event::Report { job, generation, report } => self.learn(job, generation, report),
             Event::OracleSpoke { job, oracle } => self.foretell(job, oracle),
             Event::GroupReady { job, generation, pause_s } => self.ready(job, generation, pause_s),
+            Event::GroupSilent { job, generation } => self.silent(job, generation),
             Event::ReplicasReleased { job, generation, allocation } => self.released(job, generation, &allocation, out),
             Event::JobSucceeded { job, generation } => self.succeed(job, generation, out),
             Event::ReplicaFailed { job, generation, node, kind } => {

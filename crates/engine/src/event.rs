@@ -42,6 +42,14 @@ pub enum Event {
         /// the command is taken, in which survivors may have trained on.
         pause_s: Option<f64>,
     },
+    /// Every replica of a generation runs, and none says anything: perhaps a program that knows nothing of schedulers.
+    /// It is left alone until it reports.
+    GroupSilent {
+        /// Which job.
+        job: JobId,
+        /// Which generation.
+        generation: Generation,
+    },
     /// Processes of replicas that were told to leave are gone: their GPUs are free.
     ReplicasReleased {
         /// Which job.

@@ -37,6 +37,9 @@ pub struct Job {
     pub(crate) books: Books,
     pub(crate) reason: Option<Reason>,
     pub(crate) report: Option<ReceivedReport>,
+    /// Whether it runs without a word.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(crate) silent: bool,
     /// Follows from the report.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) profiles: Vec<TypeProfile>,
@@ -98,6 +101,7 @@ impl Job {
             books: Books::new(now),
             reason: None,
             report: None,
+            silent: false,
             profiles: Vec::new(),
             remaining_samples: None,
             oracle: None,
@@ -175,6 +179,11 @@ impl Job {
     /// The newest report of its agent.
     pub const fn report(&self) -> Option<&ReceivedReport> {
         self.report.as_ref()
+    }
+
+    /// Whether it runs and has never said anything, so that plans leave it alone.
+    pub const fn is_silent(&self) -> bool {
+        self.silent
     }
 
     /// Samples still to be worked off at full efficiency, where that can be known.
@@ -265,10 +274,10 @@ impl Job {
     }
 
     /// Whether plans must leave its group alone. One that does not train yet is: jobs that start slowly would otherwise
-    /// be moved for ever.
+    /// be moved for ever. One that is silent may know nothing of us, and lose all it has done.
     fn is_pinned(&self) -> bool {
         let settling = matches!(self.phase, Phase::Starting | Phase::Resizing { .. });
-        self.phase.has_group() && (settling || self.spec.flexibility != Flexibility::Elastic)
+        self.phase.has_group() && (settling || self.silent || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Takes a checked report in.
@@ -282,6 +291,7 @@ impl Job {
         }));
         self.remaining_samples = self.spec.work.and_then(|work| remaining_samples(work, &report));
         self.report = Some(ReceivedReport { at, report });
+        self.silent = false;
     }
 
     /// A saved job with what follows from its report.

@@ -41,22 +41,46 @@ impl Engine {
 
     pub(crate) fn ready(&mut self, id: JobId, generation: Generation, pause_s: Option<f64>) -> Result<(), Refusal> {
         let now = self.now;
-        let job = self.heard(id, generation)?;
-        if generation != job.generation {
-            return Err(Refusal::StaleGeneration { job: id, generation, current: job.generation });
-        }
-        let settling = matches!(job.phase, Phase::Starting | Phase::Resizing { .. });
-        if !settling || job.group != job.target {
-            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
-        }
+        let job = self.settling(id, generation)?;
         if let Some(value) = pause_s.filter(|seconds| !(0.0..=PAUSE_MAX_S).contains(seconds)) {
             return Err(Refusal::Pause { job: id, value });
         }
         job.books.measure_restart(pause_s.unwrap_or_else(|| now.since_s(job.commanded)));
-        job.generation_heard = generation;
+        job.silent = false;
+        self.train(id);
+        Ok(())
+    }
+
+    /// A job that has reported before is known to speak: its group is waited for.
+    pub(crate) fn silent(&mut self, id: JobId, generation: Generation) -> Result<(), Refusal> {
+        let job = self.settling(id, generation)?;
+        if job.report.is_some() || job.phase != Phase::Starting {
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+        }
+        job.silent = true;
+        self.train(id);
+        Ok(())
+    }
+
+    fn train(&mut self, id: JobId) {
+        let now = self.now;
+        let job = self.jobs.get_mut(&id).expect("the caller has seen it");
+        job.generation_heard = job.generation;
         job.enter(Phase::Running, now);
         self.set_timer(id, None);
-        Ok(())
+    }
+
+    /// A job whose newest group is complete and does not train yet.
+    fn settling(&mut self, id: JobId, generation: Generation) -> Result<&mut Job, Refusal> {
+        let job = self.heard(id, generation)?;
+        if generation != job.generation {
+            return Err(Refusal::StaleGeneration { job: id, generation, current: job.generation });
+        }
+        let is_settling = matches!(job.phase, Phase::Starting | Phase::Resizing { .. });
+        if !is_settling || job.group != job.target {
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+        }
+        Ok(job)
     }
 
     /// Success counts in every phase but an end: a group that was told to stop may have got there first.

@@ -23,6 +23,8 @@ pub struct Recovered {
     pub nodes: Vec<(NodeId, String)>,
     /// The highest number of any job, also of those that are over.
     pub last_job: Option<JobId>,
+    /// The highest number of any replica, also of those that are gone; 0 for none.
+    pub last_replica: u64,
     /// The highest number in the history; 0 for none.
     pub last_history: u64,
     /// The number of a damaged last record that was set aside.
@@ -76,6 +78,7 @@ pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, StoreErr
     let highest = |query| connection.query_row(query, [], |row| row.get::<_, Option<i64>>(0));
     let last_job = highest("SELECT max(id) FROM jobs")?.and_then(|id| u64::try_from(id).ok()).map(JobId);
     let last_history = highest("SELECT max(sequence) FROM history")?.and_then(|last| u64::try_from(last).ok());
+    let last_replica = highest("SELECT id FROM last_replica")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
     let sequence = last.max(snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence));
     let last_history = last_history.unwrap_or(0);
     Ok(Recovered {
@@ -87,6 +90,7 @@ pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, StoreErr
         tokens,
         nodes,
         last_job,
+        last_replica,
         last_history,
         damaged,
         sequence,

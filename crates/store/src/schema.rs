@@ -10,7 +10,8 @@ use crate::StoreError;
 const APPLICATION_ID: i64 = 0x504c_4c58;
 
 /// One step per version; a released one is never edited.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: [&str; 2] = [
+    "
     CREATE TABLE journal (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE damaged (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE snapshot (
@@ -30,7 +31,12 @@ const MIGRATIONS: [&str; 1] = ["
         sequence INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, job INTEGER, text TEXT NOT NULL
     ) STRICT;
     CREATE INDEX history_of_job ON history (job, sequence) WHERE job IS NOT NULL;
-"];
+",
+    "
+    CREATE TABLE last_replica (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), id INTEGER NOT NULL) STRICT;
+    INSERT INTO last_replica SELECT 1, coalesce(max(id), 0) FROM replicas;
+",
+];
 
 const VERSION: i64 = MIGRATIONS.len() as i64;
 

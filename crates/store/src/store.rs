@@ -138,6 +138,9 @@ fn write_replicas(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), St
     for replica in &batch.replicas_ordered {
         insert.execute(params![number(replica.id), number(replica.job.0), replica.detail])?;
     }
+    if let Some(last) = batch.replicas_ordered.iter().map(|replica| replica.id).max() {
+        transaction.execute("UPDATE last_replica SET id = max(id, ?1)", [number(last)])?;
+    }
     let mut delete = transaction.prepare_cached("DELETE FROM replicas WHERE id = ?1")?;
     for &replica in &batch.replicas_gone {
         delete.execute([number(replica)])?;

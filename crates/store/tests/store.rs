@@ -129,7 +129,7 @@ fn a_newer_state_folder_is_refused_and_left_as_it_is() {
     database(folder.path()).pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.path().join("pollux.db")).unwrap();
     let error = Store::open(folder.path()).unwrap_err();
-    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 1, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 2, .. }), "{error}");
     assert_eq!(fs::read(folder.path().join("pollux.db")).unwrap(), before);
 }
 
@@ -212,4 +212,17 @@ fn a_full_disk_is_told_and_passes() {
 fn a_folder_that_cannot_be_written_is_named() {
     let error = Store::open(Path::new("/proc/no-such-folder")).unwrap_err().to_string();
     assert!(error.starts_with("state folder /proc/no-such-folder: "), "{error}");
+}
+
+#[test]
+fn numbers_of_replicas_that_are_gone_are_remembered() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!(recovered.last_replica, 0);
+    let row = |id| ReplicaRow { id, job: JobId(1), detail: String::new() };
+    store.commit(&Batch { replicas_ordered: vec![row(6), row(7)], ..Batch::default() }).unwrap();
+    store.commit(&Batch { replicas_gone: vec![6, 7], ..Batch::default() }).unwrap();
+    drop(store);
+    let (_, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!((recovered.last_replica, recovered.replicas.len()), (7, 0));
 }

@@ -94,3 +94,14 @@ fn settings_that_cannot_work_are_refused() {
         assert_eq!(error, format!("{text:?}: accepted are NODESxSLOTS, such as 4x4"));
     }
 }
+
+#[test]
+fn secrets_reach_the_program_and_no_file() {
+    let mut machine = Machine::with_slots("secrets_reach_the_program", 1);
+    let mut order = machine.trial.order("test \"$SECRET\" = swordfish");
+    order.secrets.insert("SECRET".to_owned(), "swordfish".to_owned());
+    machine.trial.backend().start(&order);
+    assert_eq!(machine.trial.exit_of(order.replica), Exit::Code(0));
+    let written = fs::read_to_string(machine.folder(order.replica).join("order.json")).unwrap();
+    assert_eq!(written.matches("swordfish").count(), 1, "only in the command that looks for it: {written}");
+}

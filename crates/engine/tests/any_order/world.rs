@@ -289,6 +289,7 @@ impl World {
             3 => Event::LaunchFailed { job, generation, node, kind },
             4 => Event::JobSucceeded { job, generation: stale },
             5 => Event::JobSubmitted { job, spec: JobSpec::new("again", self.dice.below(3)) },
+            6 => Event::GroupSilent { job, generation },
             _ => {
                 let generation = if self.backend.lied_about { generation } else { stale };
                 let replicas = if self.dice.percent(90) { self.dice.below(4) } else { u32::MAX };

@@ -98,6 +98,7 @@ fn event(verb: &str, words: &[&str]) -> Event {
             let pause_s = rest.first().map(|text| text.trim_start_matches("pause=").parse().expect("seconds"));
             Event::GroupReady { job: job(name), generation: generation(group), pause_s }
         }
+        ("silent", [name, group]) => Event::GroupSilent { job: job(name), generation: generation(group) },
         ("released", [name, group, text]) => {
             Event::ReplicasReleased { job: job(name), generation: generation(group), allocation: allocation(text) }
         }

@@ -86,3 +86,20 @@ fn a_job_may_succeed_before_its_whole_group_is_ready() {
          63  wakeup                   => never",
     );
 }
+
+#[test]
+fn a_job_that_never_spoke_is_left_alone_until_it_reports() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 2              =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         90  silent j1 g1             =>
+         90  show j1                  => running g1 n0*2
+         90  view                     => j1 [n0*2] pinned restarts 0 cost_s 30
+         91  silent j1 g1             => refused: job 1 is running, in which this cannot happen
+         95  report j1 g1             =>
+         95  view                     => j1 [n0*2] restarts 0 cost_s 30
+         120 tick j1=n0*3             => resize j1 g2 keep n0*2 add n0*1; launch j1 g2 n0*1
+         150 silent j1 g2             => refused: job 1 is resizing, in which this cannot happen",
+    );
+}

@@ -1,0 +1,85 @@
+use pollux_engine::{Refusal, SettingsError, StateError};
+use pollux_policy::JobId;
+use pollux_store::StoreError;
+use thiserror::Error;
+
+use crate::RequestError;
+
+/// Why a server cannot start, or go on.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Settings that no cluster can be run with.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The last snapshot cannot be carried on with.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A text of ours in the journal makes no sense.
+    #[error("{what} in the state folder cannot be read: {reason}")]
+    Unreadable {
+        /// Which text.
+        what: String,
+        /// What is wrong with it.
+        reason: serde_json::Error,
+    },
+    /// The backend cannot be used.
+    #[error("{0}")]
+    Backend(Box<dyn std::error::Error + Send + Sync>),
+    /// The system gives no random numbers, and there are no tokens without.
+    #[error("no random numbers: {0}")]
+    Random(getrandom::Error),
+    /// The system gives no thread.
+    #[error("the scheduler's thread cannot be started: {0}")]
+    Thread(std::io::Error),
+    /// The scheduler's thread panicked.
+    #[error("the scheduler broke; the state folder holds all that was acknowledged")]
+    Broken,
+    /// A test ended it.
+    #[doc(hidden)]
+    #[error("halted")]
+    Halted,
+}
+
+/// Why something that was asked for is not done.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum Refused {
+    /// It makes no sense to the engine.
+    #[error(transparent)]
+    Engine(#[from] Refusal),
+    /// A job that cannot be run.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// Words of a group that is not current.
+    #[error("generation {generation} of {job} is not listened to: the current one is {current}")]
+    Stale {
+        /// Which job.
+        job: JobId,
+        /// The generation that spoke.
+        generation: u64,
+        /// The newest one; 0 for none.
+        current: u64,
+    },
+    /// No node of that name is up.
+    #[error("{name} is no node that is up")]
+    UnknownNode {
+        /// The name given.
+        name: String,
+    },
+    /// It could not be made durable. Asking again later may work.
+    #[error("the disk of the state folder is full: free some space and try again")]
+    Full,
+    /// Too many wait for an answer. Asking again later may work.
+    #[error("{limit} requests wait already: try again")]
+    Busy {
+        /// How many may.
+        limit: usize,
+    },
+    /// The scheduler has ended, or does so before it can answer. What was asked for may have been done.
+    #[error("the scheduler is shutting down")]
+    Away,
+}

@@ -1,0 +1,401 @@
+//! Single replicas: the engine counts them per node, a backend starts and stops them one by one.
+
+mod group;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+use pollux_backend::{Exit, ReplicaId};
+use pollux_engine::{Command, Event, FailureKind, Generation, StopReason};
+use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use group::{Group, Readiness};
+
+/// All replicas that may run, and who belongs together.
+#[derive(Debug, Default)]
+pub(crate) struct Fleet {
+    replicas: BTreeMap<ReplicaId, Replica>,
+    groups: BTreeMap<JobId, Group>,
+    last: ReplicaId,
+    /// Groups that were started afresh, run, and have said nothing yet, with the moment since when.
+    silent: BTreeMap<JobId, Timestamp>,
+}
+
+/// A replica that was ordered and is not known to be gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Replica {
+    pub(crate) job: JobId,
+    pub(crate) node: NodeId,
+    /// The replica whose GPU it uses as a guest.
+    pub(crate) shares_with: Option<ReplicaId>,
+    /// Not kept: the engine tells again who is to leave, the backend who runs and who has ended.
+    #[serde(skip)]
+    state: ReplicaState,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ReplicaState {
+    /// Ordered, and not known to run.
+    #[default]
+    Ordered,
+    Running,
+    /// Told to leave by a command of this generation.
+    Leaving(Generation),
+    /// Ended by itself; the engine has been told and will say that it is to leave.
+    Ended,
+    /// Told to leave, and not counted by the engine any more.
+    Stray,
+}
+
+impl Replica {
+    /// Whether its end is known.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.state == ReplicaState::Ended
+    }
+}
+
+/// How a replica ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Exited(Exit),
+    NotStarted(FailureKind),
+}
+
+/// What follows from a command or an observation: to be made durable, then done.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Consequences {
+    pub(crate) start: Vec<ReplicaId>,
+    pub(crate) stop: Vec<ReplicaId>,
+    /// Jobs whose groups changed.
+    pub(crate) regrouped: BTreeSet<JobId>,
+    /// Replicas that are known to be gone.
+    pub(crate) gone: Vec<ReplicaId>,
+    /// Replicas whose logs are too old to be kept.
+    pub(crate) outdated: Vec<ReplicaId>,
+    /// What the engine is to be told.
+    pub(crate) events: Vec<Event>,
+}
+
+/// Finds a place on a node where a group can meet.
+pub(crate) type Meet<'a> = &'a mut dyn FnMut(NodeId) -> io::Result<(String, u16)>;
+
+impl Fleet {
+    /// What was there before, as it was made durable. Every member of a group is a replica.
+    pub(crate) fn recovered(
+        replicas: BTreeMap<ReplicaId, Replica>,
+        mut groups: BTreeMap<JobId, Group>,
+        last: ReplicaId,
+    ) -> Self {
+        for group in groups.values_mut() {
+            group.members.retain(|id| replicas.contains_key(id));
+        }
+        Self { replicas, groups, last, silent: BTreeMap::new() }
+    }
+
+    pub(crate) fn group(&self, job: JobId) -> Option<&Group> {
+        self.groups.get(&job)
+    }
+
+    pub(crate) fn groups(&self) -> impl Iterator<Item = (JobId, &Group)> {
+        self.groups.iter().map(|(&job, group)| (job, group))
+    }
+
+    pub(crate) fn replica(&self, id: ReplicaId) -> Option<&Replica> {
+        self.replicas.get(&id)
+    }
+
+    pub(crate) fn replicas(&self) -> impl Iterator<Item = (ReplicaId, &Replica)> {
+        self.replicas.iter().map(|(&id, replica)| (id, replica))
+    }
+
+    /// A whole group trains.
+    pub(crate) fn settle(&mut self, job: JobId) {
+        self.silent.remove(&job);
+        if let Some(group) = self.groups.get_mut(&job) {
+            group.settle();
+        }
+    }
+
+    /// Groups that run since a moment and have said nothing yet.
+    pub(crate) fn silent(&self) -> impl Iterator<Item = (JobId, Timestamp)> {
+        self.silent.iter().map(|(&job, &since)| (job, since))
+    }
+
+    pub(crate) fn has_spoken(&mut self, job: JobId) {
+        self.silent.remove(&job);
+    }
+
+    /// Forgets a job that is over, and tells who worked for it.
+    pub(crate) fn disband(&mut self, job: JobId) -> Vec<ReplicaId> {
+        self.silent.remove(&job);
+        self.groups.remove(&job).map(|group| group.past).unwrap_or_default()
+    }
+
+    /// Takes a command of the engine apart. One that was carried out before is not carried out again.
+    pub(crate) fn obey(&mut self, command: &Command, meet: Meet<'_>, out: &mut Consequences) {
+        match command {
+            Command::Launch { job, generation, allocation, guest_of } => {
+                self.launch(*job, *generation, allocation, *guest_of, meet, out);
+            }
+            Command::Resize { job, generation, remove, add, .. } => {
+                self.resize(*job, *generation, remove, add, meet, out);
+            }
+            Command::Stop { job, generation, allocation, why } => {
+                if *why != StopReason::Resized
+                    && let Some(group) = self.groups.get_mut(job)
+                {
+                    group.stopping = true;
+                    self.silent.remove(job);
+                    out.regrouped.insert(*job);
+                }
+                self.dismiss(*job, *generation, allocation, out);
+            }
+            Command::Refused(_) | Command::PlanRejected { .. } => {}
+        }
+    }
+
+    fn launch(
+        &mut self,
+        job: JobId,
+        generation: Generation,
+        allocation: &Allocation,
+        guest_of: Option<JobId>,
+        meet: Meet<'_>,
+        out: &mut Consequences,
+    ) {
+        let group = self.groups.entry(job).or_default();
+        let is_newest = group.generation == generation && !group.stopping;
+        if is_newest && !group.awaits_additions {
+            return;
+        }
+        let mut newcomers = Vec::new();
+        for (node, count) in allocation.iter() {
+            for _ in 0..count {
+                let shares_with = guest_of.and_then(|host| self.unshared(host, node));
+                self.last.0 += 1;
+                self.replicas.insert(self.last, Replica { job, node, shares_with, state: ReplicaState::Ordered });
+                newcomers.push(self.last);
+            }
+        }
+        let group = self.groups.get_mut(&job).expect("it was just there");
+        if !is_newest {
+            group.begin(generation);
+        }
+        group.members.extend(&newcomers);
+        group.awaits_additions = false;
+        out.start.extend(newcomers);
+        self.announce(job, meet, out);
+    }
+
+    /// A replica of a host on a node whose GPU has no guest yet.
+    fn unshared(&self, host: JobId, node: NodeId) -> Option<ReplicaId> {
+        let taken = self.hosts();
+        let members = &self.groups.get(&host)?.members;
+        members.iter().copied().find(|id| self.replicas[id].node == node && !taken.contains(id))
+    }
+
+    fn hosts(&self) -> BTreeSet<ReplicaId> {
+        self.replicas.values().filter_map(|replica| replica.shares_with).collect()
+    }
+
+    fn resize(
+        &mut self,
+        job: JobId,
+        generation: Generation,
+        remove: &Allocation,
+        add: &Allocation,
+        meet: Meet<'_>,
+        out: &mut Consequences,
+    ) {
+        let Some(group) = self.groups.get_mut(&job).filter(|group| group.generation != generation) else { return };
+        group.generation = generation;
+        group.awaits_additions = !add.is_empty();
+        out.regrouped.insert(job);
+        self.dismiss(job, generation, remove, out);
+        // Nothing changes for those who stay until the additions come.
+        if self.groups[&job].shrunk || add.is_empty() {
+            self.announce(job, meet, out);
+        }
+    }
+
+    /// Gives the members of a group a new number and a new place to meet.
+    fn announce(&mut self, job: JobId, meet: Meet<'_>, out: &mut Consequences) {
+        let Some(group) = self.groups.get_mut(&job) else { return };
+        out.regrouped.insert(job);
+        let Some(leader) = group.members.first().and_then(|id| self.replicas.get(id)) else { return };
+        match meet(leader.node) {
+            Ok(meeting) => group.announce(meeting),
+            // Without a place to meet the group cannot train: it is stopped and tried again.
+            Err(_) => out.events.push(Event::ReplicaFailed {
+                job,
+                generation: group.generation,
+                node: leader.node,
+                kind: FailureKind::Retryable,
+            }),
+        }
+    }
+
+    /// Tells so many replicas on each node to leave. Those that are not there any more have left.
+    fn dismiss(&mut self, job: JobId, generation: Generation, allocation: &Allocation, out: &mut Consequences) {
+        for (node, count) in allocation.iter() {
+            let chosen: Vec<ReplicaId> = self.dispensable(job, node).into_iter().take(count as usize).collect();
+            let missing = count - chosen.len() as u32;
+            if missing > 0 {
+                let allocation = Allocation::on(node, missing);
+                out.events.push(Event::ReplicasReleased { job, generation, allocation });
+            }
+            for id in chosen {
+                self.leave_group(id, out);
+                self.tell_to_leave(id, ReplicaState::Leaving(generation), out);
+            }
+        }
+    }
+
+    /// Replicas of a job on a node that were not told to leave, those first that are missed least: who left the group
+    /// before a restart, who is alone on its GPU, and of the rest the high ranks, because the state travels least when
+    /// its keeper stays.
+    fn dispensable(&self, job: JobId, node: NodeId) -> Vec<ReplicaId> {
+        let hosts = self.hosts();
+        let members = self.groups.get(&job).map_or(&[][..], |group| &group.members);
+        let is_here = |replica: &Replica| match replica.state {
+            ReplicaState::Ordered | ReplicaState::Running | ReplicaState::Ended => true,
+            ReplicaState::Leaving(_) | ReplicaState::Stray => false,
+        };
+        let there = self.replicas.iter().filter(|(_, it)| it.job == job && it.node == node && is_here(it));
+        let mut there: Vec<ReplicaId> = there.map(|(&id, _)| id).collect();
+        there.sort_by_key(|id| {
+            let rank = members.iter().position(|member| member == id);
+            (rank.is_some(), hosts.contains(id), rank.map(std::cmp::Reverse))
+        });
+        there
+    }
+
+    fn leave_group(&mut self, id: ReplicaId, out: &mut Consequences) {
+        let job = self.replicas[&id].job;
+        if let Some(group) = self.groups.get_mut(&job)
+            && group.members.contains(&id)
+        {
+            group.members.retain(|member| *member != id);
+            group.shrunk = true;
+            out.regrouped.insert(job);
+        }
+    }
+
+    fn tell_to_leave(&mut self, id: ReplicaId, how: ReplicaState, out: &mut Consequences) {
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        let has_ended = replica.state == ReplicaState::Ended;
+        replica.state = how;
+        if has_ended {
+            self.left(id, out);
+        } else {
+            out.stop.push(id);
+        }
+    }
+
+    /// A replica's program runs.
+    pub(crate) fn started(&mut self, id: ReplicaId, now: Timestamp) {
+        let Some(replica) = self.replicas.get_mut(&id).filter(|it| it.state == ReplicaState::Ordered) else { return };
+        replica.state = ReplicaState::Running;
+        let job = replica.job;
+        let runs = |id: &ReplicaId| self.replicas.get(id).is_some_and(|it| it.state == ReplicaState::Running);
+        if self.groups.get(&job).is_some_and(|group| group.is_fresh() && group.members.iter().all(runs)) {
+            self.silent.insert(job, now);
+        }
+    }
+
+    /// Nothing of a replica runs any more.
+    pub(crate) fn ended(&mut self, id: ReplicaId, ending: Ending, out: &mut Consequences) {
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        match replica.state {
+            ReplicaState::Leaving(_) | ReplicaState::Stray => self.left(id, out),
+            ReplicaState::Ended => {}
+            ReplicaState::Ordered | ReplicaState::Running => {
+                replica.state = ReplicaState::Ended;
+                let (job, node) = (replica.job, replica.node);
+                let Some(group) = self.groups.get(&job) else { return };
+                let generation = group.generation;
+                let is_leader = group.members.first() == Some(&id);
+                out.events.extend(match ending {
+                    Ending::Exited(Exit::Code(0)) if is_leader => Some(Event::JobSucceeded { job, generation }),
+                    // What its leader does with it decides.
+                    Ending::Exited(Exit::Code(0)) => None,
+                    Ending::Exited(Exit::Code(_) | Exit::Signal(_) | Exit::Lost) => {
+                        Some(Event::ReplicaFailed { job, generation, node, kind: FailureKind::Retryable })
+                    }
+                    Ending::NotStarted(kind) => Some(Event::LaunchFailed { job, generation, node, kind }),
+                });
+            }
+        }
+    }
+
+    /// A replica that was told to leave is gone.
+    fn left(&mut self, id: ReplicaId, out: &mut Consequences) {
+        let Some(replica) = self.replicas.remove(&id) else { return };
+        if let ReplicaState::Leaving(generation) = replica.state {
+            let (job, allocation) = (replica.job, Allocation::on(replica.node, 1));
+            out.events.push(Event::ReplicasReleased { job, generation, allocation });
+        }
+        self.note_gone(id, replica.job, out);
+    }
+
+    fn note_gone(&mut self, id: ReplicaId, job: JobId, out: &mut Consequences) {
+        out.gone.push(id);
+        match self.groups.get_mut(&job) {
+            Some(group) => {
+                out.outdated.extend(group.bury(id));
+                out.regrouped.insert(job);
+            }
+            None => out.outdated.push(id),
+        }
+    }
+
+    /// A node is gone, and all replicas on it.
+    pub(crate) fn lose_node(&mut self, node: NodeId, out: &mut Consequences) {
+        for id in self.on(node) {
+            self.leave_group(id, out);
+            if let Some(replica) = self.replicas.remove(&id) {
+                self.note_gone(id, replica.job, out);
+            }
+        }
+    }
+
+    /// A node is not what it was: what still runs there has to go, and is not counted any more.
+    pub(crate) fn clear_node(&mut self, node: NodeId, out: &mut Consequences) {
+        for id in self.on(node) {
+            self.cast_out(id, out);
+        }
+    }
+
+    /// Ends a replica that the engine does not know of.
+    pub(crate) fn cast_out(&mut self, id: ReplicaId, out: &mut Consequences) {
+        self.leave_group(id, out);
+        self.tell_to_leave(id, ReplicaState::Stray, out);
+    }
+
+    /// Replicas on a node, those on their way out included.
+    pub(crate) fn on(&self, node: NodeId) -> Vec<ReplicaId> {
+        self.replicas.iter().filter(|(_, replica)| replica.node == node).map(|(&id, _)| id).collect()
+    }
+
+    /// Where the members of a group are.
+    pub(crate) fn allocation(&self, job: JobId) -> Allocation {
+        let members = self.groups.get(&job).into_iter().flat_map(|group| &group.members);
+        members.filter_map(|id| self.replicas.get(id)).map(|replica| (replica.node, 1)).collect()
+    }
+
+    /// Replicas that neither belong to a group nor were told to leave.
+    pub(crate) fn unassigned(&self) -> Vec<ReplicaId> {
+        let is_unassigned = |(id, replica): &(&ReplicaId, &Replica)| match replica.state {
+            ReplicaState::Ordered | ReplicaState::Running | ReplicaState::Ended => {
+                !self.groups.get(&replica.job).is_some_and(|group| group.members.contains(id))
+            }
+            ReplicaState::Leaving(_) | ReplicaState::Stray => false,
+        };
+        self.replicas.iter().filter(is_unassigned).map(|(&id, _)| id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

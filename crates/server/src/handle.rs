@@ -1,0 +1,154 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Sender;
+
+use pollux_api::{Assignment, ReadyRequest, ReportRequest};
+use pollux_backend::Observation;
+use pollux_policy::JobId;
+use pollux_store::HistoryEntry;
+use tokio::sync::{broadcast, oneshot, watch};
+
+use crate::board::Board;
+use crate::tokens::Tokens;
+use crate::{Cluster, JobRequest, Refused};
+
+/// So many may wait for an answer at once.
+const WAITING_MAX: usize = 10_000;
+
+/// How everybody speaks to the scheduler. Copies are cheap.
+#[derive(Clone, Debug)]
+pub struct Handle {
+    pub(crate) messages: Sender<Message>,
+    pub(crate) waiting: Arc<AtomicUsize>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) tokens: Tokens,
+    pub(crate) history: broadcast::Sender<HistoryEntry>,
+}
+
+/// What a user may do with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// End it.
+    Cancel,
+    /// Set it aside.
+    Pause,
+    /// Let it go on.
+    Resume,
+}
+
+/// What a user may do with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeAction {
+    /// Empty it, and use it no more.
+    Drain,
+    /// Use it again.
+    Undrain,
+}
+
+/// An answer that will come.
+#[derive(Debug)]
+#[must_use = "it may be a refusal"]
+pub struct Answer<T>(oneshot::Receiver<Result<T, Refused>>);
+
+impl<T> Answer<T> {
+    /// Waits for it in a task.
+    pub async fn get(self) -> Result<T, Refused> {
+        self.0.await.unwrap_or(Err(Refused::Away))
+    }
+
+    /// Waits for it in a thread, which must not be one of an asynchronous runtime.
+    pub fn wait(self) -> Result<T, Refused> {
+        self.0.blocking_recv().unwrap_or(Err(Refused::Away))
+    }
+}
+
+pub(crate) type Reply<T> = oneshot::Sender<Result<T, Refused>>;
+pub(crate) type Look = Box<dyn FnOnce(&Cluster<'_>) + Send>;
+
+/// What the scheduler is told.
+pub(crate) enum Message {
+    Submit(Box<JobRequest>, Reply<JobId>),
+    Act(JobId, Action, Reply<()>),
+    ActOnNode(String, NodeAction, Reply<()>),
+    Report(JobId, Box<ReportRequest>, Reply<()>),
+    Ready(JobId, ReadyRequest, Reply<()>),
+    Look(Look),
+    ShutDown(Reply<()>),
+    LimitPages(u32),
+    Observed(Observation),
+}
+
+impl Handle {
+    /// Submits a job. The answer comes when it is durable.
+    pub fn submit(&self, request: JobRequest) -> Answer<JobId> {
+        self.ask(|reply| Message::Submit(Box::new(request), reply))
+    }
+
+    /// Cancels, pauses or resumes a job.
+    pub fn act(&self, job: JobId, action: Action) -> Answer<()> {
+        self.ask(|reply| Message::Act(job, action, reply))
+    }
+
+    /// Drains or undrains a node, by its name.
+    pub fn act_on_node(&self, node: &str, action: NodeAction) -> Answer<()> {
+        self.ask(|reply| Message::ActOnNode(node.to_owned(), action, reply))
+    }
+
+    /// Passes on what the agent of a job says.
+    pub fn report(&self, job: JobId, report: ReportRequest) -> Answer<()> {
+        self.ask(|reply| Message::Report(job, Box::new(report), reply))
+    }
+
+    /// Passes on that a group trains.
+    pub fn ready(&self, job: JobId, ready: ReadyRequest) -> Answer<()> {
+        self.ask(|reply| Message::Ready(job, ready, reply))
+    }
+
+    /// Answers a question about the cluster.
+    pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&Cluster<'_>) -> T + Send + 'static) -> Answer<T> {
+        self.ask(|reply| {
+            // Whoever asked may have gone.
+            Message::Look(Box::new(move |cluster| drop(reply.send(Ok(look(cluster))))))
+        })
+    }
+
+    /// The assignment of a job that has or had a group, and its changes.
+    pub fn assignment(&self, job: JobId) -> Option<watch::Receiver<Assignment>> {
+        self.board.watch(job)
+    }
+
+    /// The job that a token of a worker opens.
+    pub fn job_of_token(&self, token: &str) -> Option<JobId> {
+        self.tokens.job_of(token)
+    }
+
+    /// Everything that happens from now on. Who reads too slowly misses some of it, and finds it in the store.
+    pub fn happenings(&self) -> broadcast::Receiver<HistoryEntry> {
+        self.history.subscribe()
+    }
+
+    /// Saves and ends the scheduler. Replicas run on.
+    pub fn shut_down(&self) -> Answer<()> {
+        self.ask(Message::ShutDown)
+    }
+
+    /// Lets the journal grow to so many pages and no further: a small disk, for tests.
+    #[doc(hidden)]
+    pub fn limit_pages(&self, pages: u32) {
+        // A scheduler that has ended writes nothing.
+        let _ = self.messages.send(Message::LimitPages(pages));
+    }
+
+    fn ask<T>(&self, message: impl FnOnce(Reply<T>) -> Message) -> Answer<T> {
+        let (reply, answer) = oneshot::channel();
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= WAITING_MAX {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            // The other end is right here.
+            let _ = reply.send(Err(Refused::Busy { limit: WAITING_MAX }));
+        } else {
+            // A scheduler that has ended drops the reply, which is an answer.
+            let _ = self.messages.send(message(reply));
+        }
+        Answer(answer)
+    }
+}

@@ -1,0 +1,141 @@
+use pollux_backend::Exit;
+use pollux_engine::{Command, Event, Phase, StopReason};
+use pollux_policy::JobId;
+use serde::{Deserialize, Serialize};
+
+/// Something that happened, as it is kept for people: the text of a line of history, as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "happened", rename_all = "snake_case")]
+pub enum Happening {
+    /// A job was submitted.
+    Submitted {
+        /// Its name.
+        name: String,
+    },
+    /// A group, or additions to one, were ordered.
+    Launched {
+        /// How many replicas.
+        replicas: u32,
+        /// On how many nodes.
+        nodes: usize,
+    },
+    /// A group is to become another.
+    Resized {
+        /// Replicas that stay.
+        kept: u32,
+        /// Replicas that leave.
+        removed: u32,
+        /// Replicas that come.
+        added: u32,
+    },
+    /// All of a group trains.
+    Ready {
+        /// Seconds that the training stood still, if it told.
+        pause_s: Option<f64>,
+    },
+    /// All of a group runs, and nothing of it has said a word.
+    Silent,
+    /// A group was told to leave.
+    Stopped {
+        /// How many replicas.
+        replicas: u32,
+        /// What for.
+        why: StopReason,
+    },
+    /// A replica ended.
+    Exited {
+        /// Which.
+        replica: u64,
+        /// How.
+        exit: Exit,
+    },
+    /// A replica could not be started.
+    NotStarted {
+        /// Which.
+        replica: u64,
+        /// One line that says why.
+        reason: String,
+    },
+    /// A job is over, and nothing of it runs any more.
+    Ended {
+        /// How it ended.
+        phase: Phase,
+    },
+    /// A user set a job aside.
+    Paused,
+    /// A user wants it to go on.
+    Resumed,
+    /// A user ended it.
+    Cancelled,
+    /// A node came up.
+    NodeJoined {
+        /// Its name.
+        node: String,
+    },
+    /// A node is gone.
+    NodeLost {
+        /// Its name.
+        node: String,
+    },
+    /// A user wants a node to be emptied.
+    NodeDrained {
+        /// Its name.
+        node: String,
+    },
+    /// A user wants a node to be used again.
+    NodeUndrained {
+        /// Its name.
+        node: String,
+    },
+    /// A policy made a plan that could not be used.
+    PlanRejected {
+        /// What is wrong with it.
+        error: String,
+    },
+}
+
+impl Happening {
+    /// What an event that the engine took in is worth remembering as, `name` being that of the node in it.
+    pub(crate) fn of_event(event: &Event, name: &str) -> Option<(Option<JobId>, Self)> {
+        let node = || name.to_owned();
+        Some(match event {
+            Event::GroupReady { job, pause_s, .. } => (Some(*job), Self::Ready { pause_s: *pause_s }),
+            Event::GroupSilent { job, .. } => (Some(*job), Self::Silent),
+            Event::Cancel { job } => (Some(*job), Self::Cancelled),
+            Event::Pause { job } => (Some(*job), Self::Paused),
+            Event::Resume { job } => (Some(*job), Self::Resumed),
+            Event::NodeJoined { .. } => (None, Self::NodeJoined { node: node() }),
+            Event::NodeLost { .. } => (None, Self::NodeLost { node: node() }),
+            Event::NodeDrain { .. } => (None, Self::NodeDrained { node: node() }),
+            Event::NodeUndrain { .. } => (None, Self::NodeUndrained { node: node() }),
+            // They come too often, or are told otherwise.
+            Event::JobSubmitted { .. }
+            | Event::Report { .. }
+            | Event::OracleSpoke { .. }
+            | Event::ReplicasReleased { .. }
+            | Event::JobSucceeded { .. }
+            | Event::ReplicaFailed { .. }
+            | Event::LaunchFailed { .. }
+            | Event::Tick => return None,
+        })
+    }
+
+    /// What a command of the engine is worth remembering as.
+    pub(crate) fn of_command(command: &Command) -> Option<(Option<JobId>, Self)> {
+        Some(match command {
+            Command::Launch { job, allocation, .. } => {
+                let (replicas, nodes) = (allocation.replicas(), allocation.iter().len());
+                (Some(*job), Self::Launched { replicas, nodes })
+            }
+            Command::Resize { job, keep, remove, add, .. } => {
+                let [kept, removed, added] = [keep, remove, add].map(pollux_policy::Allocation::replicas);
+                (Some(*job), Self::Resized { kept, removed, added })
+            }
+            Command::Stop { job, allocation, why, .. } => {
+                (Some(*job), Self::Stopped { replicas: allocation.replicas(), why: *why })
+            }
+            Command::PlanRejected { error } => (None, Self::PlanRejected { error: error.to_string() }),
+            Command::Refused(_) => return None,
+        })
+    }
+}

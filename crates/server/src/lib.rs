@@ -1,0 +1,42 @@
+//! The live scheduler: one loop that drives engine, journal, fleet and backend, and may be killed at any instruction.
+//!
+//! ```text
+//!  Handle ──Message──> Scheduler (one thread) ── 1. Store::commit: what was asked for and seen
+//!    ^                    │    ^                 2. Engine::step, then a round if one is due
+//!    │                    │    └─Observation──┐  3. Fleet: commands become orders for single replicas
+//!    └─────answers────────┘                   │  4. Store::commit: the plan, replicas, groups
+//!   Board: assignments, for workers           └─ 5. Backend::start, stop; answers; assignments
+//! ```
+//!
+//! Nothing is acknowledged or done before it is durable, and what is durable is done again after a restart unless it is
+//! known to have been done. The crate decides nothing about who runs where. [`Server`] starts it, [`Handle`] is how
+//! everybody else speaks to it.
+
+mod settings;
+mod error;
+mod request;
+mod clock;
+mod tokens;
+mod board;
+mod fleet;
+mod roster;
+mod orders;
+mod happening;
+mod cluster;
+mod handle;
+mod scheduler;
+mod recovery;
+mod server;
+
+pub use cluster::{Cluster, JobSummary};
+pub use error::{Refused, ServerError};
+pub use handle::{Action, Answer, Handle, NodeAction};
+pub use happening::Happening;
+pub use request::{JobRequest, RequestError};
+pub use server::Server;
+pub use settings::ServerSettings;
+
+/// Plain data of ours as it is kept.
+fn text(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).expect("our own records have text for keys")
+}

@@ -1,0 +1,82 @@
+//! What workers are told: who belongs to their group, and what they find in their environment.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use pollux_api::{AssignedReplica, Assignment, AssignmentState};
+use pollux_backend::{ReplicaId, ReplicaOrder};
+use pollux_policy::NodeId;
+
+use crate::JobRequest;
+use crate::fleet::{Fleet, Group, Replica};
+use crate::roster::Roster;
+
+/// The newest membership of a group. One that stops has no members any more.
+pub(crate) fn assignment(group: &Group, fleet: &Fleet, roster: &Roster) -> Assignment {
+    let node_of = |id: &ReplicaId| fleet.replica(*id).map(|replica| replica.node).unwrap_or_default();
+    let mut sizes: BTreeMap<NodeId, u32> = BTreeMap::new();
+    for id in &group.members {
+        *sizes.entry(node_of(id)).or_default() += 1;
+    }
+    let mut local_ranks: BTreeMap<NodeId, u32> = BTreeMap::new();
+    let replicas = group.members.iter().zip(0..).map(|(id, rank)| {
+        let node = node_of(id);
+        let next = local_ranks.entry(node).or_default();
+        let local_rank = *next;
+        *next += 1;
+        let (node, local_world_size) = (roster.name(node).to_owned(), sizes[&node]);
+        AssignedReplica { replica: id.0, rank, node, local_rank, local_world_size }
+    });
+    Assignment {
+        generation: group.number,
+        state: if group.stopping { AssignmentState::Stop } else { AssignmentState::Run },
+        replicas: replicas.collect(),
+        master_address: group.meeting.0.clone(),
+        master_port: group.meeting.1,
+    }
+}
+
+/// What does not depend on the replica.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) url: &'a str,
+    pub(crate) checkpoints: &'a Path,
+    pub(crate) token: &'a str,
+}
+
+/// The order for a member of a group.
+pub(crate) fn order(
+    id: ReplicaId,
+    replica: &Replica,
+    request: &JobRequest,
+    assignment: &Assignment,
+    surroundings: Surroundings<'_>,
+) -> Option<ReplicaOrder> {
+    let place = assignment.replicas.iter().find(|assigned| assigned.replica == id.0)?;
+    let variables = [
+        ("RANK", place.rank.to_string()),
+        ("WORLD_SIZE", assignment.replicas.len().to_string()),
+        ("LOCAL_RANK", place.local_rank.to_string()),
+        ("LOCAL_WORLD_SIZE", place.local_world_size.to_string()),
+        ("MASTER_ADDR", assignment.master_address.clone()),
+        ("MASTER_PORT", assignment.master_port.to_string()),
+        ("POLLUX_URL", surroundings.url.to_owned()),
+        ("POLLUX_JOB_ID", replica.job.0.to_string()),
+        ("POLLUX_REPLICA_ID", id.0.to_string()),
+        ("POLLUX_GENERATION", assignment.generation.to_string()),
+        ("POLLUX_CHECKPOINT_DIR", surroundings.checkpoints.to_string_lossy().into_owned()),
+    ];
+    let mut environment = request.environment.clone();
+    environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    Some(ReplicaOrder {
+        replica: id,
+        job: replica.job,
+        node: place.node.clone(),
+        gpus: 1,
+        shares_with: replica.shares_with,
+        command: request.command.clone(),
+        working_dir: request.working_dir.clone(),
+        environment,
+        secrets: BTreeMap::from([("POLLUX_TOKEN".to_owned(), surroundings.token.to_owned())]),
+    })
+}

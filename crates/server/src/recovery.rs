@@ -1,0 +1,187 @@
+//! How a scheduler carries on where another was killed.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use pollux_backend::{Backend, Observer, ReplicaId};
+use pollux_engine::{Engine, Event, FailureKind, Phase};
+use pollux_policy::JobId;
+use pollux_store::{Batch, Record, Recovered, Snapshot, Store};
+use serde::de::DeserializeOwned;
+use tokio::sync::broadcast;
+
+use crate::board::Board;
+use crate::clock::Clock;
+use crate::fleet::{Consequences, Fleet};
+use crate::handle::Message;
+use crate::roster::Roster;
+use crate::scheduler::{Scheduler, Undone};
+use crate::tokens::Tokens;
+use crate::{Handle, JobRequest, ServerError, ServerSettings};
+
+/// Lines of history that a slow reader may be behind.
+const HISTORY_BEHIND: usize = 1_024;
+
+/// Reads the state folder, and opens the backend when the folder is ours.
+pub(crate) fn recover(
+    settings: ServerSettings,
+    open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, ServerError>,
+) -> Result<(Scheduler, Handle), ServerError> {
+    let (store, recovered) = Store::open(&settings.state_dir)?;
+    let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
+    let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records)?;
+    let fleet = fleet(&recovered)?;
+    let known = read_all(recovered.nodes.iter().map(|(node, detail)| (*node, detail.as_str())), "node")?;
+    let requests = recovered.live_jobs.iter().map(|job| (job.id, job.request.as_str()));
+    let requests: BTreeMap<JobId, JobRequest> = read_all(requests, "job")?;
+
+    let (sender, messages) = mpsc::channel();
+    let waiting: Arc<AtomicUsize> = Arc::default();
+    let board: Arc<Board> = Arc::default();
+    let tokens = Tokens::recovered(&recovered.tokens);
+    let (history, _) = broadcast::channel(HISTORY_BEHIND);
+    let observations = sender.clone();
+    // A scheduler that has ended hears nothing any more.
+    let backend = open_backend(Box::new(move |observation| drop(observations.send(Message::Observed(observation)))))?;
+    let handle = Handle {
+        messages: sender,
+        waiting: Arc::clone(&waiting),
+        board: Arc::clone(&board),
+        tokens: tokens.clone(),
+        history: history.clone(),
+    };
+    let scheduler = Scheduler {
+        clock: Clock::after(engine.now()),
+        roster: Roster::recovered(known, &engine),
+        roll_call: Instant::now() + settings.roll_call,
+        settings,
+        store,
+        engine,
+        fleet,
+        backend,
+        requests,
+        tokens,
+        secrets: BTreeMap::new(),
+        board,
+        messages,
+        waiting,
+        history,
+        last_job: recovered.last_job.unwrap_or_default(),
+        last_history: recovered.last_history,
+        snapshot,
+        unwritten: Batch::default(),
+        undone: Undone { adopts: true, ..Undone::default() },
+    };
+    Ok((scheduler, handle))
+}
+
+fn replayed(settings: &ServerSettings, snapshot: Option<&Snapshot>, records: &[Record]) -> Result<Engine, ServerError> {
+    let mut engine = match snapshot {
+        Some(Snapshot { state, .. }) => {
+            Engine::restore(settings.engine, &settings.policy, read(state, || "the snapshot".to_owned())?)?
+        }
+        None => Engine::new(settings.engine, &settings.policy)?,
+    };
+    let mut carried_out = Vec::new();
+    for record in records {
+        match record {
+            Record::Event { at, event } => engine.replay(*at, event.clone(), &mut carried_out),
+            Record::Round { at, plan } => engine.replay_round(*at, plan.clone(), &mut carried_out),
+        }
+        carried_out.clear();
+    }
+    Ok(engine)
+}
+
+fn fleet(recovered: &Recovered) -> Result<Fleet, ServerError> {
+    let replicas = recovered.replicas.iter().map(|row| (ReplicaId(row.id), row.detail.as_str()));
+    let groups = recovered.groups.iter().map(|(job, detail)| (*job, detail.as_str()));
+    let last = ReplicaId(recovered.last_replica);
+    Ok(Fleet::recovered(read_all(replicas, "replica")?, read_all(groups, "group")?, last))
+}
+
+fn read_all<'a, K: Ord + Copy + std::fmt::Debug, V: DeserializeOwned>(
+    rows: impl Iterator<Item = (K, &'a str)>,
+    what: &str,
+) -> Result<BTreeMap<K, V>, ServerError> {
+    rows.map(|(key, text)| Ok((key, read(text, || format!("{what} {key:?}"))?))).collect()
+}
+
+fn read<T: DeserializeOwned>(text: &str, what: impl Fn() -> String) -> Result<T, ServerError> {
+    serde_json::from_str(text).map_err(|reason| ServerError::Unreadable { what: what(), reason })
+}
+
+impl Scheduler {
+    /// Does what was decided and perhaps not done, and brings fleet and engine together.
+    pub(crate) fn resume(&mut self) -> Result<(), ServerError> {
+        let now = self.clock.now();
+        let mut commands = Vec::new();
+        for (job, spec) in self.forgotten_jobs() {
+            self.tell(now, Event::JobSubmitted { job, spec }, &mut commands);
+        }
+        let repeated = self.unsettled();
+        self.engine.outstanding(&mut commands);
+        self.carry_out(now, commands)?;
+        let mut events = Vec::new();
+        let mut out = Consequences::default();
+        self.reconcile(&mut out);
+        self.absorb(out, &mut events);
+        let mut commands = Vec::new();
+        for event in events {
+            self.tell(now, event, &mut commands);
+        }
+        self.carry_out(now, commands)?;
+        for id in repeated {
+            self.order(id)?;
+        }
+        self.note_ends(now);
+        self.undone.regrouped.extend(self.fleet.groups().map(|(job, _)| job).collect::<Vec<_>>());
+        self.flush()
+    }
+
+    /// Jobs that were acknowledged, but whose record at the end of the journal was damaged.
+    fn forgotten_jobs(&self) -> Vec<(JobId, pollux_engine::JobSpec)> {
+        let ended: Vec<JobId> = self.engine.ended_jobs().map(pollux_engine::Job::id).collect();
+        let is_forgotten = |job: &JobId| self.engine.job(*job).is_none() && !ended.contains(job);
+        let forgotten = self.requests.iter().filter(|(job, _)| is_forgotten(job));
+        forgotten.map(|(job, request)| (*job, request.spec.clone())).collect()
+    }
+
+    /// Replicas that were ordered and may not have been started: starting them again does no harm.
+    fn unsettled(&self) -> Vec<ReplicaId> {
+        let is_settling = |job: JobId| {
+            let phase = self.engine.job(job).map(pollux_engine::Job::phase);
+            matches!(phase, Some(Phase::Starting | Phase::Resizing { .. }))
+        };
+        let groups = self.fleet.groups().filter(|(job, _)| is_settling(*job));
+        groups.flat_map(|(_, group)| group.members.iter().copied()).collect()
+    }
+
+    /// Where engine and fleet do not agree on a group, the group starts anew; what belongs to none is ended.
+    fn reconcile(&mut self, out: &mut Consequences) {
+        let groups: Vec<_> = self.fleet.groups().map(|(job, group)| (job, group.generation)).collect();
+        for (job, generation) in groups {
+            let live = self.engine.job(job).filter(|live| live.phase().has_group() && live.generation() == generation);
+            let Some(live) = live else {
+                let members = self.fleet.group(job).map(|group| group.members.clone()).unwrap_or_default();
+                members.into_iter().for_each(|id| self.fleet.cast_out(id, out));
+                continue;
+            };
+            if *live.phase() == Phase::Running {
+                self.fleet.settle(job);
+            }
+        }
+        for id in self.fleet.unassigned() {
+            self.fleet.cast_out(id, out);
+        }
+        for live in self.engine.jobs().filter(|live| live.phase().has_group()) {
+            let (job, generation) = (live.id(), live.generation());
+            let there = self.fleet.allocation(job);
+            let missing = live.group().minus(&there);
+            let failure = |(node, _)| Event::ReplicaFailed { job, generation, node, kind: FailureKind::Retryable };
+            out.events.extend(missing.iter().next().map(failure));
+        }
+    }
+}

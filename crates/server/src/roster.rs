@@ -1,0 +1,133 @@
+//! Nodes by name: the engine numbers them, a backend names them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pollux_engine::{Engine, Event};
+use pollux_model::GpuType;
+use pollux_policy::NodeId;
+use serde::{Deserialize, Serialize};
+
+use crate::fleet::{Consequences, Fleet};
+
+/// All nodes that ever were, and those that are up.
+#[derive(Debug, Default)]
+pub(crate) struct Roster {
+    known: BTreeMap<NodeId, NodeDetail>,
+    /// Kinds of GPU; their places are what the engine calls them.
+    kinds: Vec<String>,
+    /// Nodes that the engine has, by name.
+    current: BTreeMap<String, NodeId>,
+    /// What the backend has seen last.
+    seen: BTreeMap<String, Seen>,
+    /// Nodes from before a restart that were not seen yet.
+    missing: BTreeSet<String>,
+}
+
+/// What is kept of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NodeDetail {
+    name: String,
+    gpu_type: String,
+    gpus: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seen {
+    gpus: u32,
+    gpu_type: String,
+}
+
+impl Roster {
+    pub(crate) fn recovered(known: BTreeMap<NodeId, NodeDetail>, engine: &Engine) -> Self {
+        let mut kinds: Vec<String> = Vec::new();
+        for detail in known.values() {
+            if !kinds.contains(&detail.gpu_type) {
+                kinds.push(detail.gpu_type.clone());
+            }
+        }
+        let up = engine.nodes().filter_map(|node| Some((known.get(&node.id())?.name.clone(), node.id())));
+        let current: BTreeMap<String, NodeId> = up.collect();
+        let missing = current.keys().cloned().collect();
+        Self { known, kinds, current, seen: BTreeMap::new(), missing }
+    }
+
+    /// The name of a node, also of one that is gone.
+    pub(crate) fn name(&self, node: NodeId) -> &str {
+        self.known.get(&node).map_or("", |detail| &detail.name)
+    }
+
+    /// A node that is up.
+    pub(crate) fn current(&self, name: &str) -> Option<NodeId> {
+        self.current.get(name).copied()
+    }
+
+    /// What the backend calls a kind of GPU.
+    pub(crate) fn kind(&self, kind: GpuType) -> &str {
+        self.kinds.get(usize::from(kind.0)).map_or("", String::as_str)
+    }
+
+    /// Whether nodes from before a restart were not seen yet.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        !self.missing.is_empty()
+    }
+
+    /// The backend sees a node. One of the same name and size is the same.
+    pub(crate) fn up(&mut self, name: String, gpus: u32, gpu_type: String, fleet: &mut Fleet, out: &mut Consequences) {
+        self.missing.remove(&name);
+        let is_same = |detail: &NodeDetail| detail.gpus == gpus && detail.gpu_type == gpu_type;
+        let before = self.current.get(&name).copied();
+        if let Some(node) = before.filter(|node| !self.known.get(node).is_some_and(is_same)) {
+            self.current.remove(&name);
+            out.events.push(Event::NodeLost { node });
+            fleet.clear_node(node, out);
+        }
+        self.seen.insert(name, Seen { gpus, gpu_type });
+    }
+
+    /// The backend lost a node, and every replica on it.
+    pub(crate) fn gone(&mut self, name: &str, fleet: &mut Fleet, out: &mut Consequences) {
+        self.missing.remove(name);
+        self.seen.remove(name);
+        if let Some(node) = self.current.remove(name) {
+            out.events.push(Event::NodeLost { node });
+            fleet.lose_node(node, out);
+        }
+    }
+
+    /// Whoever was not seen until now is taken as gone; what may still run there is ended.
+    pub(crate) fn close_roll_call(&mut self, fleet: &mut Fleet, out: &mut Consequences) {
+        for name in std::mem::take(&mut self.missing) {
+            if let Some(node) = self.current.remove(&name) {
+                out.events.push(Event::NodeLost { node });
+                fleet.clear_node(node, out);
+            }
+        }
+    }
+
+    /// Lets nodes in that were seen and have nothing of ours on them; returns what is to be kept of them.
+    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Consequences) -> Vec<(NodeId, String)> {
+        if self.seen.keys().all(|name| self.current.contains_key(name)) {
+            return Vec::new();
+        }
+        let mut joined = Vec::new();
+        for (name, Seen { gpus, gpu_type }) in &self.seen {
+            let cleared = |(&node, detail): (&NodeId, &NodeDetail)| detail.name != *name || fleet.on(node).is_empty();
+            if self.current.contains_key(name) || !self.known.iter().all(cleared) {
+                continue;
+            }
+            let place = self.kinds.iter().position(|kind| kind == gpu_type).unwrap_or_else(|| {
+                self.kinds.push(gpu_type.clone());
+                self.kinds.len() - 1
+            });
+            let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
+            let detail = NodeDetail { name: name.clone(), gpu_type: gpu_type.clone(), gpus: *gpus };
+            let gpu_type = GpuType(u16::try_from(place).unwrap_or(u16::MAX));
+            out.events.push(Event::NodeJoined { node, gpus: *gpus, gpu_type });
+            joined.push((node, crate::text(&detail)));
+            self.known.insert(node, detail);
+            self.current.insert(name.clone(), node);
+        }
+        joined
+    }
+}

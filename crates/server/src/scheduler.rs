@@ -1,0 +1,297 @@
+//! The loop.
+
+mod doing;
+mod intake;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::{Duration, Instant};
+
+use pollux_backend::{Backend, ReplicaId, ReplicaOrder};
+use pollux_engine::{Command, Engine, Event, Refusal};
+use pollux_policy::{JobId, Timestamp};
+use pollux_store::{Batch, HistoryEntry, Record, Store};
+use tokio::sync::broadcast;
+
+use crate::board::Board;
+use crate::clock::{Clock, milliseconds};
+use crate::fleet::Fleet;
+use crate::handle::Message;
+use crate::roster::Roster;
+use crate::tokens::Tokens;
+use crate::{Cluster, Happening, JobRequest, Refused, ServerError, ServerSettings};
+use intake::Intake;
+
+/// Messages that share a commit at most.
+const MESSAGES_MAX: usize = 1_000;
+/// Records after which a snapshot is worth its writing.
+const SNAPSHOT_RECORDS: u64 = 5_000;
+/// Before another attempt to write on a disk that is full.
+const RETRY: Duration = Duration::from_secs(1);
+/// Nothing is waited for longer.
+const WAIT_MAX: Duration = Duration::from_secs(3_600);
+
+/// Owner of everything that changes.
+pub(crate) struct Scheduler {
+    pub(crate) settings: ServerSettings,
+    pub(crate) clock: Clock,
+    pub(crate) store: Store,
+    pub(crate) engine: Engine,
+    pub(crate) fleet: Fleet,
+    pub(crate) roster: Roster,
+    pub(crate) backend: Box<dyn Backend>,
+    /// What users of live jobs asked for.
+    pub(crate) requests: BTreeMap<JobId, JobRequest>,
+    pub(crate) tokens: Tokens,
+    /// Tokens that this process has given out.
+    pub(crate) secrets: BTreeMap<JobId, String>,
+    pub(crate) board: Arc<Board>,
+    pub(crate) messages: Receiver<Message>,
+    pub(crate) waiting: Arc<AtomicUsize>,
+    pub(crate) history: broadcast::Sender<HistoryEntry>,
+    pub(crate) last_job: JobId,
+    pub(crate) last_history: u64,
+    /// What the last snapshot contains.
+    pub(crate) snapshot: u64,
+    /// What has happened and is not durable yet.
+    pub(crate) unwritten: Batch,
+    pub(crate) undone: Undone,
+    /// When nodes from before a restart that were not seen are taken as gone.
+    pub(crate) roll_call: Instant,
+}
+
+/// What is to be done as soon as it is durable.
+#[derive(Default)]
+pub(crate) struct Undone {
+    pub(crate) starts: Vec<ReplicaOrder>,
+    pub(crate) stops: Vec<ReplicaId>,
+    pub(crate) regrouped: BTreeSet<JobId>,
+    pub(crate) outdated: Vec<ReplicaId>,
+    /// Takes over what a server before this one has left.
+    pub(crate) adopts: bool,
+}
+
+impl Scheduler {
+    /// Runs until it is told to end, or cannot go on.
+    pub(crate) fn run(mut self) -> Result<(), ServerError> {
+        loop {
+            let mut intake = Intake::default();
+            self.receive(&mut intake);
+            self.turn(&mut intake)?;
+            if let Some(reply) = intake.shut_down {
+                self.save()?;
+                // Who asked may have gone.
+                let _ = reply.send(Ok(()));
+                return Ok(());
+            }
+        }
+    }
+
+    /// Waits for something to do, and takes what else is there.
+    fn receive(&mut self, intake: &mut Intake) {
+        let now = self.clock.now();
+        let wait = self.next_look(now).min(WAIT_MAX);
+        // The backend can always speak, so that nobody hangs up and this is only ever too late.
+        let mut next = self.messages.recv_timeout(wait).ok();
+        let now = self.clock.now();
+        for _ in 0..MESSAGES_MAX {
+            let Some(message) = next else { break };
+            if !matches!(message, Message::Observed(_) | Message::LimitPages(_)) {
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+            }
+            self.take(now, message, intake);
+            next = self.messages.try_recv().ok();
+        }
+    }
+
+    /// How long nothing has to be done unless somebody says something.
+    fn next_look(&self, now: Timestamp) -> Duration {
+        let until = |moment: Timestamp| Duration::from_millis(moment.0.saturating_sub(now.0));
+        let silent =
+            self.fleet.silent().map(|(_, since)| since.0.saturating_add(milliseconds(self.settings.silence).0));
+        let mut wait = silent.map(|moment| until(Timestamp(moment))).min().unwrap_or(WAIT_MAX);
+        if self.roster.is_incomplete() {
+            wait = wait.min(self.roll_call.saturating_duration_since(Instant::now()));
+        } else if self.unwritten.is_empty() {
+            wait = self.engine.next_wakeup().map_or(wait, |moment| wait.min(until(moment)));
+        }
+        if self.unwritten.is_empty() { wait } else { wait.min(RETRY) }
+    }
+
+    /// Takes in what was asked for and seen, and does what follows.
+    fn turn(&mut self, intake: &mut Intake) -> Result<(), ServerError> {
+        let now = self.clock.now();
+        self.look_around(now, intake);
+        let is_durable = self.record(now, intake)?;
+        let mut commands = Vec::new();
+        for event in std::mem::take(&mut intake.seen) {
+            // What came too late makes no sense any more.
+            let _ = self.step(now, event, &mut commands);
+        }
+        let mut answers = Vec::new();
+        for asked in std::mem::take(&mut intake.asked) {
+            let outcome = match is_durable {
+                true => self.step(now, asked.event, &mut commands).map_err(Refused::from),
+                false => Err(Refused::Full),
+            };
+            answers.push((asked.answer, outcome));
+        }
+        self.tick(now, &mut commands);
+        self.carry_out(now, commands)?;
+        self.note_ends(now);
+        self.flush()?;
+        for (answer, outcome) in answers {
+            answer(outcome);
+        }
+        let cluster = self.cluster();
+        for look in std::mem::take(&mut intake.looks) {
+            look(&cluster);
+        }
+        if self.store.sequence() - self.snapshot >= SNAPSHOT_RECORDS {
+            self.save()?;
+        }
+        Ok(())
+    }
+
+    /// Makes what came in durable, all of it or only what nobody is told of yet. Returns whether what users asked for
+    /// is.
+    fn record(&mut self, now: Timestamp, intake: &mut Intake) -> Result<bool, ServerError> {
+        let seen = intake.seen.iter().map(|event| Record::Event { at: now, event: event.clone() });
+        self.unwritten.records.extend(seen);
+        self.write_groups();
+        let Batch { records, submitted, history, .. } = &self.unwritten;
+        let (records, submitted, history) = (records.len(), submitted.len(), history.len());
+        let asked = intake.asked.iter().map(|asked| Record::Event { at: now, event: asked.event.clone() });
+        self.unwritten.records.extend(asked);
+        self.unwritten.submitted.append(&mut intake.submitted);
+        self.unwritten.history.append(&mut intake.history);
+        if self.commit()? {
+            self.requests.append(&mut intake.requests);
+            return Ok(true);
+        }
+        self.unwritten.records.truncate(records);
+        self.unwritten.submitted.truncate(submitted);
+        self.unwritten.history.truncate(history);
+        Ok(false)
+    }
+
+    /// Writes what is unwritten; returns whether there was room for it.
+    fn commit(&mut self) -> Result<bool, ServerError> {
+        if self.unwritten.is_empty() {
+            return Ok(true);
+        }
+        self.may_halt()?;
+        match self.store.commit(&self.unwritten) {
+            Ok(()) => {}
+            Err(error) if error.is_retryable() => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        self.may_halt()?;
+        for entry in std::mem::take(&mut self.unwritten).history {
+            // Perhaps nobody listens.
+            let _ = self.history.send(entry);
+        }
+        Ok(true)
+    }
+
+    /// Tells the engine, and remembers what people may want to read.
+    pub(crate) fn step(&mut self, now: Timestamp, event: Event, commands: &mut Vec<Command>) -> Result<(), Refusal> {
+        let node = match event {
+            Event::NodeJoined { node, .. }
+            | Event::NodeLost { node }
+            | Event::NodeDrain { node }
+            | Event::NodeUndrain { node } => self.roster.name(node),
+            // The others are about jobs.
+            _ => "",
+        };
+        let happening = Happening::of_event(&event, node);
+        let ready = match event {
+            Event::GroupReady { job, .. } | Event::GroupSilent { job, .. } => Some(job),
+            // Nothing else settles a group.
+            _ => None,
+        };
+        let before = commands.len();
+        self.engine.step(now, event, commands);
+        let refused = commands.iter().skip(before).position(|command| matches!(command, Command::Refused(_)));
+        if let Some(Command::Refused(refusal)) = refused.map(|idx| commands.remove(before + idx)) {
+            return Err(refusal);
+        }
+        if let Some(job) = ready {
+            self.fleet.settle(job);
+        }
+        if let Some((job, happening)) = happening {
+            self.remember(now, job, &happening);
+        }
+        Ok(())
+    }
+
+    /// Lets time pass for the engine, unless nothing could be done about what it says.
+    fn tick(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
+        let is_due = self.engine.next_wakeup().is_some_and(|moment| moment <= now);
+        // A moment has one round at most, so that it can be told whether there was one.
+        let last_round = self.engine.last_round();
+        let is_new = last_round.is_none_or(|last| last < now);
+        if !is_due || !is_new || !self.unwritten.records.is_empty() || self.roster.is_incomplete() {
+            return;
+        }
+        let before = commands.len();
+        self.engine.step(now, Event::Tick, commands);
+        self.unwritten.records.push(Record::Event { at: now, event: Event::Tick });
+        if self.engine.last_round() != last_round {
+            let is_usable = !commands[before..].iter().any(|command| matches!(command, Command::PlanRejected { .. }));
+            let plan = self.engine.last_plan().filter(|_| is_usable).map(|(_, plan)| plan.clone());
+            self.unwritten.records.push(Record::Round { at: now, plan });
+        }
+    }
+
+    pub(crate) fn remember(&mut self, at: Timestamp, job: Option<JobId>, happening: &Happening) {
+        let entry = self.entry(at, job, happening);
+        self.unwritten.history.push(entry);
+    }
+
+    fn entry(&mut self, at: Timestamp, job: Option<JobId>, happening: &Happening) -> HistoryEntry {
+        self.last_history += 1;
+        HistoryEntry { sequence: self.last_history, at, job, text: crate::text(happening) }
+    }
+
+    fn cluster(&self) -> Cluster<'_> {
+        Cluster {
+            now: self.clock.now(),
+            engine: &self.engine,
+            fleet: &self.fleet,
+            roster: &self.roster,
+            requests: &self.requests,
+            backend: &*self.backend,
+            is_degraded: !self.unwritten.is_empty(),
+        }
+    }
+
+    /// Keeps the engine's state, so that the journal stays short. Without room for it the journal is enough.
+    fn save(&mut self) -> Result<(), ServerError> {
+        if !self.unwritten.is_empty() {
+            return Ok(());
+        }
+        self.may_halt()?;
+        match self.store.save_snapshot(&crate::text(&self.engine.state())) {
+            Ok(()) => {}
+            Err(error) if error.is_retryable() => {}
+            Err(error) => return Err(error.into()),
+        }
+        self.snapshot = self.store.sequence();
+        Ok(())
+    }
+
+    /// A point at which a test may end it as a kill would.
+    pub(crate) fn may_halt(&mut self) -> Result<(), ServerError> {
+        match &mut self.settings.halt_after {
+            None => Ok(()),
+            Some(0) => Err(ServerError::Halted),
+            Some(points) => {
+                *points -= 1;
+                Ok(())
+            }
+        }
+    }
+}

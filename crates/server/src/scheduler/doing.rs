@@ -1,0 +1,148 @@
+//! Commands become orders, which are made durable and then carried out.
+
+use std::fs;
+
+use pollux_backend::ReplicaId;
+use pollux_engine::{Command, Event};
+use pollux_policy::Timestamp;
+use pollux_store::{EndedJob, Record, ReplicaRow};
+
+use super::Scheduler;
+use crate::fleet::Consequences;
+use crate::orders::{Surroundings, assignment, order};
+use crate::{Happening, JobSummary, ServerError};
+
+impl Scheduler {
+    /// Takes commands apart, and tells the engine what follows from them at once, until nothing does.
+    pub(crate) fn carry_out(&mut self, now: Timestamp, mut commands: Vec<Command>) -> Result<(), ServerError> {
+        while !commands.is_empty() {
+            let mut events = Vec::new();
+            for command in std::mem::take(&mut commands) {
+                self.obey(now, &command, &mut events)?;
+            }
+            for event in events {
+                self.tell(now, event, &mut commands);
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the engine something that is written down with what follows from it.
+    pub(crate) fn tell(&mut self, now: Timestamp, event: Event, commands: &mut Vec<Command>) {
+        self.unwritten.records.push(Record::Event { at: now, event: event.clone() });
+        // What makes no sense to it has changed nothing.
+        let _ = self.step(now, event, commands);
+    }
+
+    fn obey(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
+        if let Some((job, happening)) = Happening::of_command(command) {
+            self.remember(now, job, &happening);
+        }
+        let mut out = Consequences::default();
+        let Self { fleet, roster, backend, .. } = self;
+        fleet.obey(command, &mut |node| backend.meeting_point(roster.name(node)), &mut out);
+        for id in std::mem::take(&mut out.start) {
+            let Some(replica) = self.fleet.replica(id) else { continue };
+            let (job, detail) = (replica.job, crate::text(replica));
+            self.unwritten.replicas_ordered.push(ReplicaRow { id: id.0, job, detail });
+            self.order(id)?;
+        }
+        self.absorb(out, events);
+        Ok(())
+    }
+
+    /// Has a member of a group started.
+    pub(crate) fn order(&mut self, id: ReplicaId) -> Result<(), ServerError> {
+        let Some(job) = self.fleet.replica(id).map(|replica| replica.job) else { return Ok(()) };
+        if !self.secrets.contains_key(&job) {
+            let (token, row) = self.tokens.issue(job).map_err(ServerError::Random)?;
+            self.secrets.insert(job, token);
+            self.unwritten.tokens.push(row);
+        }
+        let checkpoints = self.settings.state_dir.join("checkpoints").join(job.0.to_string());
+        let surroundings =
+            Surroundings { url: &self.settings.url, checkpoints: &checkpoints, token: &self.secrets[&job] };
+        let (replica, group, request) = (self.fleet.replica(id), self.fleet.group(job), self.requests.get(&job));
+        if let (Some(replica), Some(group), Some(request)) = (replica, group, request) {
+            let assignment = assignment(group, &self.fleet, &self.roster);
+            self.undone.starts.extend(order(id, replica, request, &assignment, surroundings));
+        }
+        Ok(())
+    }
+
+    /// Keeps what is to be written and done; what the engine is to be told is added to `events`.
+    pub(crate) fn absorb(&mut self, consequences: Consequences, events: &mut Vec<Event>) {
+        let Consequences { start: _, stop, regrouped, gone, outdated, events: more } = consequences;
+        self.undone.stops.extend(stop);
+        self.undone.regrouped.extend(regrouped);
+        self.undone.outdated.extend(outdated);
+        self.unwritten.replicas_gone.extend(gone.iter().map(|id| id.0));
+        events.extend(more);
+    }
+
+    /// Writes down jobs that are over.
+    pub(crate) fn note_ends(&mut self, now: Timestamp) {
+        for job in self.engine.take_ended_jobs() {
+            let id = job.id();
+            // After a restart the engine tells again of those whose end was written.
+            if self.requests.remove(&id).is_none() {
+                continue;
+            }
+            let summary = JobSummary {
+                phase: job.phase().clone(),
+                books: job.books(now),
+                report: job.report().cloned(),
+                replicas: self.fleet.disband(id),
+            };
+            let ended = summary.books.ended.unwrap_or(now);
+            let (phase, summary) = (job.phase().to_string(), crate::text(&summary));
+            self.unwritten.ended.push(EndedJob { id, ended, phase, summary });
+            self.undone.regrouped.insert(id);
+            self.secrets.remove(&id);
+            self.remember(now, Some(id), &Happening::Ended { phase: job.phase().clone() });
+        }
+    }
+
+    /// Groups are written as they are now, wherever they changed.
+    pub(crate) fn write_groups(&mut self) {
+        let group = |job| (job, self.fleet.group(job).map(crate::text));
+        self.unwritten.groups = self.undone.regrouped.iter().copied().map(group).collect();
+    }
+
+    /// Makes everything durable and then does it; without room on the disk it has to wait.
+    pub(crate) fn flush(&mut self) -> Result<(), ServerError> {
+        self.write_groups();
+        if !self.commit()? {
+            return Ok(());
+        }
+        for job in std::mem::take(&mut self.undone.regrouped) {
+            match self.fleet.group(job) {
+                // Workers that are told to leave find out why.
+                Some(group) => self.board.post(job, assignment(group, &self.fleet, &self.roster)),
+                None => {
+                    self.board.remove(job);
+                    self.tokens.forget(job);
+                }
+            }
+        }
+        for order in std::mem::take(&mut self.undone.starts) {
+            if let Some(checkpoints) = order.environment.get("POLLUX_CHECKPOINT_DIR") {
+                // Without it the worker cannot save, and says so.
+                let _ = fs::create_dir_all(checkpoints);
+            }
+            self.backend.start(&order);
+            self.may_halt()?;
+        }
+        if std::mem::take(&mut self.undone.adopts) {
+            self.backend.adopt(&self.fleet.replicas().map(|(id, _)| id).collect::<Vec<_>>());
+        }
+        for replica in std::mem::take(&mut self.undone.stops) {
+            self.backend.stop(replica, self.settings.grace);
+            self.may_halt()?;
+        }
+        for replica in std::mem::take(&mut self.undone.outdated) {
+            self.backend.forget(replica);
+        }
+        Ok(())
+    }
+}

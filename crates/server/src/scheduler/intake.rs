@@ -1,0 +1,196 @@
+//! What the scheduler is told becomes events.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use pollux_api::{ReadyRequest, ReportRequest};
+use pollux_backend::{Observation, ReplicaId};
+use pollux_engine::{Event, FailureKind, Phase, Refusal};
+use pollux_policy::{JobId, Timestamp};
+use pollux_store::{HistoryEntry, SubmittedJob};
+
+use super::Scheduler;
+use crate::clock::milliseconds;
+use crate::fleet::{Consequences, Ending, Group, Readiness};
+use crate::handle::{Look, Message, Reply};
+use crate::{Action, Happening, JobRequest, NodeAction, Refused};
+
+/// What came in since the last turn.
+#[derive(Default)]
+pub(crate) struct Intake {
+    /// What was seen happens whether it can be written or not.
+    pub(crate) seen: Vec<Event>,
+    /// What was asked for is refused if it cannot be written.
+    pub(crate) asked: Vec<Asked>,
+    pub(crate) submitted: Vec<SubmittedJob>,
+    pub(crate) history: Vec<HistoryEntry>,
+    pub(crate) requests: BTreeMap<JobId, JobRequest>,
+    pub(crate) looks: Vec<Look>,
+    pub(crate) shut_down: Option<Reply<()>>,
+}
+
+/// Something that somebody waits for.
+pub(crate) struct Asked {
+    pub(crate) event: Event,
+    pub(crate) answer: Box<dyn FnOnce(Result<(), Refused>)>,
+}
+
+impl Intake {
+    fn ask(&mut self, event: Event, reply: Reply<()>) {
+        // Who asked may have gone.
+        self.asked.push(Asked { event, answer: Box::new(|outcome| drop(reply.send(outcome))) });
+    }
+}
+
+impl Scheduler {
+    /// Sorts a message.
+    pub(super) fn take(&mut self, now: Timestamp, message: Message, intake: &mut Intake) {
+        match message {
+            Message::Submit(request, reply) => self.submit(now, *request, reply, intake),
+            Message::Act(job, action, reply) => {
+                let event = match action {
+                    Action::Cancel => Event::Cancel { job },
+                    Action::Pause => Event::Pause { job },
+                    Action::Resume => Event::Resume { job },
+                };
+                match self.check_live(job) {
+                    Ok(()) => intake.ask(event, reply),
+                    Err(refused) => refuse(reply, refused),
+                }
+            }
+            Message::ActOnNode(name, action, reply) => match (self.roster.current(&name), action) {
+                (None, _) => refuse(reply, Refused::UnknownNode { name }),
+                (Some(node), NodeAction::Drain) => intake.ask(Event::NodeDrain { node }, reply),
+                (Some(node), NodeAction::Undrain) => intake.ask(Event::NodeUndrain { node }, reply),
+            },
+            Message::Report(job, request, reply) => self.report(job, *request, reply, intake),
+            Message::Ready(job, request, reply) => self.ready(job, request, reply, intake),
+            Message::Look(look) => intake.looks.push(look),
+            Message::ShutDown(reply) => intake.shut_down = Some(reply),
+            Message::LimitPages(pages) => self.store.limit_pages(pages),
+            Message::Observed(observation) => self.observe(now, observation, intake),
+        }
+    }
+
+    fn submit(&mut self, now: Timestamp, request: JobRequest, reply: Reply<JobId>, intake: &mut Intake) {
+        let limit = self.settings.engine.live_jobs_max;
+        let room = self.engine.jobs().len() + intake.submitted.len() < limit;
+        let crowded = || if room { Ok(()) } else { Err(Refusal::TooManyJobs { limit }) };
+        let admitted = request.check().map_err(Refused::from).and_then(|()| {
+            self.engine.admit(&request.spec)?;
+            Ok(crowded()?)
+        });
+        if let Err(refused) = admitted {
+            return refuse(reply, refused);
+        }
+        self.last_job.0 += 1;
+        let id = self.last_job;
+        let happening = Happening::Submitted { name: request.spec.name.clone() };
+        intake.history.push(self.entry(now, Some(id), &happening));
+        intake.submitted.push(SubmittedJob { id, submitted: now, request: crate::text(&request) });
+        let event = Event::JobSubmitted { job: id, spec: request.spec.clone() };
+        intake.requests.insert(id, request);
+        // Who asked may have gone.
+        let answer = Box::new(move |outcome: Result<(), Refused>| drop(reply.send(outcome.map(|()| id))));
+        intake.asked.push(Asked { event, answer });
+    }
+
+    fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Intake) {
+        let ReportRequest { generation: number, report } = request;
+        match self.group(job, number).map(|group| group.generation_of(number)) {
+            Err(refused) => refuse(reply, refused),
+            Ok(None) => refuse(reply, self.stale(job, number)),
+            Ok(Some(generation)) => {
+                self.fleet.has_spoken(job);
+                intake.ask(Event::Report { job, generation, report }, reply);
+            }
+        }
+    }
+
+    fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Intake) {
+        let ReadyRequest { generation: number, pause_s } = request;
+        let is_running = self.engine.job(job).is_some_and(|job| *job.phase() == Phase::Running);
+        match self.group(job, number).map(|group| group.readiness(number, is_running)) {
+            Err(refused) => refuse(reply, refused),
+            Ok(Readiness::Stale) => refuse(reply, self.stale(job, number)),
+            // Who asked may have gone.
+            Ok(Readiness::Partial | Readiness::Known) => drop(reply.send(Ok(()))),
+            Ok(Readiness::Complete(generation)) => intake.ask(Event::GroupReady { job, generation, pause_s }, reply),
+        }
+    }
+
+    fn group(&self, job: JobId, number: u64) -> Result<&Group, Refused> {
+        self.check_live(job)?;
+        self.fleet.group(job).ok_or_else(|| self.stale(job, number))
+    }
+
+    fn stale(&self, job: JobId, generation: u64) -> Refused {
+        Refused::Stale { job, generation, current: self.fleet.group(job).map_or(0, |group| group.number) }
+    }
+
+    fn check_live(&self, job: JobId) -> Result<(), Refused> {
+        if self.engine.job(job).is_some_and(|job| !job.phase().is_ended()) {
+            return Ok(());
+        }
+        let is_known = job <= self.last_job && job.0 > 0;
+        Err(Refused::Engine(if is_known { Refusal::EndedJob { job } } else { Refusal::UnknownJob { job } }))
+    }
+
+    fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
+        let mut out = Consequences::default();
+        match observation {
+            Observation::NodeUp { node, gpus, gpu_type } => {
+                self.roster.up(node, gpus, gpu_type, &mut self.fleet, &mut out);
+            }
+            Observation::NodeGone { node } => self.roster.gone(&node, &mut self.fleet, &mut out),
+            Observation::Started { replica } => self.fleet.started(replica, now),
+            Observation::StartFailed { replica, reason, retryable } => {
+                let kind = if retryable { FailureKind::Retryable } else { FailureKind::Permanent };
+                let happening = Happening::NotStarted { replica: replica.0, reason };
+                self.conclude(now, replica, Ending::NotStarted(kind), &happening, &mut out);
+            }
+            Observation::Exited { replica, exit } => {
+                let happening = Happening::Exited { replica: replica.0, exit };
+                self.conclude(now, replica, Ending::Exited(exit), &happening, &mut out);
+            }
+        }
+        self.absorb(out, &mut intake.seen);
+    }
+
+    /// A replica has ended, which may be told more than once.
+    fn conclude(
+        &mut self,
+        now: Timestamp,
+        replica: ReplicaId,
+        ending: Ending,
+        happening: &Happening,
+        out: &mut Consequences,
+    ) {
+        let Some(job) = self.fleet.replica(replica).filter(|it| !it.has_ended()).map(|it| it.job) else { return };
+        self.remember(now, Some(job), happening);
+        self.fleet.ended(replica, ending, out);
+    }
+
+    /// What nobody says but time: nodes that stay away or may come, groups that do not speak.
+    pub(super) fn look_around(&mut self, now: Timestamp, intake: &mut Intake) {
+        let mut out = Consequences::default();
+        if self.roster.is_incomplete() && self.roll_call <= Instant::now() {
+            self.roster.close_roll_call(&mut self.fleet, &mut out);
+        }
+        let joined = self.roster.admit(&self.fleet, &mut out);
+        self.unwritten.nodes.extend(joined);
+        let patience = milliseconds(self.settings.silence).0;
+        let silent = self.fleet.silent().filter(|(_, since)| since.0.saturating_add(patience) <= now.0);
+        for job in silent.map(|(job, _)| job).collect::<Vec<_>>() {
+            self.fleet.has_spoken(job);
+            let generation = self.engine.job(job).map(pollux_engine::Job::generation);
+            out.events.extend(generation.map(|generation| Event::GroupSilent { job, generation }));
+        }
+        self.absorb(out, &mut intake.seen);
+    }
+}
+
+fn refuse<T>(reply: Reply<T>, refused: Refused) {
+    // Who asked may have gone.
+    let _ = reply.send(Err(refused));
+}

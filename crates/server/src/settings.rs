@@ -1,0 +1,43 @@
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pollux_engine::EngineSettings;
+use pollux_policy::PolicySettings;
+
+/// How a live cluster is run.
+#[derive(Clone, Debug)]
+pub struct ServerSettings {
+    /// Where everything is kept that must survive.
+    pub state_dir: PathBuf,
+    /// Where workers reach the server, like `http://127.0.0.1:7878`.
+    pub url: String,
+    /// How the cluster is run.
+    pub engine: EngineSettings,
+    /// Who gets what.
+    pub policy: PolicySettings,
+    /// How long a replica may take to save and leave before it is killed; longer for jobs that save slowly.
+    pub grace: Duration,
+    /// A group that runs for so long without a word is taken for a script that knows nothing of Pollux, and as trained.
+    pub silence: Duration,
+    /// After a restart, nodes that are not seen within this are taken as gone.
+    pub roll_call: Duration,
+    /// Ends the process's part at the so manyth point at which it could be killed: for tests.
+    #[doc(hidden)]
+    pub halt_after: Option<u64>,
+}
+
+impl ServerSettings {
+    /// The usual settings for a folder and an address.
+    pub fn new(state_dir: impl Into<PathBuf>, url: &str, policy: PolicySettings) -> Self {
+        Self {
+            state_dir: state_dir.into(),
+            url: url.to_owned(),
+            engine: EngineSettings::default(),
+            policy,
+            grace: Duration::from_secs(30),
+            silence: Duration::from_secs(30),
+            roll_call: Duration::from_secs(10),
+            halt_after: None,
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The scheduler with a backend that plays processes, killed wherever it could be.
+
+// Clippy knows unwrap in tests only by their attribute, which what they share does not have.
+#![allow(clippy::unwrap_used)]
+
+mod kills;
+mod life;
+mod limits;
+mod nodes;
+mod world;

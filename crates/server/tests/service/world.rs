@@ -1,0 +1,279 @@
+//! Processes that outlive the scheduler, and the workers in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use pollux_agent::{AgentReport, Progress, TypeReport};
+use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
+use pollux_backend::{Backend, Exit, Observation, Observer, ReplicaId, ReplicaOrder};
+use pollux_engine::{EngineSettings, JobSpec};
+use pollux_model::{BatchLimits, GpuType, NoiseStatistics, Parallelism, StepParams};
+use pollux_policy::{JobId, PolicySettings, PolluxSettings};
+use pollux_server::{Handle, JobRequest, Refused, Server, ServerSettings};
+
+/// What anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+#[derive(Default)]
+struct Machines {
+    nodes: BTreeMap<String, u32>,
+    replicas: BTreeMap<ReplicaId, Process>,
+    observer: Option<Observer>,
+    ports: u16,
+    /// Everything that must never happen.
+    faults: Vec<String>,
+    forgotten: BTreeSet<ReplicaId>,
+}
+
+struct Process {
+    order: ReplicaOrder,
+    exit: Option<Exit>,
+    /// Does not leave when it is told to.
+    stubborn: bool,
+}
+
+/// Machines that go on whatever becomes of the scheduler.
+#[derive(Clone, Default)]
+pub(crate) struct World(Arc<Mutex<Machines>>);
+
+impl World {
+    pub(crate) fn new(nodes: &[(&str, u32)]) -> Self {
+        let world = Self::default();
+        world.machines().nodes = nodes.iter().map(|&(name, gpus)| (name.to_owned(), gpus)).collect();
+        world
+    }
+
+    fn machines(&self) -> MutexGuard<'_, Machines> {
+        self.0.lock().unwrap()
+    }
+
+    /// A scheduler over these machines.
+    pub(crate) fn serve(&self, settings: ServerSettings) -> Server {
+        let world = self.clone();
+        let open = move |observer: Observer| {
+            let mut machines = world.machines();
+            for (node, &gpus) in &machines.nodes {
+                observer(Observation::NodeUp { node: node.clone(), gpus, gpu_type: "test".to_owned() });
+            }
+            machines.observer = Some(observer);
+            drop(machines);
+            Ok::<_, Infallible>(Box::new(Machine(world)) as Box<dyn Backend>)
+        };
+        Server::start(settings, open).unwrap()
+    }
+
+    pub(crate) fn set_node(&self, node: &str, gpus: Option<u32>) {
+        let mut machines = self.machines();
+        match gpus {
+            Some(gpus) => {
+                machines.nodes.insert(node.to_owned(), gpus);
+                machines.observe(Observation::NodeUp { node: node.to_owned(), gpus, gpu_type: "test".to_owned() });
+            }
+            None => {
+                machines.nodes.remove(node);
+                for process in machines.replicas.values_mut().filter(|process| process.order.node == node) {
+                    process.exit = Some(Exit::Lost);
+                }
+                machines.observe(Observation::NodeGone { node: node.to_owned() });
+            }
+        }
+    }
+
+    /// Ends a replica by itself.
+    pub(crate) fn exit(&self, replica: u64, exit: Exit) {
+        let mut machines = self.machines();
+        let replica = ReplicaId(replica);
+        let exit = *machines.replicas.get_mut(&replica).unwrap().exit.get_or_insert(exit);
+        machines.observe(Observation::Exited { replica, exit });
+    }
+
+    pub(crate) fn set_stubborn(&self, replica: u64, stubborn: bool) {
+        self.machines().replicas.get_mut(&ReplicaId(replica)).unwrap().stubborn = stubborn;
+    }
+
+    /// Orders of replicas that run.
+    pub(crate) fn running(&self) -> Vec<ReplicaOrder> {
+        let machines = self.machines();
+        machines.replicas.values().filter(|it| it.exit.is_none()).map(|it| it.order.clone()).collect()
+    }
+
+    pub(crate) fn running_for(&self, job: JobId) -> Vec<ReplicaOrder> {
+        self.running().into_iter().filter(|order| order.job == job).collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn check(&self) {
+        let machines = self.machines();
+        assert!(machines.faults.is_empty(), "{:?}", machines.faults);
+    }
+
+    /// Lets every worker say what it would: that its group trains, and how.
+    pub(crate) fn speak(&self, handle: &Handle, spoken: &mut BTreeMap<JobId, u64>) {
+        let jobs: BTreeSet<JobId> = self.running().iter().map(|order| order.job).collect();
+        for job in jobs {
+            let Some(assignment) = handle.assignment(job).map(|watch| watch.borrow().clone()) else { continue };
+            let running: BTreeSet<u64> = self.running_for(job).iter().map(|order| order.replica.0).collect();
+            let whole = assignment.replicas.iter().all(|replica| running.contains(&replica.replica));
+            let generation = assignment.generation;
+            if assignment.state == AssignmentState::Stop || !whole || spoken.get(&job) == Some(&generation) {
+                continue;
+            }
+            let ready = handle.ready(job, ReadyRequest { generation, pause_s: Some(0.1) }).wait();
+            let told = handle.report(job, ReportRequest { generation, report: report(&assignment) }).wait();
+            if ready.is_ok() && told.is_ok() {
+                spoken.insert(job, generation);
+            }
+        }
+    }
+}
+
+impl Machines {
+    fn observe(&self, observation: Observation) {
+        if let Some(observer) = &self.observer {
+            observer(observation);
+        }
+    }
+
+    fn start(&mut self, order: &ReplicaOrder) {
+        let replica = order.replica;
+        if self.replicas.contains_key(&replica) {
+            return;
+        }
+        let on_node =
+            |it: &&Process| it.exit.is_none() && it.order.node == order.node && it.order.shares_with.is_none();
+        let used = self.replicas.values().filter(on_node).count() as u32;
+        let gpus = self.nodes.get(&order.node).copied().unwrap_or(0);
+        if used >= gpus {
+            self.faults.push(format!("{replica} of {} comes to {}, where {used} of {gpus} run", order.job, order.node));
+        }
+        // In a resize a survivor leads, so that who is started as a leader is to be alone.
+        let twice = self.replicas.values().any(|it| it.exit.is_none() && it.order.job == order.job);
+        if twice && order.environment["RANK"] == "0" {
+            self.faults.push(format!("{} runs twice", order.job));
+        }
+        self.replicas.insert(replica, Process { order: order.clone(), exit: None, stubborn: false });
+        self.observe(Observation::Started { replica });
+    }
+}
+
+/// The way to the machines that one scheduler has.
+struct Machine(World);
+
+impl Backend for Machine {
+    fn adopt(&mut self, known: &[ReplicaId]) {
+        let mut machines = self.0.machines();
+        for &replica in known {
+            let exit = machines.replicas.get(&replica).map_or(Some(Exit::Lost), |process| process.exit);
+            machines.observe(match exit {
+                Some(exit) => Observation::Exited { replica, exit },
+                None => Observation::Started { replica },
+            });
+        }
+        let unknown = machines.replicas.iter().filter(|(id, it)| it.exit.is_none() && !known.contains(id));
+        for replica in unknown.map(|(id, _)| *id).collect::<Vec<_>>() {
+            machines.faults.push(format!("{replica} runs and nobody knows it"));
+        }
+    }
+
+    fn start(&mut self, order: &ReplicaOrder) {
+        self.0.machines().start(order);
+    }
+
+    fn stop(&mut self, replica: ReplicaId, _grace: Duration) {
+        let mut machines = self.0.machines();
+        let Some(process) = machines.replicas.get_mut(&replica) else {
+            return machines.observe(Observation::Exited { replica, exit: Exit::Lost });
+        };
+        if process.stubborn {
+            return;
+        }
+        let exit = *process.exit.get_or_insert(Exit::Code(143));
+        machines.observe(Observation::Exited { replica, exit });
+    }
+
+    fn meeting_point(&mut self, node: &str) -> io::Result<(String, u16)> {
+        let mut machines = self.0.machines();
+        machines.ports += 1;
+        Ok((node.to_owned(), machines.ports))
+    }
+
+    fn log_files(&self, replica: ReplicaId) -> Vec<PathBuf> {
+        vec![PathBuf::from(replica.0.to_string())]
+    }
+
+    fn forget(&mut self, replica: ReplicaId) {
+        self.0.machines().forgotten.insert(replica);
+    }
+}
+
+/// A job that is the faster the more GPUs it has.
+fn report(assignment: &Assignment) -> AgentReport {
+    let params = StepParams::from_array([0.01, 0.01, 0.01, 1e-6, 0.02, 1e-6, 1.5]);
+    AgentReport {
+        limits: BatchLimits::new(64, 4096, 1, 512).unwrap(),
+        types: vec![TypeReport {
+            gpu_type: GpuType::default(),
+            model: Parallelism::DataParallel.model(params).unwrap(),
+            replicas_profiled: assignment.replicas.len() as u32,
+        }],
+        noise: Some(NoiseStatistics::new(1.0, 4000.0).unwrap()),
+        progress: Progress { steps: 10, samples: 640, epochs: 0, baseline_steps: 10.0 },
+        epoch_samples: None,
+        samples_per_s: Some(100.0),
+        loss: None,
+        tuning: None,
+        learning_rate_factor: 1.0,
+    }
+}
+
+pub(crate) fn settings(state_dir: &Path, policy: PolicySettings) -> ServerSettings {
+    let engine = EngineSettings {
+        round_interval_s: 0.1,
+        round_gap_min_s: 0.01,
+        replans_on_events: true,
+        restart_cost_default_s: 0.0,
+        backoff_first_s: 0.1,
+        backoff_max_s: 0.1,
+        ..EngineSettings::default()
+    };
+    ServerSettings { engine, ..ServerSettings::new(state_dir, "http://127.0.0.1:7878", policy) }
+}
+
+pub(crate) fn elastic() -> PolicySettings {
+    PolicySettings::Pollux(PolluxSettings::default())
+}
+
+pub(crate) fn request(name: &str, replicas: u32) -> JobRequest {
+    JobRequest {
+        spec: JobSpec::new(name, replicas),
+        command: vec!["train".to_owned()],
+        working_dir: PathBuf::from("/"),
+        environment: BTreeMap::from([("SEED".to_owned(), "1".to_owned())]),
+    }
+}
+
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The phase of a live job, in a word.
+pub(crate) fn phase(handle: &Handle, job: JobId) -> Option<String> {
+    let found = handle.look(move |cluster| cluster.engine().job(job).map(|job| job.phase().to_string())).wait();
+    match found {
+        Ok(found) => found,
+        Err(Refused::Away) => None,
+        Err(refused) => panic!("{refused}"),
+    }
+}
