@@ -1,12 +1,26 @@
 //! What travels over the REST interface below `/v1`: requests and responses, nothing but data.
 //!
 //! ```text
-//!  worker ── ReportRequest, ReadyRequest ──> server
-//!         <─────────── Assignment ──────────
+//!  user ──── SubmitRequest, TokenRequest ────> server
+//!       <── Job, Event, Node, Explanation ────
+//!  worker ── ReportRequest, ReadyRequest ────> server
+//!         <─────────── Assignment ────────────
 //! ```
 //!
 //! No behaviour of any kind. Requests refuse unknown fields; responses may gain some, which older readers ignore.
 
+mod cluster;
+mod event;
+mod explanation;
+mod failure;
+mod job;
+mod token;
 mod worker;
 
+pub use cluster::{ClusterStatus, Node, NodeJob, NodeList};
+pub use event::{Event, EventList};
+pub use explanation::{Explanation, Payer, SizeOutlook};
+pub use failure::{Failure, FailureDetail};
+pub use job::{Flexibility, Job, JobDetail, JobList, Phase, SubmitRequest, Work};
+pub use token::{IssuedToken, TokenList, TokenRequest};
 pub use worker::{AssignedReplica, Assignment, AssignmentState, ReadyRequest, ReportRequest};

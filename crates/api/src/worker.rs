@@ -3,6 +3,7 @@ use serde::{Deserialize, Serialize};
 
 /// Response to `GET /v1/jobs/{id}/assignment`: who belongs to the newest group of a job, and where it meets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Assignment {
     /// Number of the group; every change gives a larger one.
     pub generation: u64,
@@ -18,6 +19,7 @@ pub struct Assignment {
 
 /// Whether a group trains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AssignmentState {
     /// It does, or will.
@@ -28,6 +30,7 @@ pub enum AssignmentState {
 
 /// One replica of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AssignedReplica {
     /// Its number, which it keeps for life.
     pub replica: u64,
@@ -43,16 +46,19 @@ pub struct AssignedReplica {
 
 /// Body of `POST /v1/jobs/{id}/reports`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReportRequest {
     /// The group that speaks.
     pub generation: u64,
     /// What its agent has learned.
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub report: AgentReport,
 }
 
 /// Body of `POST /v1/jobs/{id}/ready`: every rank of the generation trains.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReadyRequest {
     /// The group that speaks.

@@ -103,7 +103,8 @@ fn survive(kills: &[u64]) -> usize {
 #[test]
 fn a_scheduler_that_is_killed_once_anywhere_loses_nothing_and_starts_nothing_twice() {
     let killed: usize = (0..75).map(|point| survive(&[point])).sum();
-    assert!(killed >= 50, "only {killed} of the points were reached");
+    // How many points there are depends on what shares a commit.
+    assert!(killed >= 30, "only {killed} of the points were reached");
 }
 
 #[test]

@@ -1,0 +1,71 @@
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Phase;
+
+/// Response to `GET /v1/cluster`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ClusterStatus {
+    /// Of the server.
+    pub version: String,
+    /// Who gets what.
+    pub policy: String,
+    /// By the cluster's clock.
+    pub now_ms: u64,
+    /// GPUs of all nodes that are up.
+    pub gpus: u32,
+    /// GPUs that replicas hold, those on their way out included.
+    pub gpus_held: u32,
+    /// Live jobs by phase.
+    pub jobs: BTreeMap<Phase, u64>,
+    /// Sum over jobs that train and tell.
+    pub goodput: f64,
+    /// When the last plan was made.
+    pub last_round_ms: Option<u64>,
+    /// When the next plan is made.
+    pub next_round_ms: Option<u64>,
+    /// Whether nothing can be written at the moment, so that nothing new is done.
+    pub is_degraded: bool,
+}
+
+/// A node that is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Node {
+    /// Its name.
+    pub name: String,
+    /// Its GPUs.
+    pub gpus: u32,
+    /// Their kind.
+    pub gpu_type: String,
+    /// GPUs that replicas hold, those on their way out included.
+    pub gpus_held: u32,
+    /// Whether it is being emptied.
+    pub is_draining: bool,
+    /// After failures: nothing is placed there until then.
+    pub cooling_until_ms: Option<u64>,
+    /// Jobs with replicas there.
+    pub jobs: Vec<NodeJob>,
+}
+
+/// A job on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NodeJob {
+    /// Which.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Its replicas there.
+    pub replicas: u32,
+}
+
+/// Response to `GET /v1/nodes`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NodeList {
+    /// In order of their names.
+    pub nodes: Vec<Node>,
+}

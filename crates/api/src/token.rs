@@ -1,0 +1,28 @@
+use serde::{Deserialize, Serialize};
+
+/// Body of `POST /v1/tokens`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// Who or what it is for; 1 to 64 letters, digits, `-`, `_` or `.`, and not in use.
+    pub label: String,
+}
+
+/// Response to `POST /v1/tokens`: the only time that the token is shown.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct IssuedToken {
+    /// Who or what it is for.
+    pub label: String,
+    /// Opens everything.
+    pub token: String,
+}
+
+/// Response to `GET /v1/tokens`: tokens of users, not of jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TokenList {
+    /// Who or what they are for.
+    pub labels: Vec<String>,
+}
