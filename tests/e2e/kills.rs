@@ -42,7 +42,8 @@ fn use_it(site: &Site, stop: &AtomicBool) -> BTreeMap<String, u64> {
         let live: Vec<u64> = acknowledged.values().copied().collect();
         if status.jobs.values().sum::<u64>() < 5 {
             let name = format!("job-{number}");
-            let options = ["--epochs", &epochs, "--samples", &samples, "--pace", "good", "--checkpoint-every", "5", "-q"];
+            let options =
+                ["--epochs", &epochs, "--samples", &samples, "--pace", "good", "--checkpoint-every", "5", "-q"];
             if let Ok(job) = client.submit(&site.training(&name, &options)) {
                 acknowledged.insert(name, job.id);
             }
@@ -133,7 +134,9 @@ fn check_jobs(site: &Site, acknowledged: &BTreeMap<String, u64>) {
         by_name.entry(&job.name).or_default().push(job);
     }
     for (name, id) in acknowledged {
-        let [job] = by_name[name.as_str()][..] else { panic!("{name} is there {} times", by_name[name.as_str()].len()) };
+        let [job] = by_name[name.as_str()][..] else {
+            panic!("{name} is there {} times", by_name[name.as_str()].len())
+        };
         assert_eq!(job.id, *id);
     }
     let resized: u32 = jobs.iter().map(|job| job.restarts).sum();

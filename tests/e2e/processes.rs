@@ -38,8 +38,11 @@ fn worker(pid: i32, state: &Path) -> Option<WorkerProcess> {
     // Between its end and its funeral a process has no command line any more.
     let is_shim = command.split('\0').nth(1) == Some("shim");
     let number = |name| variables.get(name)?.parse().ok();
-    (is_ours && !is_shim && !command.is_empty())
-        .then_some(WorkerProcess { pid, replica: number("POLLUX_REPLICA_ID")?, job: number("POLLUX_JOB_ID")? })
+    (is_ours && !is_shim && !command.is_empty()).then_some(WorkerProcess {
+        pid,
+        replica: number("POLLUX_REPLICA_ID")?,
+        job: number("POLLUX_JOB_ID")?,
+    })
 }
 
 /// Ends what a test that went wrong has left.

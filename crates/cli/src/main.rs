@@ -8,6 +8,7 @@
 //! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` and `pollux experiment` ask
 //! `pollux-sim`. Exit codes: 0 done, 2 for a mistake in arguments or input, 1 for any other failure.
 
+mod demo;
 mod experiment;
 mod fit;
 mod measurements;
@@ -43,6 +44,8 @@ enum Command {
     Sim(sim::SimCommand),
     /// Answer a question about schedulers with a table and a plot: run an experiment's file
     Experiment(experiment::ExperimentArgs),
+    /// Watch real trainings grow, shrink and re-tune, beside the same ones under fixed equal shares
+    Demo(demo::DemoArgs),
     /// Watch over one replica; started by the daemon.
     #[command(hide = true)]
     Shim { arguments: Vec<OsString> },
@@ -106,13 +109,19 @@ fn run(command: &Command) -> anyhow::Result<()> {
             let report = experiment::run(args)?;
             output::print(args.output, &report, |out| report.write_text(out))
         }
+        Command::Demo(args) => {
+            let report = demo::run(args)?;
+            output::print(args.output, &report, |out| report.write_text(out))
+        }
         Command::Shim { arguments } => Ok(pollux_backend_local::shim(arguments)?),
     }
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    let mistake =
-        error.is::<fit::FitError>() || error.is::<sim::SimError>() || error.is::<experiment::ExperimentError>();
+    let mistake = error.is::<fit::FitError>()
+        || error.is::<sim::SimError>()
+        || error.is::<experiment::ExperimentError>()
+        || error.is::<demo::DemoError>();
     if mistake { 2 } else { 1 }
 }
 
