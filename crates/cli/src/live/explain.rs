@@ -50,7 +50,7 @@ fn write_text(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> 
     sizes(explanation).write("", out)
 }
 
-/// What other sizes would be worth, the present one marked, those that no plan may give dimmed.
+/// What other sizes would be worth, the present one marked, those that it was not measured on dimmed.
 fn sizes(explanation: &Explanation) -> Table {
     let right = ["gpus", "nodes", "batch", "samples/s", "efficiency", "goodput"];
     let mut columns = vec![("", Align::Left)];
@@ -60,12 +60,12 @@ fn sizes(explanation: &Explanation) -> Table {
     let best = explanation.sizes.iter().map(|size| size.goodput).fold(f64::MIN_POSITIVE, f64::max);
     for size in &explanation.sizes {
         let is_now = size.replicas == explanation.replicas;
-        let style = match size.is_allowed {
+        let style = match size.is_measured {
             _ if is_now => AnsiColor::Green.on_default().bold(),
             true => Style::new(),
             false => Style::new().dimmed(),
         };
-        let remark = if size.is_allowed || is_now { "" } else { " not yet" };
+        let remark = if size.is_measured || is_now { "" } else { " not measured" };
         let texts = [
             if is_now { "now".to_owned() } else { String::new() },
             size.replicas.to_string(),

@@ -91,14 +91,14 @@ fn describe_tells_what_was_asked_for_and_what_came_of_it() {
 
 #[test]
 fn explain_marks_the_size_it_has_and_draws_what_others_are_worth() {
-    let size = |replicas, goodput, is_allowed| SizeOutlook {
+    let size = |replicas, goodput, is_measured| SizeOutlook {
         replicas,
         nodes: 1,
         batch_size: 256 * u64::from(replicas),
         samples_per_s: 2.0 * goodput,
         efficiency: 0.5,
         goodput,
-        is_allowed,
+        is_measured,
     };
     let explanation = Explanation {
         id: 1,
@@ -124,7 +124,7 @@ job 1 resnet: running on 2 GPUs
      gpus  nodes  batch  samples/s  efficiency  goodput  
         1      1    256        200         50%      100  ██████████
 now     2      1    512        360         50%      180  ██████████████████
-        4      1   1024        480         50%      240  ████████████████████████ not yet
+        4      1   1024        480         50%      240  ████████████████████████ not measured
 ";
     assert_eq!(server.pollux(&["explain", "1"]).stdout, expected);
     assert_eq!(server.pollux(&["explain", "1", "-o", "json"]).json()["one_more"], 0.2);

@@ -244,7 +244,7 @@ fn explained<'a>(explanation: &Explanation) -> Vec<Line<'a>> {
             bar(size.goodput / best, BARS.0),
         );
         let line = Line::from(text);
-        lines.push(match size.is_allowed {
+        lines.push(match size.is_measured {
             _ if is_now => line.green(),
             true => line,
             false => line.dim(),

@@ -183,7 +183,7 @@ fn an_explanation_lies_over_the_rest_until_a_key_is_pressed() {
         samples_per_s: 850.0,
         efficiency: 0.9,
         goodput: 765.0,
-        is_allowed: true,
+        is_measured: true,
     };
     screen.hear(News::Explained(Box::new(Explanation {
         id: 1,
