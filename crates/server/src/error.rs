@@ -18,6 +18,12 @@ pub enum ServerError {
     /// The last snapshot cannot be carried on with.
     #[error(transparent)]
     State(#[from] StateError),
+    /// A policy for simulations.
+    #[error("policy {policy} has to know what jobs will do, which only a simulator does: choose another")]
+    NeedsOracle {
+        /// Its name.
+        policy: String,
+    },
     /// A text of ours in the journal makes no sense.
     #[error("{what} in the state folder cannot be read: {reason}")]
     Unreadable {
@@ -70,6 +76,42 @@ pub enum Refused {
         /// The name given.
         name: String,
     },
+    /// A label that no token can have.
+    #[error("label {label:?}: accepted are 1 to 64 letters, digits, -, _ or full stops")]
+    Label {
+        /// The label given.
+        label: String,
+    },
+    /// A token has that label.
+    #[error("a token {label} exists already: give another label, or delete that one")]
+    LabelUsed {
+        /// The label given.
+        label: String,
+    },
+    /// No token has that label.
+    #[error("no token is called {label}")]
+    UnknownLabel {
+        /// The label given.
+        label: String,
+    },
+    /// The token without which nobody would get in.
+    #[error("the token {label} is the one in the state folder, and cannot be deleted")]
+    LocalToken {
+        /// Its label.
+        label: String,
+    },
+    /// More tokens than anybody needs.
+    #[error("{limit} tokens exist already: delete some")]
+    TooManyTokens {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The system gives no random numbers, and there are no tokens without.
+    #[error("the system gives no random numbers: try again")]
+    NoRandom,
+    /// The journal does not let itself be read.
+    #[error("{0}")]
+    Unreadable(String),
     /// It could not be made durable. Asking again later may work.
     #[error("the disk of the state folder is full: free some space and try again")]
     Full,

@@ -18,6 +18,7 @@ mod request;
 mod clock;
 mod tokens;
 mod board;
+mod readers;
 mod fleet;
 mod roster;
 mod orders;
@@ -28,13 +29,14 @@ mod scheduler;
 mod recovery;
 mod server;
 
-pub use cluster::{Cluster, JobSummary};
+pub use cluster::{Cluster, JobSummary, Tally};
 pub use error::{Refused, ServerError};
 pub use handle::{Action, Answer, Handle, NodeAction};
 pub use happening::Happening;
 pub use request::{JobRequest, RequestError};
 pub use server::Server;
 pub use settings::ServerSettings;
+pub use tokens::Caller;
 
 /// Plain data of ours as it is kept.
 fn text(value: &impl serde::Serialize) -> String {

@@ -38,6 +38,12 @@ impl Scheduler {
         if let Some((job, happening)) = Happening::of_command(command) {
             self.remember(now, job, &happening);
         }
+        match command {
+            Command::Launch { .. } => self.tally.launches += 1,
+            Command::Resize { .. } => self.tally.resizes += 1,
+            Command::Stop { .. } => self.tally.stops += 1,
+            Command::PlanRejected { .. } | Command::Refused(_) => {}
+        }
         let mut out = Consequences::default();
         let Self { fleet, roster, backend, .. } = self;
         fleet.obey(command, &mut |node| backend.meeting_point(roster.name(node)), &mut out);
