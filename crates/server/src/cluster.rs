@@ -70,7 +70,9 @@ impl Cluster<'_> {
     pub fn replicas(&self, job: JobId) -> Vec<ReplicaId> {
         let past = self.fleet.group(job).into_iter().flat_map(|group| group.past.iter().copied());
         let present = self.fleet.replicas().filter(|(_, replica)| replica.job == job).map(|(id, _)| id);
-        past.chain(present).collect()
+        let mut replicas: Vec<ReplicaId> = past.chain(present).collect();
+        replicas.sort_unstable();
+        replicas
     }
 
     /// What a replica has written, oldest first.

@@ -1,3 +1,7 @@
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use pollux_engine::{Refusal, SettingsError, StateError};
 use pollux_policy::JobId;
 use pollux_store::StoreError;
@@ -44,6 +48,45 @@ pub enum ServerError {
     /// The scheduler's thread panicked.
     #[error("the scheduler broke; the state folder holds all that was acknowledged")]
     Broken,
+    /// Everybody could read along.
+    #[error("listening on {listen} without TLS is refused: give --tls-cert and --tls-key, or listen on 127.0.0.1")]
+    Insecure {
+        /// The address given.
+        listen: SocketAddr,
+    },
+    /// The address is taken, or not ours.
+    #[error("cannot listen on {address}: {reason}")]
+    Listen {
+        /// The address given.
+        address: SocketAddr,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// A certificate or key that cannot be used.
+    #[error("{}: {reason}", .file.display())]
+    Tls {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A small file of the state folder cannot be read or written.
+    #[error("{}: {reason}", .file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// The user's token is none.
+    #[error("{} holds no token: accepted are 32 or more characters; delete it, and another one is made", .file.display())]
+    NoToken {
+        /// Which file.
+        file: PathBuf,
+    },
+    /// The user's token cannot be made known.
+    #[error("the token of the state folder cannot be used: {0}")]
+    Token(Refused),
     /// A test ended it.
     #[doc(hidden)]
     #[error("halted")]

@@ -94,11 +94,13 @@ impl Scheduler {
             if self.requests.remove(&id).is_none() {
                 continue;
             }
+            let mut replicas = self.fleet.disband(id);
+            replicas.sort_unstable();
             let summary = JobSummary {
                 phase: job.phase().clone(),
                 books: job.books(now),
                 report: job.report().cloned(),
-                replicas: self.fleet.disband(id),
+                replicas,
             };
             let ended = summary.books.ended.unwrap_or(now);
             let (phase, summary) = (job.phase().to_string(), crate::text(&summary));
