@@ -21,6 +21,28 @@ pub struct Cluster<'a> {
     pub(crate) requests: &'a BTreeMap<JobId, JobRequest>,
     pub(crate) backend: &'a dyn Backend,
     pub(crate) is_degraded: bool,
+    pub(crate) tally: Tally,
+    pub(crate) last_event: u64,
+    pub(crate) journal_records: u64,
+}
+
+/// What was done since the process began.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// Plans made.
+    pub rounds: u64,
+    /// Seconds that the last one took.
+    pub plan_last_s: f64,
+    /// Seconds that all of them took.
+    pub plan_total_s: f64,
+    /// Writes to the journal, each of which is durable.
+    pub commits: u64,
+    /// Groups, or additions to one, that were ordered.
+    pub launches: u64,
+    /// Groups that were to become others.
+    pub resizes: u64,
+    /// Groups that were told to leave.
+    pub stops: u64,
 }
 
 impl Cluster<'_> {
@@ -48,7 +70,9 @@ impl Cluster<'_> {
     pub fn replicas(&self, job: JobId) -> Vec<ReplicaId> {
         let past = self.fleet.group(job).into_iter().flat_map(|group| group.past.iter().copied());
         let present = self.fleet.replicas().filter(|(_, replica)| replica.job == job).map(|(id, _)| id);
-        past.chain(present).collect()
+        let mut replicas: Vec<ReplicaId> = past.chain(present).collect();
+        replicas.sort_unstable();
+        replicas
     }
 
     /// What a replica has written, oldest first.
@@ -64,6 +88,21 @@ impl Cluster<'_> {
     /// The name of a kind of GPU.
     pub fn gpu_type_name(&self, gpu_type: GpuType) -> &str {
         self.roster.kind(gpu_type)
+    }
+
+    /// What was done since the process began.
+    pub const fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Number of the newest line of history.
+    pub const fn last_event(&self) -> u64 {
+        self.last_event
+    }
+
+    /// Records that a restart would have to replay.
+    pub const fn journal_records(&self) -> u64 {
+        self.journal_records
     }
 
     /// Whether nothing can be made durable at the moment, so that nothing new is done.

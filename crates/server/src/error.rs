@@ -1,3 +1,7 @@
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
 use pollux_engine::{Refusal, SettingsError, StateError};
 use pollux_policy::JobId;
 use pollux_store::StoreError;
@@ -18,6 +22,12 @@ pub enum ServerError {
     /// The last snapshot cannot be carried on with.
     #[error(transparent)]
     State(#[from] StateError),
+    /// A policy for simulations.
+    #[error("policy {policy} has to know what jobs will do, which only a simulator does: choose another")]
+    NeedsOracle {
+        /// Its name.
+        policy: String,
+    },
     /// A text of ours in the journal makes no sense.
     #[error("{what} in the state folder cannot be read: {reason}")]
     Unreadable {
@@ -38,6 +48,45 @@ pub enum ServerError {
     /// The scheduler's thread panicked.
     #[error("the scheduler broke; the state folder holds all that was acknowledged")]
     Broken,
+    /// Everybody could read along.
+    #[error("listening on {listen} without TLS is refused: give --tls-cert and --tls-key, or listen on 127.0.0.1")]
+    Insecure {
+        /// The address given.
+        listen: SocketAddr,
+    },
+    /// The address is taken, or not ours.
+    #[error("cannot listen on {address}: {reason}")]
+    Listen {
+        /// The address given.
+        address: SocketAddr,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// A certificate or key that cannot be used.
+    #[error("{}: {reason}", .file.display())]
+    Tls {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A small file of the state folder cannot be read or written.
+    #[error("{}: {reason}", .file.display())]
+    File {
+        /// Which.
+        file: PathBuf,
+        /// What the system says.
+        reason: io::Error,
+    },
+    /// The user's token is none.
+    #[error("{} holds no token: accepted are 32 or more characters; delete it, and another one is made", .file.display())]
+    NoToken {
+        /// Which file.
+        file: PathBuf,
+    },
+    /// The user's token cannot be made known.
+    #[error("the token of the state folder cannot be used: {0}")]
+    Token(Refused),
     /// A test ended it.
     #[doc(hidden)]
     #[error("halted")]
@@ -70,6 +119,42 @@ pub enum Refused {
         /// The name given.
         name: String,
     },
+    /// A label that no token can have.
+    #[error("label {label:?}: accepted are 1 to 64 letters, digits, -, _ or full stops")]
+    Label {
+        /// The label given.
+        label: String,
+    },
+    /// A token has that label.
+    #[error("a token {label} exists already: give another label, or delete that one")]
+    LabelUsed {
+        /// The label given.
+        label: String,
+    },
+    /// No token has that label.
+    #[error("no token is called {label}")]
+    UnknownLabel {
+        /// The label given.
+        label: String,
+    },
+    /// The token without which nobody would get in.
+    #[error("the token {label} is the one in the state folder, and cannot be deleted")]
+    LocalToken {
+        /// Its label.
+        label: String,
+    },
+    /// More tokens than anybody needs.
+    #[error("{limit} tokens exist already: delete some")]
+    TooManyTokens {
+        /// How many there may be.
+        limit: usize,
+    },
+    /// The system gives no random numbers, and there are no tokens without.
+    #[error("the system gives no random numbers: try again")]
+    NoRandom,
+    /// The journal does not let itself be read.
+    #[error("{0}")]
+    Unreadable(String),
     /// It could not be made durable. Asking again later may work.
     #[error("the disk of the state folder is full: free some space and try again")]
     Full,

@@ -5,12 +5,13 @@ use std::sync::mpsc::Sender;
 use pollux_api::{Assignment, ReadyRequest, ReportRequest};
 use pollux_backend::Observation;
 use pollux_policy::JobId;
-use pollux_store::HistoryEntry;
+use pollux_store::{HistoryEntry, Reader, StoreError};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::board::Board;
-use crate::tokens::Tokens;
-use crate::{Cluster, JobRequest, Refused};
+use crate::readers::Readers;
+use crate::tokens::{TokenDigest, Tokens, digest};
+use crate::{Caller, Cluster, JobRequest, Refused};
 
 /// So many may wait for an answer at once.
 const WAITING_MAX: usize = 10_000;
@@ -22,6 +23,7 @@ pub struct Handle {
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) board: Arc<Board>,
     pub(crate) tokens: Tokens,
+    pub(crate) readers: Readers,
     pub(crate) history: broadcast::Sender<HistoryEntry>,
 }
 
@@ -72,6 +74,8 @@ pub(crate) enum Message {
     ActOnNode(String, NodeAction, Reply<()>),
     Report(JobId, Box<ReportRequest>, Reply<()>),
     Ready(JobId, ReadyRequest, Reply<()>),
+    Grant { label: String, digest: TokenDigest, replaces: bool, reply: Reply<()> },
+    Revoke(String, Reply<()>),
     Look(Look),
     ShutDown(Reply<()>),
     LimitPages(u32),
@@ -117,9 +121,39 @@ impl Handle {
         self.board.watch(job)
     }
 
-    /// The job that a token of a worker opens.
-    pub fn job_of_token(&self, token: &str) -> Option<JobId> {
-        self.tokens.job_of(token)
+    /// Whom a token belongs to.
+    pub fn caller(&self, token: &str) -> Option<Caller> {
+        self.tokens.caller(token)
+    }
+
+    /// Labels of users' tokens.
+    pub fn token_labels(&self) -> Vec<String> {
+        self.tokens.labels()
+    }
+
+    /// Makes a token open everything. Its label must be new.
+    pub fn grant(&self, label: &str, token: &str) -> Answer<()> {
+        let (label, digest) = (label.to_owned(), digest(token));
+        self.ask(|reply| Message::Grant { label, digest, replaces: false, reply })
+    }
+
+    /// Makes a token open everything, instead of the one that has its label.
+    pub(crate) fn replace_token(&self, label: &str, token: &str) -> Answer<()> {
+        let (label, digest) = (label.to_owned(), digest(token));
+        self.ask(|reply| Message::Grant { label, digest, replaces: true, reply })
+    }
+
+    /// Takes a user's token back.
+    pub fn revoke(&self, label: &str) -> Answer<()> {
+        self.ask(|reply| Message::Revoke(label.to_owned(), reply))
+    }
+
+    /// Reads ended jobs or history, beside the scheduler.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, Refused> {
+        self.readers.read(read).await
     }
 
     /// Everything that happens from now on. Who reads too slowly misses some of it, and finds it in the store.

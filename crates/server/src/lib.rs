@@ -17,7 +17,9 @@ mod error;
 mod request;
 mod clock;
 mod tokens;
+mod files;
 mod board;
+mod readers;
 mod fleet;
 mod roster;
 mod orders;
@@ -29,8 +31,11 @@ mod handle;
 mod scheduler;
 mod recovery;
 mod server;
+pub mod http;
+mod daemon;
 
-pub use cluster::{Cluster, JobSummary};
+pub use cluster::{Cluster, JobSummary, Tally};
+pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
 pub use explaining::explain;
 pub use handle::{Action, Answer, Handle, NodeAction};
@@ -38,6 +43,7 @@ pub use happening::Happening;
 pub use request::{JobRequest, RequestError};
 pub use server::Server;
 pub use settings::ServerSettings;
+pub use tokens::Caller;
 
 /// Plain data of ours as it is kept.
 fn text(value: &impl serde::Serialize) -> String {

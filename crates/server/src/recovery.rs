@@ -16,10 +16,11 @@ use crate::board::Board;
 use crate::clock::Clock;
 use crate::fleet::{Consequences, Fleet};
 use crate::handle::Message;
+use crate::readers::Readers;
 use crate::roster::Roster;
 use crate::scheduler::{Scheduler, Undone};
 use crate::tokens::Tokens;
-use crate::{Handle, JobRequest, ServerError, ServerSettings};
+use crate::{Handle, JobRequest, ServerError, ServerSettings, Tally};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -29,6 +30,9 @@ pub(crate) fn recover(
     settings: ServerSettings,
     open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, ServerError>,
 ) -> Result<(Scheduler, Handle), ServerError> {
+    if settings.policy.needs_oracle() {
+        return Err(ServerError::NeedsOracle { policy: settings.policy.name().to_owned() });
+    }
     let (store, recovered) = Store::open(&settings.state_dir)?;
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records)?;
@@ -50,6 +54,7 @@ pub(crate) fn recover(
         waiting: Arc::clone(&waiting),
         board: Arc::clone(&board),
         tokens: tokens.clone(),
+        readers: Readers::open(&store)?,
         history: history.clone(),
     };
     let scheduler = Scheduler {
@@ -72,6 +77,7 @@ pub(crate) fn recover(
         last_history: recovered.last_history,
         snapshot,
         unwritten: Batch::default(),
+        tally: Tally::default(),
         undone: Undone { adopts: true, ..Undone::default() },
     };
     Ok((scheduler, handle))

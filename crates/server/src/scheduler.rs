@@ -21,8 +21,8 @@ use crate::fleet::Fleet;
 use crate::handle::Message;
 use crate::roster::Roster;
 use crate::tokens::Tokens;
-use crate::{Cluster, Happening, JobRequest, Refused, ServerError, ServerSettings};
-use intake::Intake;
+use crate::{Cluster, Happening, JobRequest, Refused, ServerError, ServerSettings, Tally};
+use intake::{Intake, TokenChange};
 
 /// Messages that share a commit at most.
 const MESSAGES_MAX: usize = 1_000;
@@ -58,6 +58,7 @@ pub(crate) struct Scheduler {
     /// What has happened and is not durable yet.
     pub(crate) unwritten: Batch,
     pub(crate) undone: Undone,
+    pub(crate) tally: Tally,
     /// When nodes from before a restart that were not seen are taken as gone.
     pub(crate) roll_call: Instant,
 }
@@ -138,6 +139,9 @@ impl Scheduler {
             };
             answers.push((asked.answer, outcome));
         }
+        for change in std::mem::take(&mut intake.token_changes) {
+            change.conclude(&self.tokens, is_durable);
+        }
         self.tick(now, &mut commands);
         self.carry_out(now, commands)?;
         self.note_ends(now);
@@ -161,12 +165,15 @@ impl Scheduler {
         let seen = intake.seen.iter().map(|event| Record::Event { at: now, event: event.clone() });
         self.unwritten.records.extend(seen);
         self.write_groups();
-        let Batch { records, submitted, history, .. } = &self.unwritten;
+        let Batch { records, submitted, history, tokens, tokens_gone, .. } = &self.unwritten;
         let (records, submitted, history) = (records.len(), submitted.len(), history.len());
+        let (tokens, tokens_gone) = (tokens.len(), tokens_gone.len());
         let asked = intake.asked.iter().map(|asked| Record::Event { at: now, event: asked.event.clone() });
         self.unwritten.records.extend(asked);
         self.unwritten.submitted.append(&mut intake.submitted);
         self.unwritten.history.append(&mut intake.history);
+        self.unwritten.tokens.extend(intake.token_changes.iter().filter_map(TokenChange::row));
+        self.unwritten.tokens_gone.extend(intake.token_changes.iter().filter_map(|change| change.gone));
         if self.commit()? {
             self.requests.append(&mut intake.requests);
             return Ok(true);
@@ -174,6 +181,8 @@ impl Scheduler {
         self.unwritten.records.truncate(records);
         self.unwritten.submitted.truncate(submitted);
         self.unwritten.history.truncate(history);
+        self.unwritten.tokens.truncate(tokens);
+        self.unwritten.tokens_gone.truncate(tokens_gone);
         Ok(false)
     }
 
@@ -188,8 +197,12 @@ impl Scheduler {
             Err(error) if error.is_retryable() => return Ok(false),
             Err(error) => return Err(error.into()),
         }
+        self.tally.commits += 1;
         self.may_halt()?;
-        for entry in std::mem::take(&mut self.unwritten).history {
+        let mut history = std::mem::take(&mut self.unwritten).history;
+        // What was asked for was numbered before some of what was seen.
+        history.sort_unstable_by_key(|entry| entry.sequence);
+        for entry in history {
             // Perhaps nobody listens.
             let _ = self.history.send(entry);
         }
@@ -237,9 +250,13 @@ impl Scheduler {
             return;
         }
         let before = commands.len();
+        let began = Instant::now();
         self.engine.step(now, Event::Tick, commands);
         self.unwritten.records.push(Record::Event { at: now, event: Event::Tick });
         if self.engine.last_round() != last_round {
+            self.tally.rounds += 1;
+            self.tally.plan_last_s = began.elapsed().as_secs_f64();
+            self.tally.plan_total_s += self.tally.plan_last_s;
             let is_usable = !commands[before..].iter().any(|command| matches!(command, Command::PlanRejected { .. }));
             let plan = self.engine.last_plan().filter(|_| is_usable).map(|(_, plan)| plan.clone());
             self.unwritten.records.push(Record::Round { at: now, plan });
@@ -265,6 +282,9 @@ impl Scheduler {
             requests: &self.requests,
             backend: &*self.backend,
             is_degraded: !self.unwritten.is_empty(),
+            tally: self.tally,
+            last_event: self.last_history,
+            journal_records: self.store.sequence() - self.snapshot,
         }
     }
 

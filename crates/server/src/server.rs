@@ -1,7 +1,10 @@
+use std::convert::Infallible;
 use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 
 use pollux_backend::{Backend, Observer};
+use tokio::sync::oneshot;
 
 use crate::recovery::recover;
 use crate::{Handle, ServerError, ServerSettings};
@@ -10,6 +13,10 @@ use crate::{Handle, ServerError, ServerSettings};
 #[derive(Debug)]
 pub struct Server {
     handle: Handle,
+    state_dir: PathBuf,
+    policy: &'static str,
+    /// Closed when the scheduler has ended, however that came.
+    ended: oneshot::Receiver<Infallible>,
     thread: JoinHandle<Result<(), ServerError>>,
 }
 
@@ -20,18 +27,37 @@ impl Server {
         open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, E>,
     ) -> Result<Self, ServerError> {
         let open = |observer| open_backend(observer).map_err(|error| ServerError::Backend(error.into()));
+        let (state_dir, policy) = (settings.state_dir.clone(), settings.policy.name());
         let (mut scheduler, handle) = recover(settings, open)?;
+        let (running, ended) = oneshot::channel();
         let run = move || {
+            let _running = running;
             scheduler.resume()?;
             scheduler.run()
         };
         let thread = thread::Builder::new().name("scheduler".to_owned()).spawn(run).map_err(ServerError::Thread)?;
-        Ok(Self { handle, thread })
+        Ok(Self { handle, state_dir, policy, ended, thread })
     }
 
     /// How to speak to it.
     pub const fn handle(&self) -> &Handle {
         &self.handle
+    }
+
+    /// Where everything is kept.
+    pub fn state_dir(&self) -> &Path {
+        &self.state_dir
+    }
+
+    /// Who decides who gets what, by name.
+    pub const fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// Waits in a task until it has ended.
+    pub(crate) async fn ended(&mut self) {
+        // Nothing is ever sent.
+        let _ = (&mut self.ended).await;
     }
 
     /// Waits until it has ended, by [`Handle::shut_down`] or because it cannot go on.

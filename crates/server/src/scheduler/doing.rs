@@ -38,6 +38,12 @@ impl Scheduler {
         if let Some((job, happening)) = Happening::of_command(command) {
             self.remember(now, job, &happening);
         }
+        match command {
+            Command::Launch { .. } => self.tally.launches += 1,
+            Command::Resize { .. } => self.tally.resizes += 1,
+            Command::Stop { .. } => self.tally.stops += 1,
+            Command::PlanRejected { .. } | Command::Refused(_) => {}
+        }
         let mut out = Consequences::default();
         let Self { fleet, roster, backend, .. } = self;
         fleet.obey(command, &mut |node| backend.meeting_point(roster.name(node)), &mut out);
@@ -88,11 +94,13 @@ impl Scheduler {
             if self.requests.remove(&id).is_none() {
                 continue;
             }
+            let mut replicas = self.fleet.disband(id);
+            replicas.sort_unstable();
             let summary = JobSummary {
                 phase: job.phase().clone(),
                 books: job.books(now),
                 report: job.report().cloned(),
-                replicas: self.fleet.disband(id),
+                replicas,
             };
             let ended = summary.books.ended.unwrap_or(now);
             let (phase, summary) = (job.phase().to_string(), crate::text(&summary));

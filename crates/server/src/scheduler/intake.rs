@@ -7,13 +7,19 @@ use pollux_api::{ReadyRequest, ReportRequest};
 use pollux_backend::{Observation, ReplicaId};
 use pollux_engine::{Event, FailureKind, Phase, Refusal};
 use pollux_policy::{JobId, Timestamp};
-use pollux_store::{HistoryEntry, SubmittedJob};
+use pollux_store::{HistoryEntry, SubmittedJob, TokenRow};
 
 use super::Scheduler;
 use crate::clock::milliseconds;
 use crate::fleet::{Consequences, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
+use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
 use crate::{Action, Happening, JobRequest, NodeAction, Refused};
+
+/// Longest label of a token.
+const LABEL_BYTES_MAX: usize = 64;
+/// More users' tokens than anybody needs.
+const TOKENS_MAX: usize = 1_000;
 
 /// What came in since the last turn.
 #[derive(Default)]
@@ -25,6 +31,7 @@ pub(crate) struct Intake {
     pub(crate) submitted: Vec<SubmittedJob>,
     pub(crate) history: Vec<HistoryEntry>,
     pub(crate) requests: BTreeMap<JobId, JobRequest>,
+    pub(crate) token_changes: Vec<TokenChange>,
     pub(crate) looks: Vec<Look>,
     pub(crate) shut_down: Option<Reply<()>>,
 }
@@ -33,6 +40,32 @@ pub(crate) struct Intake {
 pub(crate) struct Asked {
     pub(crate) event: Event,
     pub(crate) answer: Box<dyn FnOnce(Result<(), Refused>)>,
+}
+
+/// A user's token comes or goes.
+pub(crate) struct TokenChange {
+    label: String,
+    come: Option<TokenDigest>,
+    pub(crate) gone: Option<TokenDigest>,
+    reply: Reply<()>,
+}
+
+impl TokenChange {
+    /// What is to be kept of a token that comes.
+    pub(crate) fn row(&self) -> Option<TokenRow> {
+        self.come.map(|digest| TokenRow { digest, job: None, label: self.label.clone() })
+    }
+
+    /// What is durable counts from now on.
+    pub(crate) fn conclude(self, tokens: &Tokens, is_durable: bool) {
+        match self.come {
+            _ if !is_durable => return refuse(self.reply, Refused::Full),
+            Some(digest) => tokens.grant(self.label, digest),
+            None => tokens.revoke(&self.label),
+        }
+        // Who asked may have gone.
+        let _ = self.reply.send(Ok(()));
+    }
 }
 
 impl Intake {
@@ -65,6 +98,23 @@ impl Scheduler {
             },
             Message::Report(job, request, reply) => self.report(job, *request, reply, intake),
             Message::Ready(job, request, reply) => self.ready(job, request, reply, intake),
+            Message::Grant { label, digest, replaces, reply } => match self.check_grant(&label, replaces, intake) {
+                Ok(()) => {
+                    let gone = self.tokens.of_user(&label);
+                    let come = Some(digest);
+                    match gone == come {
+                        true => drop(reply.send(Ok(()))),
+                        false => intake.token_changes.push(TokenChange { label, come, gone, reply }),
+                    }
+                }
+                Err(refused) => refuse(reply, refused),
+            },
+            Message::Revoke(label, reply) => match self.check_revoke(&label) {
+                Ok(digest) => {
+                    intake.token_changes.push(TokenChange { label, come: None, gone: Some(digest), reply });
+                }
+                Err(refused) => refuse(reply, refused),
+            },
             Message::Look(look) => intake.looks.push(look),
             Message::ShutDown(reply) => intake.shut_down = Some(reply),
             Message::LimitPages(pages) => self.store.limit_pages(pages),
@@ -126,6 +176,28 @@ impl Scheduler {
 
     fn stale(&self, job: JobId, generation: u64) -> Refused {
         Refused::Stale { job, generation, current: self.fleet.group(job).map_or(0, |group| group.number) }
+    }
+
+    fn check_grant(&self, label: &str, replaces: bool, intake: &Intake) -> Result<(), Refused> {
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        if label.is_empty() || label.len() > LABEL_BYTES_MAX || !label.chars().all(is_letter) {
+            return Err(Refused::Label { label: label.to_owned() });
+        }
+        let is_coming = intake.token_changes.iter().any(|change| change.label == label);
+        if !replaces && (is_coming || self.tokens.of_user(label).is_some()) {
+            return Err(Refused::LabelUsed { label: label.to_owned() });
+        }
+        if !replaces && self.tokens.labels().len() + intake.token_changes.len() >= TOKENS_MAX {
+            return Err(Refused::TooManyTokens { limit: TOKENS_MAX });
+        }
+        Ok(())
+    }
+
+    fn check_revoke(&self, label: &str) -> Result<TokenDigest, Refused> {
+        if label == LOCAL_TOKEN {
+            return Err(Refused::LocalToken { label: label.to_owned() });
+        }
+        self.tokens.of_user(label).ok_or_else(|| Refused::UnknownLabel { label: label.to_owned() })
     }
 
     fn check_live(&self, job: JobId) -> Result<(), Refused> {

@@ -5,7 +5,7 @@ use pollux_api::{AssignmentState, ReadyRequest};
 use pollux_backend::Exit;
 use pollux_engine::Refusal;
 use pollux_policy::{JobId, PolicySettings};
-use pollux_server::{Action, Happening, Refused, ServerSettings};
+use pollux_server::{Action, Caller, Happening, Refused, ServerSettings};
 use pollux_store::Store;
 
 use crate::world::{World, elastic, eventually, phase, request, settings};
@@ -37,8 +37,8 @@ fn a_job_is_submitted_launched_ready_and_done() {
     let expected: BTreeMap<_, _> = expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     assert_eq!(orders[1].environment, expected);
     assert!(checkpoints.is_dir());
-    assert_eq!(handle.job_of_token(&orders[1].secrets["POLLUX_TOKEN"]), Some(job));
-    assert_eq!(handle.job_of_token("guess"), None);
+    assert_eq!(handle.caller(&orders[1].secrets["POLLUX_TOKEN"]), Some(Caller::Job(job)));
+    assert_eq!(handle.caller("guess"), None);
 
     assert_eq!(phase(handle, job).as_deref(), Some("starting"));
     let ready = |generation| handle.ready(job, ReadyRequest { generation, pause_s: None }).wait();
@@ -49,7 +49,7 @@ fn a_job_is_submitted_launched_ready_and_done() {
     world.exit(1, Exit::Code(0));
     eventually("the end", || phase(handle, job).is_none().then_some(()));
     assert_eq!(handle.act(job, Action::Cancel).wait(), Err(Refused::Engine(Refusal::EndedJob { job })));
-    assert_eq!(handle.job_of_token(&orders[1].secrets["POLLUX_TOKEN"]), None, "the token went with its job");
+    assert_eq!(handle.caller(&orders[1].secrets["POLLUX_TOKEN"]), None, "the token went with its job");
     assert!(handle.assignment(job).is_none());
     handle.shut_down().wait().unwrap();
     server.join().unwrap();

@@ -1,0 +1,124 @@
+use std::error::Error;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use pollux_backend::{Backend, Observer};
+use serde_json::json;
+use tokio::runtime::{self, Runtime};
+use tokio::task::JoinHandle;
+
+use crate::http::{AppState, HttpSettings, Listeners, serve};
+use crate::tokens::LOCAL_TOKEN;
+use crate::{Handle, Server, ServerError, ServerSettings, files};
+
+const TOKEN_FILE: &str = "token";
+const SERVER_FILE: &str = "server.json";
+/// What a read that is under way may take when everything else has ended.
+const LAST_READS: Duration = Duration::from_secs(1);
+
+/// A scheduler and its REST interface.
+#[derive(Debug)]
+pub struct Daemon {
+    server: Server,
+    state: AppState,
+    runtime: Runtime,
+    serving: Vec<JoinHandle<std::io::Result<()>>>,
+    url: String,
+    server_file: PathBuf,
+}
+
+/// Ends a [`Daemon`], from any thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(AppState);
+
+impl Stopper {
+    /// Lets [`Daemon::wait`] return.
+    pub fn stop(&self) {
+        self.0.close();
+    }
+}
+
+impl Daemon {
+    /// Carries on with what the state folder holds, and answers. The URL of the settings is where it then listens.
+    pub fn start<E: Into<Box<dyn Error + Send + Sync>>>(
+        settings: ServerSettings,
+        http: &HttpSettings,
+        open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, E>,
+    ) -> Result<Self, ServerError> {
+        let listeners = Listeners::bind(http, &settings.state_dir)?;
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .max_blocking_threads(32)
+            .thread_name("http")
+            .enable_all()
+            .build()
+            .map_err(ServerError::Thread)?;
+        let server = Server::start(ServerSettings { url: listeners.local_url(), ..settings }, open_backend)?;
+        match introduce(&server, &listeners) {
+            Ok(()) => Ok(Self::answer(server, runtime, listeners)),
+            Err(error) => {
+                // What cannot be reached must not schedule.
+                let _ = server.handle().shut_down().wait();
+                server.join()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn answer(server: Server, runtime: Runtime, listeners: Listeners) -> Self {
+        let (url, server_file) = (listeners.url(), server.state_dir().join(SERVER_FILE));
+        let Listeners { public, workers } = listeners;
+        let state = AppState::new(&server, public.hosts.clone());
+        let listeners = [Some(public), workers].into_iter().flatten();
+        let serving = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
+        Self { server, state, runtime, serving, url, server_file }
+    }
+
+    /// Where it is reached.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// How to speak to the scheduler without a socket.
+    pub const fn handle(&self) -> &Handle {
+        self.server.handle()
+    }
+
+    /// How to end it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.state.clone())
+    }
+
+    /// Waits until it is told to end, or the scheduler cannot go on; then answers what is under way, saves and ends.
+    /// Replicas run on.
+    pub fn wait(mut self) -> Result<(), ServerError> {
+        self.runtime.block_on(async {
+            tokio::select! {
+                () = self.server.ended() => {}
+                () = self.state.closed() => {}
+            }
+            self.state.close();
+            for serving in self.serving {
+                // Whatever it is, there is nothing left to answer.
+                let _ = serving.await;
+            }
+        });
+        // A scheduler that has ended already says why below.
+        let _ = self.server.handle().shut_down().wait();
+        self.runtime.shutdown_timeout(LAST_READS);
+        // Without it, a client only finds out a moment later.
+        let _ = fs::remove_file(self.server_file);
+        self.server.join()
+    }
+}
+
+/// Lets those who may read the state folder find and open the server.
+fn introduce(server: &Server, listeners: &Listeners) -> Result<(), ServerError> {
+    let state_dir = server.state_dir();
+    let token = files::token(&state_dir.join(TOKEN_FILE))?;
+    server.handle().replace_token(LOCAL_TOKEN, &token).wait().map_err(ServerError::Token)?;
+    listeners.remember(state_dir)?;
+    let found = json!({"url": listeners.local_url(), "pid": std::process::id()});
+    files::write(&state_dir.join(SERVER_FILE), &format!("{found}\n"))
+}

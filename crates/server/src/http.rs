@@ -1,0 +1,35 @@
+//! The REST interface: what comes in is checked, handed to the scheduler, and answered in the words of `pollux-api`.
+//!
+//! ```text
+//!  socket ──> serve ──> gate: host, origin, token, rate ──> scope: user, or the job itself ──> handler ──> Handle
+//! ```
+//!
+//! [`app`] is all routes, and can be called without a socket. A handler takes a request apart, asks the [`crate::Handle`]
+//! and converts the answer; it decides nothing. What is refused is told in one line.
+
+mod cluster;
+mod events;
+mod extract;
+mod failure;
+mod feed;
+mod gate;
+mod hosts;
+mod jobs;
+mod listeners;
+mod logs;
+mod metrics;
+mod rates;
+mod routes;
+mod serve;
+mod state;
+mod tail;
+mod tls;
+mod tokens;
+mod workers;
+
+pub use hosts::Hosts;
+pub(crate) use listeners::Listeners;
+pub use listeners::{HttpSettings, TlsFiles};
+pub use routes::{app, openapi};
+pub(crate) use serve::serve;
+pub use state::AppState;

@@ -1,0 +1,79 @@
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use pollux_api::{ClusterStatus, Failure, NodeList};
+use serde::Serialize;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{Json, Name};
+use super::failure::HttpError;
+use super::state::AppState;
+use crate::{NodeAction, views};
+
+/// A scheduler that does not answer within this is not well.
+const HEALTH_WAIT: Duration = Duration::from_secs(5);
+
+/// For users.
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(status)).routes(routes!(nodes)).routes(routes!(drain)).routes(routes!(undrain))
+}
+
+/// For everybody.
+pub(super) fn open_routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(health))
+}
+
+/// Whether new work is taken.
+#[derive(Debug, Serialize, ToSchema)]
+struct Health {
+    /// `ok`, or `degraded` while nothing can be written.
+    status: &'static str,
+}
+
+/// Whether new work is taken.
+#[utoipa::path(get, path = "/healthz", tag = "cluster", responses(
+    (status = 200, body = Health), (status = 503, body = Health), (status = "default", body = Failure)))]
+async fn health(State(state): State<AppState>) -> Response {
+    let look = state.handle.look(|cluster| cluster.is_degraded).get();
+    match tokio::time::timeout(HEALTH_WAIT, look).await {
+        Ok(Ok(false)) => Json(Health { status: "ok" }).into_response(),
+        Ok(_) | Err(_) => (StatusCode::SERVICE_UNAVAILABLE, Json(Health { status: "degraded" })).into_response(),
+    }
+}
+
+/// The cluster as a whole.
+#[utoipa::path(get, path = "/v1/cluster", tag = "cluster", security(("token" = [])),
+    responses((status = 200, body = ClusterStatus), (status = "default", body = Failure)))]
+async fn status(State(state): State<AppState>) -> Result<Json<ClusterStatus>, HttpError> {
+    let policy = state.policy;
+    Ok(Json(state.handle.look(move |cluster| views::cluster_status(cluster, policy)).get().await?))
+}
+
+/// Nodes that are up.
+#[utoipa::path(get, path = "/v1/nodes", tag = "cluster", security(("token" = [])),
+    responses((status = 200, body = NodeList), (status = "default", body = Failure)))]
+async fn nodes(State(state): State<AppState>) -> Result<Json<NodeList>, HttpError> {
+    Ok(Json(state.handle.look(views::nodes).get().await?))
+}
+
+/// Empties a node, and uses it no more.
+#[utoipa::path(post, path = "/v1/nodes/{name}/drain", tag = "cluster", security(("token" = [])),
+    params(("name" = String, Path, description = "The node")),
+    responses((status = 204), (status = "default", body = Failure)))]
+async fn drain(State(state): State<AppState>, Name(name): Name) -> Result<StatusCode, HttpError> {
+    state.handle.act_on_node(&name, NodeAction::Drain).get().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Uses a node again.
+#[utoipa::path(post, path = "/v1/nodes/{name}/undrain", tag = "cluster", security(("token" = [])),
+    params(("name" = String, Path, description = "The node")),
+    responses((status = 204), (status = "default", body = Failure)))]
+async fn undrain(State(state): State<AppState>, Name(name): Name) -> Result<StatusCode, HttpError> {
+    state.handle.act_on_node(&name, NodeAction::Undrain).get().await?;
+    Ok(StatusCode::NO_CONTENT)
+}

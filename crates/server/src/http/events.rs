@@ -1,0 +1,136 @@
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use pollux_api::{EventList, Failure};
+use pollux_policy::JobId;
+use pollux_store::HistoryEntry;
+use serde::Deserialize;
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{Json, Query, page};
+use super::failure::HttpError;
+use super::feed::{Pieces, feed};
+use super::state::AppState;
+use crate::{Handle, views};
+
+/// Lines that are read from the store at once.
+const CATCH_UP: usize = 500;
+/// So that nobody in between takes a quiet stream for a dead one.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(stream))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct EventsQuery {
+    /// Only what happened after the event with this number.
+    #[serde(default)]
+    after: u64,
+    /// Only what happened to this job.
+    job: Option<u64>,
+    /// How many, 100 unless told.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+}
+
+/// What happened, the oldest first.
+#[utoipa::path(get, path = "/v1/events", tag = "events", security(("token" = [])), params(EventsQuery),
+    responses((status = 200, body = EventList), (status = "default", body = Failure)))]
+async fn list(State(state): State<AppState>, Query(query): Query<EventsQuery>) -> Result<Json<EventList>, HttpError> {
+    let EventsQuery { after, job, limit } = query;
+    let limit = page(limit)?;
+    let lines = state.handle.read(move |reader| reader.history(after, job.map(JobId), limit)).await?;
+    let next_after = lines.last().map_or(after, |line| line.sequence);
+    Ok(Json(EventList { events: lines.iter().filter_map(views::event).collect(), next_after }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct StreamQuery {
+    /// From the event after this number on, else from now on.
+    after: Option<u64>,
+    /// Only what happens to this job.
+    job: Option<u64>,
+}
+
+/// What happens, as server-sent events. `Last-Event-ID` goes before `after`.
+#[utoipa::path(get, path = "/v1/events/stream", tag = "events", security(("token" = [])),
+    params(StreamQuery, ("Last-Event-ID" = Option<u64>, Header, description = "Number of the last event seen")),
+    responses((status = 200, body = String, content_type = "text/event-stream"), (status = "default", body = Failure)))]
+async fn stream(
+    State(state): State<AppState>,
+    headers: HeaderMap,
+    Query(query): Query<StreamQuery>,
+) -> Result<Response, HttpError> {
+    let last = match headers.get("last-event-id") {
+        None => query.after,
+        Some(value) => {
+            let number = value.to_str().ok().and_then(|value| value.parse().ok());
+            let refused = || HttpError::Query { reason: format!("Last-Event-ID {value:?}: accepted is a number") };
+            Some(number.ok_or_else(refused)?)
+        }
+    };
+    // Listens before it looks, so that nothing falls in between.
+    let happenings = state.handle.happenings();
+    let last = match last {
+        Some(last) => last,
+        None => state.handle.look(|cluster| cluster.last_event).get().await?,
+    };
+    let (handle, job) = (state.handle.clone(), query.job.map(JobId));
+    feed(&state, "text/event-stream", move |pieces| tell(handle, happenings, last, job, pieces))
+}
+
+async fn tell(
+    handle: Handle,
+    mut happenings: broadcast::Receiver<HistoryEntry>,
+    mut last: u64,
+    job: Option<JobId>,
+    pieces: Pieces,
+) -> Option<()> {
+    pieces.send("retry: 1000\n\n").await?;
+    loop {
+        loop {
+            let lines = handle.read(move |reader| reader.history(last, job, CATCH_UP)).await.ok()?;
+            let is_all = lines.len() < CATCH_UP;
+            for line in lines {
+                last = line.sequence;
+                send(&line, &pieces).await?;
+            }
+            if is_all {
+                break;
+            }
+        }
+        loop {
+            match tokio::time::timeout(KEEP_ALIVE, happenings.recv()).await {
+                Err(_) => pieces.send(": nothing new\n\n").await?,
+                Ok(Ok(line)) if line.sequence <= last => {}
+                Ok(Ok(line)) => {
+                    last = line.sequence;
+                    if job.is_none() || line.job == job {
+                        send(&line, &pieces).await?;
+                    }
+                }
+                // What was lost is in the store.
+                Ok(Err(RecvError::Lagged(_))) => break,
+                Ok(Err(RecvError::Closed)) => return None,
+            }
+        }
+    }
+}
+
+async fn send(line: &HistoryEntry, pieces: &Pieces) -> Option<()> {
+    match views::event(line) {
+        Some(event) => pieces.send(format!("id: {}\ndata: {}\n\n", event.sequence, crate::text(&event))).await,
+        None => Some(()),
+    }
+}

@@ -1,0 +1,136 @@
+//! What requests hold, with refusals in our own words.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::rejection::{BytesRejection, FailedToBufferBody};
+use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
+use axum::http::HeaderMap;
+use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use pollux_policy::JobId;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use super::failure::HttpError;
+
+/// Longest body of a request.
+pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
+/// What a client may take to send a body.
+const BODY_WAIT: Duration = Duration::from_secs(30);
+
+const PAGE_DEFAULT: usize = 100;
+const PAGE_MAX: usize = 1_000;
+
+/// A body of JSON, in or out.
+#[derive(Debug)]
+pub(crate) struct Json<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
+    type Rejection = HttpError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, HttpError> {
+        check_headers(request.headers())?;
+        let too_large = HttpError::TooLarge { limit: BODY_BYTES_MAX };
+        let unfinished = HttpError::Unfinished { limit_s: BODY_WAIT.as_secs() };
+        match tokio::time::timeout(BODY_WAIT, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) => parse(&bytes).map(Json),
+            Ok(Err(BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)))) => Err(too_large),
+            Ok(Err(_)) | Err(_) => Err(unfinished),
+        }
+    }
+}
+
+/// Refuses a body before it is read.
+fn check_headers(headers: &HeaderMap) -> Result<(), HttpError> {
+    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let found = header(CONTENT_TYPE);
+    let essence = found.split(';').next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        return Err(HttpError::MediaType { found: found.to_owned() });
+    }
+    match header(CONTENT_LENGTH).parse::<u64>() {
+        Ok(bytes) if bytes > BODY_BYTES_MAX as u64 => Err(HttpError::TooLarge { limit: BODY_BYTES_MAX }),
+        Ok(_) | Err(_) => Ok(()),
+    }
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let reason = error.to_string();
+        match error.classify() {
+            Category::Data => HttpError::Content { reason },
+            Category::Syntax | Category::Eof | Category::Io => HttpError::Syntax { reason },
+        }
+    })
+}
+
+impl<T: Serialize> IntoResponse for Json<T> {
+    fn into_response(self) -> Response {
+        ([(CONTENT_TYPE, "application/json")], crate::text(&self.0)).into_response()
+    }
+}
+
+/// What follows the question mark.
+#[derive(Debug)]
+pub(crate) struct Query<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpError> {
+        match axum::extract::Query::try_from_uri(&parts.uri) {
+            Ok(axum::extract::Query(query)) => Ok(Self(query)),
+            Err(rejection) => {
+                let text = rejection.body_text();
+                let reason = text.rsplit_once("query string: ").map_or(&*text, |(_, reason)| reason);
+                Err(HttpError::Query { reason: reason.to_owned() })
+            }
+        }
+    }
+}
+
+/// How many of something are asked for.
+pub(crate) fn page(limit: Option<usize>) -> Result<usize, HttpError> {
+    match limit.unwrap_or(PAGE_DEFAULT) {
+        limit @ 1..=PAGE_MAX => Ok(limit),
+        limit => Err(HttpError::Query { reason: format!("limit {limit}: accepted are 1 to {PAGE_MAX}") }),
+    }
+}
+
+/// The job of a path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Id(pub(crate) JobId);
+
+impl<S: Send + Sync> FromRequestParts<S> for Id {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpError> {
+        let refused = |value: &str| HttpError::Path { name: "job", value: value.to_owned(), accepted: "a number" };
+        let value = parameter(parts, state).await.map_err(|_| refused(""))?;
+        // A sign would be a number to Rust, and is none to people.
+        let digits = Some(&value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+        digits.and_then(|value| value.parse().ok()).map(|id| Self(JobId(id))).ok_or_else(|| refused(&value))
+    }
+}
+
+/// The node or token of a path.
+#[derive(Clone, Debug)]
+pub(crate) struct Name(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = HttpError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpError> {
+        let refused = |_| HttpError::Path { name: "name", value: String::new(), accepted: "UTF-8" };
+        parameter(parts, state).await.map(Self).map_err(refused)
+    }
+}
+
+/// No path has more than one.
+async fn parameter<S: Send + Sync>(parts: &mut Parts, state: &S) -> Result<String, ()> {
+    let parameters = RawPathParams::from_request_parts(parts, state).await.map_err(|_| ())?;
+    parameters.iter().next().map(|(_, value)| value.to_owned()).ok_or(())
+}

@@ -1,0 +1,135 @@
+use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use pollux_api::{Failure, FailureDetail};
+use pollux_engine::Refusal;
+use pollux_policy::JobId;
+use thiserror::Error;
+
+use super::extract::Json;
+use crate::Refused;
+
+/// Why a request is not answered with what it asked for.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub(crate) enum HttpError {
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    #[error(
+        "no token, or none that is known: send `Authorization: Bearer TOKEN`, with the file `token` of the state folder"
+    )]
+    Unauthorized,
+    #[error("this token is for the workers of {job} only: send a user's token")]
+    Scope { job: JobId },
+    #[error("host {host:?} is not this server: accepted are its own address and the names that it was given")]
+    Host { host: String },
+    #[error("origin {origin:?} is another site: accepted are requests of this server's own pages, and of programs")]
+    Origin { origin: String },
+    #[error("no such route: /openapi.json lists those that there are")]
+    NoRoute,
+    #[error("no such method here: /openapi.json lists those that there are")]
+    NoMethod,
+    #[error("{name} {value:?} in the path: accepted is {accepted}")]
+    Path { name: &'static str, value: String, accepted: &'static str },
+    #[error("query: {reason}")]
+    Query { reason: String },
+    #[error("body of type {found:?}: accepted is application/json")]
+    MediaType { found: String },
+    #[error("a body of more than {limit} bytes: accepted are fewer")]
+    TooLarge { limit: usize },
+    #[error("the body did not arrive: accepted is a whole one within {limit_s} s")]
+    Unfinished { limit_s: u64 },
+    #[error("the body is no JSON: {reason}")]
+    Syntax { reason: String },
+    #[error("the body is not what is asked for here: {reason}")]
+    Content { reason: String },
+    #[error("{job} has no group of replicas at the moment")]
+    NoGroup { job: JobId },
+    #[error("{job} has no replica {replica} with a log: GET /v1/jobs/{} lists those that there are", .job.0)]
+    NoReplica { job: JobId, replica: u64 },
+    #[error("too many requests: try again in {retry_after_s} s")]
+    TooFast { retry_after_s: u64 },
+    #[error("{limit} streams are open already: close some, or try again")]
+    TooManyStreams { limit: usize },
+}
+
+impl HttpError {
+    /// The only place that knows which error is which status.
+    fn status(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::Refused(refused) => status_of(refused),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
+            Self::Scope { .. } => (StatusCode::FORBIDDEN, "wrong_token"),
+            Self::Host { .. } => (StatusCode::FORBIDDEN, "wrong_host"),
+            Self::Origin { .. } => (StatusCode::FORBIDDEN, "wrong_origin"),
+            Self::NoRoute => (StatusCode::NOT_FOUND, "unknown_route"),
+            Self::NoMethod => (StatusCode::METHOD_NOT_ALLOWED, "unknown_method"),
+            Self::Path { .. } => (StatusCode::BAD_REQUEST, "bad_path"),
+            Self::Query { .. } => (StatusCode::BAD_REQUEST, "bad_query"),
+            Self::MediaType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_type"),
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+            Self::Unfinished { .. } => (StatusCode::REQUEST_TIMEOUT, "unfinished"),
+            Self::Syntax { .. } => (StatusCode::BAD_REQUEST, "bad_json"),
+            Self::Content { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_content"),
+            Self::NoGroup { .. } => (StatusCode::NOT_FOUND, "no_group"),
+            Self::NoReplica { .. } => (StatusCode::NOT_FOUND, "unknown_replica"),
+            Self::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_fast"),
+            Self::TooManyStreams { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams"),
+        }
+    }
+}
+
+fn status_of(refused: &Refused) -> (StatusCode, &'static str) {
+    match refused {
+        Refused::Engine(refusal) => status_of_refusal(refusal),
+        Refused::Request(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_job"),
+        Refused::Stale { .. } => (StatusCode::CONFLICT, "stale"),
+        Refused::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node"),
+        Refused::Label { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_label"),
+        Refused::LabelUsed { .. } => (StatusCode::CONFLICT, "label_used"),
+        Refused::UnknownLabel { .. } => (StatusCode::NOT_FOUND, "unknown_token"),
+        Refused::LocalToken { .. } => (StatusCode::CONFLICT, "local_token"),
+        Refused::TooManyTokens { .. } => (StatusCode::CONFLICT, "too_many_tokens"),
+        Refused::Unreadable(_) => (StatusCode::INTERNAL_SERVER_ERROR, "unreadable"),
+        Refused::Full => (StatusCode::SERVICE_UNAVAILABLE, "full"),
+        Refused::Busy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        Refused::NoRandom | Refused::Away => (StatusCode::SERVICE_UNAVAILABLE, "away"),
+    }
+}
+
+fn status_of_refusal(refusal: &Refusal) -> (StatusCode, &'static str) {
+    match refusal {
+        Refusal::UnknownJob { .. } => (StatusCode::NOT_FOUND, "unknown_job"),
+        Refusal::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node"),
+        Refusal::EndedJob { .. } => (StatusCode::CONFLICT, "ended"),
+        Refusal::StaleGeneration { .. } => (StatusCode::CONFLICT, "stale"),
+        Refusal::WrongPhase { .. } => (StatusCode::CONFLICT, "wrong_phase"),
+        Refusal::TooManyJobs { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_jobs"),
+        // The rest is content that makes no sense, and so is what the engine may come to refuse.
+        _ => (StatusCode::UNPROCESSABLE_ENTITY, "refused"),
+    }
+}
+
+impl From<Refusal> for HttpError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(Refused::Engine(refusal))
+    }
+}
+
+impl IntoResponse for HttpError {
+    fn into_response(self) -> Response {
+        let (status, code) = self.status();
+        let detail = FailureDetail { code: code.to_owned(), message: self.to_string() };
+        let mut response = (status, Json(Failure { error: detail })).into_response();
+        let headers = response.headers_mut();
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        match self {
+            Self::TooFast { retry_after_s } => drop(headers.insert(RETRY_AFTER, retry_after_s.into())),
+            _ if status == StatusCode::SERVICE_UNAVAILABLE => drop(headers.insert(RETRY_AFTER, 1.into())),
+            // The same request would be refused again.
+            _ => {}
+        }
+        response
+    }
+}

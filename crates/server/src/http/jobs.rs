@@ -1,0 +1,159 @@
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::http::header::LOCATION;
+use axum::response::{IntoResponse, Response};
+use pollux_api::{Explanation, Failure, Job, JobDetail, JobList, Phase, SubmitRequest};
+use pollux_engine::Refusal;
+use pollux_policy::JobId;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::{Id, Json, Query, page};
+use super::failure::HttpError;
+use super::state::AppState;
+use crate::{Action, Refused, explain, views};
+
+/// For users.
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new()
+        .routes(routes!(submit, list))
+        .routes(routes!(explanation))
+        .routes(routes!(cancel))
+        .routes(routes!(pause))
+        .routes(routes!(resume))
+}
+
+/// For workers, too.
+pub(super) fn own_routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(detail))
+}
+
+/// Submits a job. It is durable when this is answered.
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", security(("token" = [])), request_body = SubmitRequest,
+    responses((status = 201, body = Job, headers(("Location" = String))), (status = "default", body = Failure)))]
+async fn submit(State(state): State<AppState>, Json(asked): Json<SubmitRequest>) -> Result<Response, HttpError> {
+    let id = state.handle.submit(views::job_request(asked)).get().await?;
+    let live = state.handle.look(move |cluster| cluster.engine().job(id).map(|job| views::job(cluster, job)));
+    let job = match live.get().await? {
+        Some(job) => job,
+        None => readable(id, views::job_of_row(&state.row(id).await?))?,
+    };
+    let location = format!("/v1/jobs/{}", id.0);
+    Ok((StatusCode::CREATED, [(LOCATION, location)], Json(job)).into_response())
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct JobsQuery {
+    /// Only jobs in this phase.
+    phase: Option<Phase>,
+    /// How many, 100 unless told; live jobs are all listed.
+    #[param(minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// Only ended jobs with numbers below: what `next_before` of the page before said.
+    before: Option<u64>,
+}
+
+/// Live jobs in order of submission, then ended ones, the newest first.
+#[utoipa::path(get, path = "/v1/jobs", tag = "jobs", security(("token" = [])), params(JobsQuery),
+    responses((status = 200, body = JobList), (status = "default", body = Failure)))]
+async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> Result<Json<JobList>, HttpError> {
+    let JobsQuery { phase, before, .. } = query;
+    let limit = page(query.limit)?;
+    let ended_phase = phase.filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Cancelled));
+    let mut jobs = Vec::new();
+    if before.is_none() && ended_phase.is_none() {
+        let look = state.handle.look(move |cluster| {
+            let live = cluster.engine().jobs().map(|job| views::job(cluster, job));
+            live.filter(|job| phase.is_none_or(|phase| job.phase == phase)).collect()
+        });
+        jobs = look.get().await?;
+    }
+    if phase.is_some() && ended_phase.is_none() {
+        return Ok(Json(JobList { jobs, next_before: None }));
+    }
+    let room = limit.saturating_sub(jobs.len());
+    let (before, phase) = (before.map(JobId), ended_phase.map(word));
+    let rows = state.handle.read(move |reader| reader.ended_jobs(before, phase.as_deref(), room + 1)).await?;
+    let next_before = rows.get(room).map(|row| row.submitted.id.0 + 1);
+    // One that has ended since the look is there already.
+    let live = jobs.len();
+    for row in rows.iter().take(room) {
+        let is_new = !jobs[..live].iter().any(|job: &Job| job.id == row.submitted.id.0);
+        jobs.extend(Some(row).filter(|_| is_new).and_then(views::job_of_row));
+    }
+    Ok(Json(JobList { jobs, next_before }))
+}
+
+/// As the store knows it.
+fn word(phase: Phase) -> String {
+    crate::text(&phase).trim_matches('"').to_owned()
+}
+
+/// Everything that is known of a job.
+#[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", security(("token" = [])),
+    params(("id" = u64, Path, description = "The job")),
+    responses((status = 200, body = JobDetail), (status = "default", body = Failure)))]
+async fn detail(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobDetail>, HttpError> {
+    let state_dir = state.state_dir.clone();
+    let live = state.handle.look(move |cluster| {
+        let job = cluster.engine().job(id)?;
+        views::job_detail(cluster, job, &state_dir)
+    });
+    if let Some(detail) = live.get().await? {
+        return Ok(Json(detail));
+    }
+    let row = state.row(id).await?;
+    readable(id, views::detail_of_row(&row, &state.state_dir)).map(Json)
+}
+
+/// Why a job has what it has, and when that may change.
+#[utoipa::path(get, path = "/v1/jobs/{id}/explanation", tag = "jobs", security(("token" = [])),
+    params(("id" = u64, Path, description = "The job")),
+    responses((status = 200, body = Explanation), (status = "default", body = Failure)))]
+async fn explanation(State(state): State<AppState>, Id(id): Id) -> Result<Json<Explanation>, HttpError> {
+    match state.handle.look(move |cluster| explain(cluster, id)).get().await? {
+        Some(explanation) => Ok(Json(explanation)),
+        None => {
+            state.row(id).await?;
+            Err(Refusal::EndedJob { job: id }.into())
+        }
+    }
+}
+
+/// Ends a job.
+#[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", security(("token" = [])),
+    params(("id" = u64, Path, description = "The job")),
+    responses((status = 204), (status = "default", body = Failure)))]
+async fn cancel(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
+    act(&state, id, Action::Cancel).await
+}
+
+/// Sets a job aside.
+#[utoipa::path(post, path = "/v1/jobs/{id}/pause", tag = "jobs", security(("token" = [])),
+    params(("id" = u64, Path, description = "The job")),
+    responses((status = 204), (status = "default", body = Failure)))]
+async fn pause(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
+    act(&state, id, Action::Pause).await
+}
+
+/// Lets a job go on.
+#[utoipa::path(post, path = "/v1/jobs/{id}/resume", tag = "jobs", security(("token" = [])),
+    params(("id" = u64, Path, description = "The job")),
+    responses((status = 204), (status = "default", body = Failure)))]
+async fn resume(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
+    act(&state, id, Action::Resume).await
+}
+
+async fn act(state: &AppState, job: JobId, action: Action) -> Result<StatusCode, HttpError> {
+    state.handle.act(job, action).get().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// A row of ours that makes no sense is our fault.
+fn readable<T>(job: JobId, view: Option<T>) -> Result<T, HttpError> {
+    view.ok_or_else(|| Refused::Unreadable(format!("{job} in the state folder cannot be read")).into())
+}

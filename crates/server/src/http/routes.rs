@@ -1,0 +1,53 @@
+use axum::extract::DefaultBodyLimit;
+use axum::http::header::CONTENT_TYPE;
+use axum::routing::get;
+use axum::{Router, middleware};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Components, Info, License, OpenApi, OpenApiBuilder};
+use utoipa_axum::router::OpenApiRouter;
+
+use super::extract::BODY_BYTES_MAX;
+use super::failure::HttpError;
+use super::state::AppState;
+use super::{cluster, events, gate, jobs, logs, metrics, tokens, workers};
+
+/// All routes.
+pub fn app(state: AppState) -> Router {
+    let (router, document) = documented().split_for_parts();
+    let document = axum::body::Bytes::from(crate::text(&document));
+    router
+        .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], document)))
+        .fallback(async || HttpError::NoRoute)
+        .method_not_allowed_fallback(async || HttpError::NoMethod)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(state.clone(), gate::gate))
+        .with_state(state)
+}
+
+/// What the routes are and say, as an OpenAPI document.
+pub fn openapi() -> OpenApi {
+    documented().into_openapi()
+}
+
+fn documented() -> OpenApiRouter<AppState> {
+    let mut info = Info::new("Pollux", env!("CARGO_PKG_VERSION"));
+    info.description = Some("Schedules training jobs by goodput.".to_owned());
+    info.license = Some(License::new(env!("CARGO_PKG_LICENSE")));
+    let mut components = Components::new();
+    let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+    components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    let document = OpenApiBuilder::new().info(info).components(Some(components)).build();
+    let for_users = OpenApiRouter::new()
+        .merge(jobs::routes())
+        .merge(logs::routes())
+        .merge(events::routes())
+        .merge(cluster::routes())
+        .merge(tokens::routes())
+        .merge(metrics::routes())
+        .route_layer(middleware::from_fn(gate::users_only));
+    let for_workers = OpenApiRouter::new()
+        .merge(jobs::own_routes())
+        .merge(workers::routes())
+        .route_layer(middleware::from_fn(gate::own_job_only));
+    OpenApiRouter::with_openapi(document).merge(cluster::open_routes()).merge(for_users).merge(for_workers)
+}

@@ -1,0 +1,79 @@
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::http::StatusCode;
+use pollux_policy::JobId;
+use pollux_store::JobRow;
+use tokio::sync::{Semaphore, watch};
+
+use super::failure::HttpError;
+use super::hosts::Hosts;
+use super::rates::Rates;
+use crate::{Handle, Server};
+use pollux_engine::Refusal;
+
+/// Streams that may be open at once.
+pub(crate) const STREAMS_MAX: usize = 256;
+
+/// What all routes share. Copies are cheap.
+#[derive(Clone, Debug)]
+pub struct AppState {
+    pub(crate) handle: Handle,
+    pub(crate) hosts: Arc<Hosts>,
+    pub(crate) state_dir: Arc<Path>,
+    pub(crate) policy: &'static str,
+    pub(crate) rates: Arc<Rates>,
+    pub(crate) streams: Arc<Semaphore>,
+    /// Answers by the first digit of their status.
+    answers: Arc<[AtomicU64; 5]>,
+    closing: watch::Sender<bool>,
+}
+
+impl AppState {
+    /// For a scheduler that is reached under these names.
+    pub fn new(server: &Server, hosts: Hosts) -> Self {
+        Self {
+            handle: server.handle().clone(),
+            hosts: Arc::new(hosts),
+            state_dir: server.state_dir().into(),
+            policy: server.policy(),
+            rates: Arc::default(),
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            answers: Arc::default(),
+            closing: watch::Sender::new(false),
+        }
+    }
+
+    /// The same behind another listener.
+    pub(crate) fn at(&self, hosts: Hosts) -> Self {
+        Self { hosts: Arc::new(hosts), ..self.clone() }
+    }
+
+    /// Ends whatever waits: long polls and streams.
+    pub fn close(&self) {
+        self.closing.send_replace(true);
+    }
+
+    /// Waits until it is to end.
+    pub(crate) async fn closed(&self) {
+        // Our own sender is there for as long as this.
+        let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    pub(crate) fn count_answer(&self, status: StatusCode) {
+        let class = usize::from(status.as_u16() / 100).clamp(1, 5);
+        self.answers[class - 1].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Answers with statuses 1xx to 5xx.
+    pub(crate) fn answers(&self) -> [u64; 5] {
+        std::array::from_fn(|idx| self.answers[idx].load(Ordering::Relaxed))
+    }
+
+    /// The row of a job, which everything that was ever submitted has.
+    pub(crate) async fn row(&self, job: JobId) -> Result<JobRow, HttpError> {
+        let row = self.handle.read(move |reader| reader.job(job)).await?;
+        row.ok_or_else(|| Refusal::UnknownJob { job }.into())
+    }
+}

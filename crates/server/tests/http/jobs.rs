@@ -1,0 +1,153 @@
+use axum::http::{Method, StatusCode};
+use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList, Phase};
+use pollux_backend::Exit;
+
+use crate::calls::Site;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_submitted_listed_described_explained_and_cancelled() {
+    let site = Site::new(&[("a", 2)]).await;
+    let asked = r#"{"command":["python3","resnet.py"],"working_dir":"/","replicas_requested":2}"#;
+    let submitted = site.post("/v1/jobs", asked).await;
+    let job: Job = submitted.json(StatusCode::CREATED);
+    assert_eq!((job.id, job.name.as_str()), (1, "resnet"));
+    assert_eq!(submitted.headers["location"], "/v1/jobs/1");
+    site.until("the launch", async || site.world.running().get(1).cloned()).await;
+
+    let detail: JobDetail = site.get("/v1/jobs/1").await.json(StatusCode::OK);
+    assert_eq!((detail.generation, detail.job.phase, detail.replicas_logged), (1, Phase::Starting, vec![1, 2]));
+    assert_eq!(detail.request.command, ["python3", "resnet.py"]);
+    let explanation: Explanation = site.get("/v1/jobs/1/explanation").await.json(StatusCode::OK);
+    assert_eq!((explanation.id, explanation.replicas), (1, 2));
+    let nodes: NodeList = site.get("/v1/nodes").await.json(StatusCode::OK);
+    assert_eq!((nodes.nodes[0].name.as_str(), nodes.nodes[0].gpus_held), ("a", 2));
+    let cluster: ClusterStatus = site.get("/v1/cluster").await.json(StatusCode::OK);
+    assert_eq!((cluster.policy.as_str(), cluster.gpus, cluster.jobs[&Phase::Starting]), ("fifo", 2, 1));
+
+    site.post("/v1/jobs/1/cancel", "").await.is_done();
+    let ended = site.until("the end", async || {
+        let detail: JobDetail = site.get("/v1/jobs/1").await.json(StatusCode::OK);
+        Some(detail).filter(|detail| detail.job.ended_ms.is_some())
+    });
+    let ended = ended.await;
+    assert_eq!((ended.job.phase, ended.replicas_logged), (Phase::Cancelled, vec![1, 2]));
+    assert_eq!(site.post("/v1/jobs/1/cancel", "").await.failure(409), ("ended".into(), "job 1 has ended".into()));
+    assert_eq!(site.get("/v1/jobs/1/explanation").await.failure(409).0, "ended");
+    assert_eq!(site.get("/v1/jobs/1/assignment").await.failure(409).0, "ended");
+    assert_eq!(site.get("/v1/jobs/2").await.failure(404), ("unknown_job".into(), "job 2 is unknown".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_a_listing_have_every_job_once_live_ones_first() {
+    let site = Site::new(&[("a", 1)]).await;
+    for number in 1..=6 {
+        site.submit(&format!("job-{number}"), 1).await;
+    }
+    for id in [2, 3, 5] {
+        site.post(&format!("/v1/jobs/{id}/cancel"), "").await.is_done();
+    }
+    let list = async |query: &str| -> (Vec<u64>, Option<u64>) {
+        let list: JobList = site.get(&format!("/v1/jobs{query}")).await.json(StatusCode::OK);
+        (list.jobs.iter().map(|job| job.id).collect(), list.next_before)
+    };
+    site.until("the ends", async || (list("?phase=cancelled").await.0.len() == 3).then_some(())).await;
+    assert_eq!(list("").await, (vec![1, 4, 6, 5, 3, 2], None));
+    assert_eq!(list("?limit=4").await, (vec![1, 4, 6, 5], Some(4)));
+    assert_eq!(list("?limit=4&before=4").await, (vec![3, 2], None));
+    assert_eq!(list("?limit=1").await, (vec![1, 4, 6], Some(6)), "live jobs are all there");
+    assert_eq!(list("?limit=1&before=6").await, (vec![5], Some(4)));
+    assert_eq!(list("?phase=queued").await, (vec![4, 6], None));
+    assert_eq!(list("?phase=cancelled&limit=2").await, (vec![5, 3], Some(3)));
+    assert_eq!(list("?phase=failed").await, (vec![], None));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_worker_waits_for_its_assignment_says_that_it_trains_and_is_told_to_stop() {
+    let site = Site::new(&[("a", 1)]).await;
+    site.submit("job", 1).await;
+    let told =
+        site.until("the launch", async || Some(site.get("/v1/jobs/1/assignment").await).filter(|it| it.status == 200));
+    let told: Assignment = told.await.json(StatusCode::OK);
+    assert_eq!((told.generation, told.replicas.len()), (1, 1));
+    site.post("/v1/jobs/1/ready", r#"{"generation":1}"#).await.is_done();
+    assert_eq!(site.post("/v1/jobs/1/ready", r#"{"generation":7}"#).await.failure(409).0, "stale");
+    let same: Assignment = site.get("/v1/jobs/1/assignment?after=1&wait_s=0.01").await.json(StatusCode::OK);
+    assert_eq!(same, told, "after the wait the same is told again");
+
+    site.world.set_stubborn(1, true);
+    let (news, _) = tokio::join!(site.get("/v1/jobs/1/assignment?after=1&wait_s=60"), async {
+        site.post("/v1/jobs/1/pause", "").await.is_done();
+    });
+    assert!(news.body.contains(r#""state":"stop""#), "{}", news.body);
+    let (last, ()) = tokio::join!(site.get("/v1/jobs/1/assignment?after=9&wait_s=60"), async { site.state.close() });
+    assert_eq!(last.status, StatusCode::OK, "a server that ends lets nobody wait");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nodes_are_drained_and_undrained_by_name() {
+    let site = Site::new(&[("a", 1), ("b", 1)]).await;
+    let draining = async || -> Vec<bool> {
+        let list: NodeList = site.get("/v1/nodes").await.json(StatusCode::OK);
+        list.nodes.iter().map(|node| node.is_draining).collect()
+    };
+    site.until("both nodes", async || (draining().await.len() == 2).then_some(())).await;
+    site.post("/v1/nodes/b/drain", "").await.is_done();
+    assert_eq!(draining().await, [false, true]);
+    site.post("/v1/nodes/b/undrain", "").await.is_done();
+    assert_eq!(draining().await, [false, false]);
+    assert_eq!(site.post("/v1/nodes/c/drain", "").await.failure(404).0, "unknown_node");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_metrics_and_statuses_tell_how_the_cluster_is() {
+    let site = Site::new(&[("a", 2)]).await;
+    site.submit("job", 2).await;
+    site.until("the launch", async || site.world.running().get(1).cloned()).await;
+    assert_eq!(site.get("/healthz").await.body, r#"{"status":"ok"}"#);
+    let metrics = site.get("/metrics").await;
+    assert_eq!(metrics.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    for line in [
+        "pollux_jobs{phase=\"starting\"} 1",
+        "pollux_gpus 2",
+        "pollux_gpus_held 2",
+        "pollux_degraded 0",
+        "pollux_group_changes_total{kind=\"launch\"} 1",
+        "pollux_http_requests_total{status=\"2xx\"} 2",
+        "# TYPE pollux_rounds_total counter",
+    ] {
+        assert!(metrics.body.lines().any(|found| found == line), "{line} is not in\n{}", metrics.body);
+    }
+    site.server.handle().limit_pages(1);
+    let filler = format!(r#"{{"command":["train","{}"],"working_dir":"/"}}"#, "x".repeat(100_000));
+    let full = site.until("a full disk", async || {
+        Some(site.post("/v1/jobs", filler.clone()).await).filter(|answered| answered.status != 201)
+    });
+    let full = full.await;
+    assert_eq!((full.failure(503).0.as_str(), &full.headers["retry-after"]), ("full", &"1".parse().unwrap()));
+    site.world.exit(1, Exit::Code(0));
+    site.world.exit(2, Exit::Code(0));
+    site.until("that it is told", async || (site.get("/healthz").await.status == 503).then_some(())).await;
+    assert!(site.get("/metrics").await.body.contains("\npollux_degraded 1\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_are_issued_used_listed_and_deleted() {
+    let site = Site::new(&[("a", 1)]).await;
+    let issued: pollux_api::IssuedToken =
+        site.post("/v1/tokens", r#"{"label":"laptop"}"#).await.json(StatusCode::CREATED);
+    let with_it = async || {
+        let mut request = Site::request(Method::GET, "/v1/tokens", "");
+        request.headers_mut().insert("authorization", format!("bearer {}", issued.token).parse().unwrap());
+        site.send(request).await
+    };
+    assert_eq!(with_it().await.body, r#"{"labels":["laptop","test"]}"#);
+    assert_eq!(site.post("/v1/tokens", r#"{"label":"laptop"}"#).await.failure(409).0, "label_used");
+    for label in ["", "a b", "../x", &"x".repeat(65)] {
+        assert_eq!(site.post("/v1/tokens", format!(r#"{{"label":"{label}"}}"#)).await.failure(422).0, "bad_label");
+    }
+    let delete = async |label: &str| site.send(Site::request(Method::DELETE, &format!("/v1/tokens/{label}"), "")).await;
+    delete("laptop").await.is_done();
+    assert_eq!(with_it().await.failure(401).0, "unauthorized");
+    assert_eq!(delete("laptop").await.failure(404).0, "unknown_token");
+    assert_eq!(delete("local").await.failure(409).0, "local_token");
+}
