@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test fix bench reference experiments install clean
+.PHONY: help setup build demo test fix bench reference experiments install clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -32,6 +32,12 @@ setup: ## make sure the tools that the tests need are here
 build: ## build the release binary, target/release/pollux
 	$(call heading,build)
 	@cargo build --release --locked --bin pollux
+
+demo: ## build, then watch real trainings share eight slots (about two minutes)
+	$(call heading,build)
+	@cargo build --release --locked --bin pollux --bin pollux-trainer
+	$(call heading,demo)
+	@target/release/pollux demo
 
 test: setup ## check everything: format, lints, tests, docs; writes nothing but target/
 	$(call heading,format)

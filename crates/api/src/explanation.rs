@@ -62,6 +62,6 @@ pub struct SizeOutlook {
     pub efficiency: f64,
     /// Samples per second times efficiency.
     pub goodput: f64,
-    /// Whether a plan may give it so many now: within its bounds, and at most twice what it was measured on.
-    pub is_allowed: bool,
+    /// Whether it was measured on so many, or the model goes beyond what it knows.
+    pub is_measured: bool,
 }

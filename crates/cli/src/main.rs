@@ -10,6 +10,7 @@
 //! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 1 for any other failure.
 
 mod completions;
+mod demo;
 mod experiment;
 mod fit;
 mod live;
@@ -51,6 +52,8 @@ enum Command {
     Live(live::LiveCommand),
     /// Print what makes a shell complete the arguments of `pollux`
     Completions(completions::CompletionsArgs),
+    /// Watch real trainings grow, shrink and re-tune, beside the same ones under fixed equal shares
+    Demo(demo::DemoArgs),
     /// Watch over one replica; started by the daemon.
     #[command(hide = true)]
     Shim { arguments: Vec<OsString> },
@@ -116,6 +119,10 @@ fn run(command: &Command) -> anyhow::Result<()> {
         }
         Command::Live(command) => live::run(command),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
+        Command::Demo(args) => {
+            let report = demo::run(args)?;
+            output::print(args.output, &report, |out| report.write_text(out))
+        }
         Command::Shim { arguments } => Ok(pollux_backend_local::shim(arguments)?),
     }
 }
@@ -125,7 +132,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || error.is::<sim::SimError>()
         || error.is::<experiment::ExperimentError>()
         || error.downcast_ref::<live::LiveError>().is_some_and(live::LiveError::is_mistake)
-        || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake);
+        || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake)
+        || error.is::<demo::DemoError>();
     if mistake { 2 } else { 1 }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use pollux_policy::{Allocation, JobId};
 
-use crate::{Command, Engine, Generation, Job, Node, Phase, Refusal, ResizeCause, StopReason};
+use crate::{Command, Engine, Generation, Job, Node, Phase, Refusal, ResizeCause, SizeChange, StopReason};
 
 impl Engine {
     /// Tells all that a job has to leave, drops what was planned for it, and goes to `phase`.
@@ -17,6 +17,7 @@ impl Engine {
         let allocation = std::mem::take(&mut job.group);
         let guest = job.guest;
         if !allocation.is_empty() {
+            job.size_change = Some(SizeChange { at: self.now, from: allocation.replicas(), to: 0 });
             job.leave(&allocation, why);
             if job.guest_of.is_some() {
                 self.nodes.crowd(&allocation);
@@ -81,6 +82,7 @@ impl Engine {
         let remove = job.group.minus(&keep);
         let add = target.minus(&keep);
         assert!(!keep.is_empty(), "{id} is resized without a survivor");
+        job.size_change = Some(SizeChange { at: self.now, from: job.group.replicas(), to: target.replicas() });
         job.enter(Phase::Resizing { survivors: keep.clone(), cause }, self.now);
         job.books.restarted();
         job.commanded = self.now;

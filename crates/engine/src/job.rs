@@ -35,6 +35,8 @@ pub struct Job {
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
     pub(crate) books: Books,
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(crate) size_change: Option<SizeChange>,
     pub(crate) reason: Option<Reason>,
     pub(crate) report: Option<ReceivedReport>,
     /// Whether it runs without a word.
@@ -46,6 +48,18 @@ pub struct Job {
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
     pub(crate) oracle: Option<Oracle>,
+}
+
+/// A group was told to become smaller or larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct SizeChange {
+    /// When.
+    pub at: Timestamp,
+    /// Replicas before.
+    pub from: u32,
+    /// Replicas after; none if all were told to leave.
+    pub to: u32,
 }
 
 /// Replicas that were told to leave and may still be there.
@@ -99,6 +113,7 @@ impl Job {
             commanded: now,
             timer: None,
             books: Books::new(now),
+            size_change: None,
             reason: None,
             report: None,
             silent: false,
@@ -179,6 +194,11 @@ impl Job {
     /// The newest report of its agent.
     pub const fn report(&self) -> Option<&ReceivedReport> {
         self.report.as_ref()
+    }
+
+    /// The last time that its group was told to become smaller or larger.
+    pub const fn size_change(&self) -> Option<SizeChange> {
+        self.size_change
     }
 
     /// Whether it runs and has never said anything, so that plans leave it alone.
@@ -368,11 +388,16 @@ fn epoch_steps(report: &AgentReport) -> Option<f64> {
     Some(samples as f64 / f64::from(report.limits.batch_size_baseline()))
 }
 
-fn remaining_samples(work: Work, report: &AgentReport) -> Option<f64> {
+/// Samples of the declared work, at full efficiency.
+pub(crate) fn declared_samples(work: Work, report: &AgentReport) -> Option<f64> {
     let batch_size_baseline = f64::from(report.limits.batch_size_baseline());
-    let declared = match work {
+    Some(match work {
         Work::Epochs(epochs) => f64::from(epochs) * epoch_steps(report)? * batch_size_baseline,
         Work::BaselineSteps(steps) => steps as f64 * batch_size_baseline,
-    };
-    Some((declared - report.progress.baseline_steps * batch_size_baseline).max(0.0))
+    })
+}
+
+fn remaining_samples(work: Work, report: &AgentReport) -> Option<f64> {
+    let done = report.progress.baseline_steps * f64::from(report.limits.batch_size_baseline());
+    Some((declared_samples(work, report)? - done).max(0.0))
 }

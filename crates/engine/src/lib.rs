@@ -53,6 +53,7 @@ mod groups;
 mod planning;
 mod state;
 mod explanation;
+mod outlook;
 mod invariants;
 
 pub use books::Books;
@@ -60,8 +61,9 @@ pub use command::{Command, StopReason};
 pub use engine::Engine;
 pub use event::{Event, FailureKind};
 pub use explanation::{Explanation, Wait};
-pub use job::{Job, Leaving, ReceivedReport};
+pub use job::{Job, Leaving, ReceivedReport, SizeChange};
 pub use node::Node;
+pub use outlook::{Pace, SizeOutlook, work_done};
 pub use phase::{FailureCause, FailureReason, Generation, Phase, ResizeCause};
 pub use refusal::{Refusal, ReportFault};
 pub use settings::{EngineSettings, SettingsError};

@@ -53,6 +53,11 @@ impl NoiseStatistics {
         self.var
     }
 
+    /// `φ = M0·var/sqr`; none if it is infinite, because there is no signal.
+    pub fn noise_scale(&self, batch_size_baseline: u32) -> Option<f64> {
+        Some(f64::from(batch_size_baseline) * (self.var / self.sqr)).filter(|scale| scale.is_finite())
+    }
+
     /// `(φ + M0)/(φ + M)` (equation 6) at `scale = M/M0`: progress per sample, relative to the baseline batch.
     pub fn efficiency(&self, scale: f64) -> f64 {
         1.0 / (1.0 + self.signal_share() * (scale - 1.0))

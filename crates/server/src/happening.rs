@@ -1,3 +1,5 @@
+use std::fmt;
+
 use pollux_backend::Exit;
 use pollux_engine::{Command, Event, Phase, StopReason};
 use pollux_policy::JobId;
@@ -92,6 +94,53 @@ pub enum Happening {
         /// What is wrong with it.
         error: String,
     },
+}
+
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Submitted { name } => write!(f, "{name} was submitted"),
+            Self::Launched { replicas, nodes } => {
+                let nodes = u32::try_from(*nodes).unwrap_or(u32::MAX);
+                write!(f, "{} started on {}", counted(*replicas, "replica"), counted(nodes, "node"))
+            }
+            Self::Resized { kept, removed, added } => {
+                write!(f, "resized from {} to {}", kept + removed, counted(kept + added, "replica"))
+            }
+            Self::Ready { pause_s: None } => write!(f, "trains"),
+            Self::Ready { pause_s: Some(pause_s) } => write!(f, "trains on, after a pause of {pause_s:.2} s"),
+            Self::Silent => write!(f, "runs without a word, and is left alone"),
+            Self::Stopped { replicas, why } => {
+                let why = match why {
+                    StopReason::Preempted => "others make better use of the GPUs",
+                    StopReason::Moved => "it goes on elsewhere",
+                    StopReason::Resized => "it goes on without them",
+                    StopReason::Paused => "its user paused it",
+                    StopReason::Cancelled => "its user cancelled it",
+                    StopReason::Succeeded => "it is done",
+                    StopReason::Failed => "one of them failed",
+                    StopReason::NodeLost => "a node was lost",
+                };
+                write!(f, "{} told to leave: {why}", counted(*replicas, "replica"))
+            }
+            Self::Exited { replica, exit } => write!(f, "replica {replica} ended: {exit}"),
+            Self::NotStarted { replica, reason } => write!(f, "replica {replica} could not be started: {reason}"),
+            Self::Ended { phase } => write!(f, "{phase}"),
+            Self::Paused => write!(f, "paused by its user"),
+            Self::Resumed => write!(f, "resumed by its user"),
+            Self::Cancelled => write!(f, "cancelled by its user"),
+            Self::NodeJoined { node } => write!(f, "node {node} is up"),
+            Self::NodeLost { node } => write!(f, "node {node} is gone"),
+            Self::NodeDrained { node } => write!(f, "node {node} is being emptied"),
+            Self::NodeUndrained { node } => write!(f, "node {node} is used again"),
+            Self::PlanRejected { error } => write!(f, "a plan could not be used: {error}"),
+        }
+    }
+}
+
+/// A number of things.
+pub(crate) fn counted(number: u32, thing: &str) -> String {
+    if number == 1 { format!("{number} {thing}") } else { format!("{number} {thing}s") }
 }
 
 impl Happening {

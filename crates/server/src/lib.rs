@@ -23,6 +23,8 @@ mod roster;
 mod orders;
 mod happening;
 mod cluster;
+pub mod views;
+mod explaining;
 mod handle;
 mod scheduler;
 mod recovery;
@@ -30,6 +32,7 @@ mod server;
 
 pub use cluster::{Cluster, JobSummary};
 pub use error::{Refused, ServerError};
+pub use explaining::explain;
 pub use handle::{Action, Answer, Handle, NodeAction};
 pub use happening::Happening;
 pub use request::{JobRequest, RequestError};

@@ -1,0 +1,146 @@
+//! What a job does now, and what it would do on other numbers of GPUs, as far as its agent has told.
+
+use pollux_agent::AgentReport;
+use pollux_model::{BatchChoice, GpuType, Shape};
+use pollux_policy::{JobId, TypeProfile};
+
+use crate::job::declared_samples;
+use crate::{Engine, Job, Phase, Work};
+
+/// Up to here every size is looked at; beyond, a few of each doubling.
+const EVERY_SIZE_MAX: u32 = 16;
+
+/// What a job does now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// Total batch.
+    pub batch_size: u64,
+    /// Samples per second lately, as told by its agent.
+    pub samples_per_s: Option<f64>,
+    /// Progress per sample, 1 at the baseline batch.
+    pub efficiency: f64,
+}
+
+impl Pace {
+    /// Samples per second times efficiency.
+    pub fn goodput(&self) -> Option<f64> {
+        Some(self.samples_per_s? * self.efficiency)
+    }
+}
+
+/// What a job is expected to do on some number of GPUs, placed on as few nodes as possible.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SizeOutlook {
+    /// The best batch there, and what it is worth.
+    pub choice: BatchChoice,
+    /// Whether so many were measured, or the model goes beyond what it knows.
+    pub is_measured: bool,
+}
+
+impl Job {
+    /// What it does now; nothing unless it trains and its agent has told its batch.
+    pub fn pace(&self) -> Option<Pace> {
+        let trains = matches!(self.phase, Phase::Running | Phase::Resizing { .. });
+        let report = self.report.as_ref().filter(|_| trains).map(|received| &received.report)?;
+        let (tuning, shape) = (report.tuning?, self.group.shape()?);
+        let micro_batches = u64::from(tuning.accumulation_steps) + 1;
+        let batch_size = u64::from(shape.replicas()) * u64::from(tuning.local_batch) * micro_batches;
+        let scale = batch_size as f64 / f64::from(report.limits.batch_size_baseline());
+        let efficiency = report.noise.map_or(1.0, |noise| noise.efficiency(scale.max(1.0)));
+        Some(Pace { batch_size, samples_per_s: report.samples_per_s, efficiency })
+    }
+
+    /// Seconds until its declared work is done, if nothing changes.
+    pub fn remaining_s(&self) -> Option<f64> {
+        let goodput = self.pace()?.goodput()?;
+        Some(self.remaining_samples? / goodput).filter(|seconds| seconds.is_finite())
+    }
+
+    /// Most replicas that it was measured on, on any kind of GPU.
+    pub fn replicas_profiled(&self) -> Option<u32> {
+        self.profiles.iter().map(|profile| profile.replicas_profiled).max()
+    }
+}
+
+/// The part of declared work that is done, from 0 to 1.
+pub fn work_done(work: Work, report: &AgentReport) -> Option<f64> {
+    let declared = declared_samples(work, report)?;
+    let done = report.progress.baseline_steps * f64::from(report.limits.batch_size_baseline());
+    Some((done / declared).min(1.0)).filter(|part| part.is_finite())
+}
+
+impl Engine {
+    /// What a job is expected to do on other numbers of GPUs that its bounds and the cluster allow, the one it has
+    /// included; empty before its agent has told a model.
+    pub fn outlook(&self, id: JobId) -> Vec<SizeOutlook> {
+        let Some(job) = self.jobs.get(&id) else { return Vec::new() };
+        let kind = job.group.iter().next().and_then(|(node, _)| self.node(node)).map(crate::Node::gpu_type);
+        let of_kind = |profile: &&TypeProfile| kind.is_none_or(|kind| profile.gpu_type == kind);
+        let Some(profile) = job.profiles.iter().find(of_kind) else { return Vec::new() };
+        let capacities = self.capacities(profile.gpu_type);
+        let most = job.spec.most().min(capacities.iter().sum());
+        let current = job.group.shape();
+        let shapes = sizes(job.spec.fewest(), most, current.map(Shape::replicas)).into_iter().filter_map(|replicas| {
+            let as_it_is = current.filter(|shape| shape.replicas() == replicas);
+            as_it_is.or_else(|| Shape::new(nodes_for(replicas, &capacities), replicas).ok())
+        });
+        let outlook = |shape: Shape| {
+            let choice = profile.goodput.best(shape).ok()?;
+            Some(SizeOutlook { choice, is_measured: shape.replicas() <= profile.replicas_profiled })
+        };
+        shapes.filter_map(outlook).collect()
+    }
+
+    /// GPUs of the nodes of a kind that take replicas, the largest first.
+    fn capacities(&self, kind: GpuType) -> Vec<u32> {
+        let usable = self.nodes().filter(|node| node.gpu_type() == kind && node.is_schedulable(self.now()));
+        let mut capacities: Vec<u32> = usable.map(crate::Node::gpus).collect();
+        capacities.sort_unstable_by(|a, b| b.cmp(a));
+        capacities
+    }
+}
+
+/// The fewest nodes that hold so many replicas.
+fn nodes_for(replicas: u32, capacities: &[u32]) -> u32 {
+    let mut left = replicas;
+    let mut nodes = 0;
+    for &gpus in capacities {
+        if left == 0 {
+            break;
+        }
+        left = left.saturating_sub(gpus);
+        nodes += 1;
+    }
+    nodes
+}
+
+/// The sizes worth looking at: few enough to be read.
+fn sizes(min: u32, max: u32, current: Option<u32>) -> Vec<u32> {
+    let doublings = (0..).map_while(|exponent| EVERY_SIZE_MAX.checked_shl(exponent).filter(|&size| size < max));
+    let halves = doublings.flat_map(|size| [size.saturating_add(size / 2), size.saturating_mul(2)]);
+    let mut sizes: Vec<u32> = (1..=EVERY_SIZE_MAX).chain(halves).chain([max]).collect();
+    sizes.retain(|size| (min..=max).contains(size));
+    sizes.extend(current);
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_sizes_are_looked_at_one_by_one_and_many_by_doubling() {
+        assert_eq!(sizes(1, 4, Some(3)), [1, 2, 3, 4]);
+        assert_eq!(sizes(4, 4, None), [4]);
+        assert_eq!(sizes(15, 100, Some(33)), [15, 16, 24, 32, 33, 48, 64, 96, 100]);
+        assert_eq!(sizes(1, 0, None), Vec::<u32>::new());
+        assert!(sizes(1, u32::MAX, None).len() < 100);
+    }
+
+    #[test]
+    fn replicas_go_to_as_few_nodes_as_hold_them() {
+        assert_eq!([1, 4, 5, 6, 7].map(|replicas| nodes_for(replicas, &[4, 2, 1])), [1, 1, 2, 2, 3]);
+    }
+}

@@ -1,0 +1,239 @@
+//! Why a job has what it has, for people.
+
+use pollux_api as api;
+use pollux_engine::{Explanation, Job, Phase, SizeChange, Wait};
+use pollux_policy::{Binding, JobId, Timestamp};
+
+use crate::happening::counted;
+use crate::{Cluster, views};
+
+/// Why a live job has what it has, what more or fewer would be worth, and when that may change.
+pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
+    let engine = cluster.engine();
+    let (job, explanation) = (engine.job(id)?, engine.explain(id)?);
+    let reason = explanation.reason;
+    let payer = reason.and_then(|reason| reason.payer).and_then(|(payer, change)| {
+        let name = engine.job(payer)?.spec().name.clone();
+        Some(api::Payer { id: payer.0, name, change })
+    });
+    let sizes = engine.outlook(id).into_iter().map(|size| api::SizeOutlook {
+        replicas: size.choice.shape.replicas(),
+        nodes: size.choice.shape.nodes(),
+        batch_size: u64::from(size.choice.batch_size()),
+        samples_per_s: size.choice.throughput,
+        efficiency: size.choice.efficiency,
+        goodput: size.choice.goodput,
+        is_measured: size.is_measured,
+    });
+    Some(api::Explanation {
+        id: id.0,
+        name: job.spec().name.clone(),
+        phase: views::phase(job.phase()),
+        replicas: job.group().replicas(),
+        sentences: sentences(cluster, job, &explanation, payer.as_ref()),
+        wait: explanation.wait.map(|wait| wait_word(wait).to_owned()),
+        binding: reason.map(|reason| binding_word(reason.binding).to_owned()),
+        one_more: reason.and_then(|reason| reason.one_more),
+        one_fewer: reason.and_then(|reason| reason.one_fewer),
+        payer,
+        fair_share: fair_share(cluster),
+        next_round_ms: explanation.next_round.map(|at| at.0),
+        sizes: sizes.collect(),
+    })
+}
+
+/// GPUs of the cluster for each job that wants some.
+fn fair_share(cluster: &Cluster<'_>) -> Option<f64> {
+    let engine = cluster.engine();
+    let usable = engine.nodes().filter(|node| node.is_schedulable(cluster.now()));
+    let gpus: u32 = usable.map(pollux_engine::Node::gpus).sum();
+    let jobs = engine.jobs().filter(|job| job.phase().is_plannable()).count();
+    (jobs > 0).then(|| f64::from(gpus) / jobs as f64)
+}
+
+fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer: Option<&api::Payer>) -> Vec<String> {
+    let mut sentences = vec![situation(cluster, job)];
+    sentences.extend(job.size_change().and_then(|change| size_change(cluster.now(), job, change)));
+    sentences.extend(explanation.wait.and_then(|wait| waiting(cluster, job, wait)));
+    if let Some(reason) = explanation.reason.filter(|_| job.phase().is_plannable()) {
+        sentences.push(binding(cluster, job, reason.binding));
+        sentences.extend(worth(job, reason.one_more, reason.one_fewer));
+        let competes = matches!(reason.binding, Binding::Contention | Binding::RestartCost);
+        sentences.extend(payer.filter(|_| competes).map(|payer| {
+            let loss = percent(-payer.change);
+            format!(
+                "The GPU would have to come from {} (job {}), whose goodput would fall by {loss}.",
+                payer.name, payer.id
+            )
+        }));
+    }
+    if job.is_silent() {
+        sentences.push("It has not spoken to Pollux, so it is left as it is until it ends.".to_owned());
+    }
+    if job.phase().is_plannable() {
+        sentences.push(match explanation.next_round {
+            Some(at) => format!(
+                "The next plan is made in {}, or earlier when a job comes or goes.",
+                duration(at.since_s(cluster.now()).max(0.0))
+            ),
+            None => "The next plan is made when a job or a node comes or goes.".to_owned(),
+        });
+    }
+    sentences
+}
+
+/// What it is doing.
+fn situation(cluster: &Cluster<'_>, job: &Job) -> String {
+    let name = format!("{} (job {})", job.spec().name, job.id().0);
+    let since = duration(cluster.now().since_s(job.phase_since()));
+    let nodes: Vec<&str> = job.group().iter().map(|(node, _)| cluster.node_name(node)).collect();
+    let gpus = format!("{} of {}", counted(job.group().replicas(), "GPU"), nodes.join(", "));
+    match job.phase() {
+        Phase::Queued { .. } => format!("{name} has waited for {since}."),
+        Phase::Starting => format!("{name} is starting on {gpus}, for {since} now."),
+        Phase::Paused => format!("{name} was paused {since} ago."),
+        Phase::Succeeded | Phase::Failed { .. } | Phase::Cancelled => format!("{name} {} {since} ago.", job.phase()),
+        Phase::Running | Phase::Resizing { .. } => match job.pace() {
+            None => format!("{name} runs on {gpus}, and has told nothing of its training yet."),
+            Some(pace) => {
+                let goodput = match (pace.samples_per_s, pace.goodput()) {
+                    (Some(rate), Some(goodput)) => format!(
+                        ": {rate:.0} samples/s at {} efficiency, a goodput of {goodput:.0} samples/s",
+                        percent(pace.efficiency)
+                    ),
+                    _ => String::new(),
+                };
+                format!("{name} trains on {gpus} with batch {}{goodput}.", pace.batch_size)
+            }
+        },
+    }
+}
+
+/// What the last change of its size was.
+fn size_change(now: Timestamp, job: &Job, change: SizeChange) -> Option<String> {
+    let SizeChange { at, from, to } = change;
+    let ago = duration(now.since_s(at));
+    if !job.phase().is_plannable() || from == to {
+        return None;
+    }
+    Some(match (from, to) {
+        (_, 0) => format!("{ago} ago it gave up its {}.", counted(from, "GPU")),
+        (from, to) if to < from => format!("It was shrunk from {from} to {} {ago} ago.", counted(to, "GPU")),
+        (from, to) => format!("It was grown from {from} to {} {ago} ago.", counted(to, "GPU")),
+    })
+}
+
+/// What it waits for.
+fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
+    Some(match wait {
+        Wait::Round => "It came after the last plan.".to_owned(),
+        Wait::Gpus => return None,
+        Wait::Release => {
+            let more = job.target().replicas().saturating_sub(job.group().replicas());
+            format!("{} planned for it, and will be free when those who have them are gone.", are(more))
+        }
+        Wait::Ready => "Its replicas are on their way into their new group.".to_owned(),
+        Wait::Backoff { until } => {
+            let seconds = duration(until.since_s(cluster.now()).max(0.0));
+            format!("It failed {}; it is tried again in {seconds}.", times(job.books(cluster.now()).retries))
+        }
+        Wait::Resume => "It waits for its user: `pollux resume` lets it go on.".to_owned(),
+    })
+}
+
+/// What keeps it from having more.
+fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
+    let (spec, has) = (job.spec(), job.group().replicas());
+    let gpus: u32 = cluster.engine().nodes().map(pollux_engine::Node::gpus).sum();
+    match binding {
+        Binding::Contention if has == 0 => "All GPUs are in better use, or others came first.".to_owned(),
+        Binding::Contention => "Other jobs make better use of the remaining GPUs.".to_owned(),
+        Binding::NoGain => "More GPUs would not raise its goodput.".to_owned(),
+        Binding::Maximum if has >= gpus => format!("It has the whole cluster: {}.", counted(gpus, "GPU")),
+        Binding::Maximum => format!("It has as many as it may: {}.", counted(spec.replicas_max, "GPU")),
+        Binding::Profile => match job.replicas_profiled() {
+            Some(profiled) => format!(
+                "It was measured on up to {}; it gets more once that was measured, too.",
+                counted(profiled, "GPU")
+            ),
+            None => "It starts small, to be measured first.".to_owned(),
+        },
+        Binding::RestartCost => {
+            "It would do better on more, but not by enough to pay for the change before the next one.".to_owned()
+        }
+        Binding::Request => format!("It asked for exactly {}.", counted(spec.replicas_requested, "GPU")),
+        Binding::Impossible => {
+            let needs = counted(spec.replicas_min.max(1), "GPU");
+            format!(
+                "It needs at least {needs} of one kind, and the cluster has {gpus}: it waits for nodes to be added."
+            )
+        }
+        // Reasons may gain others.
+        _ => "It has what the policy gives it.".to_owned(),
+    }
+}
+
+/// What one GPU more or fewer would be worth.
+fn worth(job: &Job, one_more: Option<f64>, one_fewer: Option<f64>) -> Option<String> {
+    let has = job.group().replicas();
+    let more = one_more.map(|gain| match gain > 0.0005 {
+        true => format!("with one GPU more its goodput would rise by {}", percent(gain)),
+        false => "with one GPU more its goodput would not rise".to_owned(),
+    });
+    let fewer = one_fewer.filter(|_| has > 0).map(|loss| match has {
+        1 => "without its GPU it would wait".to_owned(),
+        _ => format!("with one fewer it would fall by {}", percent(-loss)),
+    });
+    let text = [more, fewer].into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let mut letters = text.chars();
+    let first = letters.next()?;
+    Some(format!("{}{}.", first.to_uppercase(), letters.as_str()))
+}
+
+fn are(gpus: u32) -> String {
+    if gpus == 1 { "1 GPU is".to_owned() } else { format!("{gpus} GPUs are") }
+}
+
+fn times(number: u32) -> String {
+    if number == 1 { "once".to_owned() } else { format!("{number} times") }
+}
+
+fn percent(part: f64) -> String {
+    let percent = part * 100.0;
+    if percent.abs() < 10.0 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
+}
+
+/// Time as people say it.
+fn duration(seconds: f64) -> String {
+    match seconds {
+        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
+        seconds if seconds < 7_200.0 => format!("{:.0} min", seconds / 60.0),
+        seconds if seconds < 172_800.0 => format!("{:.1} h", seconds / 3_600.0),
+        seconds => format!("{:.1} days", seconds / 86_400.0),
+    }
+}
+
+const fn wait_word(wait: Wait) -> &'static str {
+    match wait {
+        Wait::Round => "round",
+        Wait::Gpus => "gpus",
+        Wait::Release => "release",
+        Wait::Ready => "ready",
+        Wait::Backoff { .. } => "backoff",
+        Wait::Resume => "resume",
+    }
+}
+
+fn binding_word(binding: Binding) -> &'static str {
+    match binding {
+        Binding::Contention => "contention",
+        Binding::NoGain => "no_gain",
+        Binding::Maximum => "maximum",
+        Binding::Profile => "profile",
+        Binding::RestartCost => "restart_cost",
+        Binding::Request => "request",
+        Binding::Impossible => "impossible",
+        // Reasons may gain others.
+        _ => "other",
+    }
+}
