@@ -6,11 +6,14 @@
 //! ```
 //!
 //! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` and `pollux experiment` ask
-//! `pollux-sim`. Exit codes: 0 done, 2 for a mistake in arguments or input, 1 for any other failure.
+//! `pollux-sim`, and what speaks to a running scheduler does so through
+//! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 1 for any other failure.
 
+mod completions;
 mod demo;
 mod experiment;
 mod fit;
+mod live;
 mod measurements;
 mod output;
 mod plot;
@@ -26,6 +29,7 @@ use std::{env, io};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use pollux_client::ClientError;
 
 /// Goodput-driven scheduling of deep-learning jobs on shared GPUs.
 #[derive(Parser)]
@@ -44,6 +48,10 @@ enum Command {
     Sim(sim::SimCommand),
     /// Answer a question about schedulers with a table and a plot: run an experiment's file
     Experiment(experiment::ExperimentArgs),
+    #[command(flatten)]
+    Live(live::LiveCommand),
+    /// Print what makes a shell complete the arguments of `pollux`
+    Completions(completions::CompletionsArgs),
     /// Watch real trainings grow, shrink and re-tune, beside the same ones under fixed equal shares
     Demo(demo::DemoArgs),
     /// Watch over one replica; started by the daemon.
@@ -109,6 +117,8 @@ fn run(command: &Command) -> anyhow::Result<()> {
             let report = experiment::run(args)?;
             output::print(args.output, &report, |out| report.write_text(out))
         }
+        Command::Live(command) => live::run(command),
+        Command::Completions(args) => completions::run(args, &mut Cli::command()),
         Command::Demo(args) => {
             let report = demo::run(args)?;
             output::print(args.output, &report, |out| report.write_text(out))
@@ -121,6 +131,8 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let mistake = error.is::<fit::FitError>()
         || error.is::<sim::SimError>()
         || error.is::<experiment::ExperimentError>()
+        || error.downcast_ref::<live::LiveError>().is_some_and(live::LiveError::is_mistake)
+        || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake)
         || error.is::<demo::DemoError>();
     if mistake { 2 } else { 1 }
 }
