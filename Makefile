@@ -56,7 +56,7 @@ fix: ## repair format and lints where a tool can
 	$(call heading,format)
 	@cargo fmt --all
 
-bench: ## measure fit and best batch beside the reference files (REFERENCE=DIR)
+bench: build ## measure the live scheduler, plans, simulations and fits (REFERENCE=DIR)
 	@cargo xtask bench $(reference_folder)
 
 reference: ## compare fits and goodput with the reference files (REFERENCE=DIR), as JSON

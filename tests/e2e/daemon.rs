@@ -61,7 +61,15 @@ impl Site {
 
     /// A daemon that answers.
     pub(crate) fn start(&self) -> Daemon {
-        let mut daemon = self.spawn();
+        self.answering(self.spawn())
+    }
+
+    /// A daemon that answers, started by a command around that of [`Site::command`].
+    pub(crate) fn start_by(&self, mut command: Command) -> Daemon {
+        self.answering(Daemon { child: command.spawn().unwrap() })
+    }
+
+    fn answering(&self, mut daemon: Daemon) -> Daemon {
         let deadline = Instant::now() + PATIENCE;
         while self.client().and_then(|client| client.cluster()).is_err() {
             let ended = daemon.child.try_wait().unwrap();

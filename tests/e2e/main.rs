@@ -6,5 +6,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod daemon;
+mod faults;
 mod kills;
 mod processes;
