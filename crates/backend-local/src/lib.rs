@@ -36,5 +36,6 @@ mod shim;
 
 pub use backend::LocalBackend;
 pub use error::LocalError;
+pub use nodes::NodeSummary;
 pub use settings::{LocalSettings, LogLimits, NodeLayout};
 pub use shim::{ShimError, shim};

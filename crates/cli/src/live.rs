@@ -27,6 +27,7 @@ use clap::Subcommand;
 use pollux_client::{JobAction, NodeAction};
 
 pub(crate) use error::LiveError;
+pub(crate) use server_args::StateArgs;
 
 /// What can be asked of a running scheduler.
 #[derive(Debug, Subcommand)]

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` and `pollux experiment` ask
-//! `pollux-sim`, and what speaks to a running scheduler does so through
+//! `pollux-sim`, `pollux up` runs `pollux-server`, and what speaks to a running scheduler does so through
 //! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 1 for any other failure.
 
 mod completions;
@@ -21,6 +21,7 @@ mod policy_settings;
 mod progress;
 mod sim;
 mod table;
+mod up;
 mod usage;
 
 use std::ffi::OsString;
@@ -48,6 +49,8 @@ enum Command {
     Sim(sim::SimCommand),
     /// Answer a question about schedulers with a table and a plot: run an experiment's file
     Experiment(experiment::ExperimentArgs),
+    /// Schedule training jobs on this machine
+    Up(up::UpArgs),
     #[command(flatten)]
     Live(live::LiveCommand),
     /// Print what makes a shell complete the arguments of `pollux`
@@ -117,6 +120,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
             let report = experiment::run(args)?;
             output::print(args.output, &report, |out| report.write_text(out))
         }
+        Command::Up(args) => up::run(args),
         Command::Live(command) => live::run(command),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
         Command::Demo(args) => {
@@ -131,6 +135,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     let mistake = error.is::<fit::FitError>()
         || error.is::<sim::SimError>()
         || error.is::<experiment::ExperimentError>()
+        || error.downcast_ref::<up::UpError>().is_some_and(up::UpError::is_mistake)
         || error.downcast_ref::<live::LiveError>().is_some_and(live::LiveError::is_mistake)
         || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake)
         || error.is::<demo::DemoError>();

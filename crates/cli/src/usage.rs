@@ -55,6 +55,11 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
     }
 }
 
+/// Reads what is a number. Its range is for others to check.
+pub(crate) fn number<T: FromStr>(accepted: &'static str) -> impl Fn(&str) -> Result<T, &'static str> + Clone {
+    move |text| text.parse().map_err(|_| accepted)
+}
+
 /// Reads a whole number of a range.
 pub(crate) fn whole<T: FromStr + PartialOrd + Clone>(
     range: RangeInclusive<T>,

@@ -23,9 +23,9 @@ enum State {
     /// `ESC [`: parameters, then a letter.
     Control,
     /// `ESC ]` and its like: text up to a bell or `ESC \`.
-    Text2End,
+    Message,
     /// In such a text, after an escape.
-    TextEscape,
+    MessageEscape,
     /// `ESC (` and its like: one more byte.
     OneMore,
 }
@@ -71,7 +71,7 @@ impl<W: Write> Harmless<W> {
                     self.sequence.clear();
                     State::Control
                 }
-                b']' | b'P' | b'X' | b'^' | b'_' => State::Text2End,
+                b']' | b'P' | b'X' | b'^' | b'_' => State::Message,
                 0x20..=0x2f => State::OneMore,
                 0x1b => State::Escape,
                 b'\n' => {
@@ -81,20 +81,20 @@ impl<W: Write> Harmless<W> {
                 _ => State::Text,
             },
             State::Control => return self.take_parameter(byte, clean),
-            State::Text2End => match byte {
+            State::Message => match byte {
                 0x07 => State::Text,
-                0x1b => State::TextEscape,
+                0x1b => State::MessageEscape,
                 // Whoever forgets the end shall not silence the rest.
                 b'\n' => {
                     clean.push(byte);
                     State::Text
                 }
-                _ => State::Text2End,
+                _ => State::Message,
             },
-            State::TextEscape => match byte {
+            State::MessageEscape => match byte {
                 b'\\' => State::Text,
-                0x1b => State::TextEscape,
-                _ => State::Text2End,
+                0x1b => State::MessageEscape,
+                _ => State::Message,
             },
             State::OneMore => State::Text,
         };

@@ -105,6 +105,8 @@ const fn date(days: u64) -> (u64, u64, u64) {
 
 /// An amount with about three digits.
 pub(super) fn amount(value: f64) -> String {
+    // The sum of nothing is -0.
+    let value = value + 0.0;
     let digits = match value.abs() {
         0.0..9.995 => 2,
         9.995..99.95 => 1,
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn amounts_have_about_three_digits() {
-        let amounts = [0.0, 0.126, 9.994, 9.996, 12.34, 99.96, 12_345.6].map(amount);
+        let amounts = [-0.0, 0.126, 9.994, 9.996, 12.34, 99.96, 12_345.6].map(amount);
         assert_eq!(amounts, ["0.00", "0.13", "9.99", "10.0", "12.3", "100", "12346"]);
     }
 
