@@ -48,6 +48,12 @@ pub(crate) enum LiveError {
         /// Why.
         reason: Option<String>,
     },
+    /// The server ended while it was listened to.
+    #[error("the server at {url} has shut down, and jobs train on: start it again with `pollux up`")]
+    ShutDown {
+        /// Where it was.
+        url: String,
+    },
     /// A live view without a terminal.
     #[error("stdout is no terminal; accepted is `pollux top --once`")]
     NoTerminal,
@@ -56,6 +62,6 @@ pub(crate) enum LiveError {
 impl LiveError {
     /// Whether something has to be asked for differently.
     pub(crate) const fn is_mistake(&self) -> bool {
-        !matches!(self, Self::NotTrained { .. })
+        !matches!(self, Self::NotTrained { .. } | Self::ShutDown { .. })
     }
 }

@@ -5,6 +5,7 @@ use clap::builder::styling::{AnsiColor, Style};
 use pollux_api::{Event, EventList};
 use pollux_client::{Client, EventQuery};
 
+use super::LiveError;
 use super::lookup::job_id;
 use super::server_args::ServerArgs;
 use super::text::moment;
@@ -61,7 +62,7 @@ pub(crate) fn run(args: &EventsArgs) -> anyhow::Result<()> {
     for event in client.event_stream(EventQuery { after: list.next_after, job, limit: None })? {
         show(args.output, &event?, &mut stdout)?;
     }
-    anyhow::bail!("the server at {} has shut down: start it with `pollux up`", client.url())
+    Err(LiveError::ShutDown { url: client.url().to_owned() }.into())
 }
 
 /// The last events of a job, or of all.

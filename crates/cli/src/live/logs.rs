@@ -1,11 +1,13 @@
 use std::io::{self, IsTerminal, Read, Write};
 
 use clap::Args;
-use pollux_client::LogQuery;
+use pollux_client::{Client, ClientError, LogQuery};
 
+use super::LiveError;
 use super::harmless::Harmless;
 use super::lookup::job_id;
 use super::server_args::ServerArgs;
+use super::text::has_ended;
 use crate::usage::whole;
 
 /// What `pollux logs` takes.
@@ -43,11 +45,24 @@ pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
     loop {
         match logs.read(&mut bytes) {
-            Ok(0) => return Ok(screen.finish()?),
+            Ok(0) => break,
             Ok(length) => screen.show(&bytes[..length])?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(client.broken_stream(&error).into()),
         }
+    }
+    screen.finish()?;
+    if args.follow { check_ended(&client, id) } else { Ok(()) }
+}
+
+/// Logs that are followed end with their job. If that goes on, it is the server that has ended.
+fn check_ended(client: &Client, id: u64) -> anyhow::Result<()> {
+    match client.job(id) {
+        Ok(detail) if has_ended(detail.job.phase) => Ok(()),
+        Ok(_) | Err(ClientError::NoServer { .. } | ClientError::Away { .. }) => {
+            Err(LiveError::ShutDown { url: client.url().to_owned() }.into())
+        }
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -29,9 +29,8 @@ pub(super) fn run(client: &Client, id: u64) -> anyhow::Result<()> {
     let interrupted = Arc::new(AtomicBool::new(false));
     flag::register(SIGINT, Arc::clone(&interrupted)).context("cannot listen for Ctrl-C")?;
     let (pieces, received) = mpsc::sync_channel(WAITING);
-    let logs = client.logs(id, LogQuery { follow: true, ..LogQuery::default() })?;
     let reader = client.clone();
-    thread::Builder::new().name("logs".to_owned()).spawn(move || pass_on(logs, &reader, &pieces))?;
+    thread::Builder::new().name("logs".to_owned()).spawn(move || pass_on(&reader, id, &pieces))?;
     match follow(client, id, &received, &interrupted)? {
         Some(detail) => conclude(&detail),
         None => {
@@ -44,7 +43,15 @@ pub(super) fn run(client: &Client, id: u64) -> anyhow::Result<()> {
 }
 
 /// Reads logs until they end. It gives up when nobody listens any more.
-fn pass_on(mut logs: impl Read, client: &Client, pieces: &SyncSender<Result<Vec<u8>, ClientError>>) {
+fn pass_on(client: &Client, id: u64, pieces: &SyncSender<Result<Vec<u8>, ClientError>>) {
+    let mut logs = match client.logs(id, LogQuery { follow: true, ..LogQuery::default() }) {
+        Ok(logs) => logs,
+        Err(error) => {
+            // Whoever listened may have left.
+            let _ = pieces.send(Err(error));
+            return;
+        }
+    };
     let mut bytes = vec![0; 64 * 1024];
     loop {
         let piece = match logs.read(&mut bytes) {
@@ -69,35 +76,34 @@ fn follow(
     let mut screen = Screen::open();
     let mut told = String::new();
     let mut looked: Option<Instant> = None;
-    let mut all_shown = false;
-    loop {
-        if interrupted.load(Ordering::Relaxed) {
-            screen.finish()?;
-            return Ok(None);
+    while !interrupted.load(Ordering::Relaxed) {
+        let all_shown = match pieces.recv_timeout(GLANCE) {
+            Ok(piece) => {
+                screen.show(&piece?)?;
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        };
+        if !all_shown && looked.is_some_and(|at| at.elapsed() < LOOK) {
+            continue;
+        }
+        looked = Some(Instant::now());
+        let detail = client.job(id)?;
+        let state = state(&detail);
+        if state != told {
+            output::note(&state);
+            told = state;
         }
         if all_shown {
-            thread::sleep(GLANCE);
-        } else {
-            match pieces.recv_timeout(GLANCE) {
-                Ok(piece) => screen.show(&piece?)?,
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => all_shown = true,
-            }
-        }
-        if looked.is_none_or(|at| at.elapsed() >= LOOK) || all_shown {
-            looked = Some(Instant::now());
-            let detail = client.job(id)?;
-            let state = state(&detail);
-            if state != told {
-                output::note(&state);
-                told = state;
-            }
-            if all_shown && has_ended(detail.job.phase) {
-                screen.finish()?;
-                return Ok(Some(detail));
-            }
+            screen.finish()?;
+            // Logs that are followed end with their job. If that goes on, it is the server that has ended.
+            let shut_down = || LiveError::ShutDown { url: client.url().to_owned() };
+            return if has_ended(detail.job.phase) { Ok(Some(detail)) } else { Err(shut_down().into()) };
         }
     }
+    screen.finish()?;
+    Ok(None)
 }
 
 /// What a user wants to be told of.

@@ -25,7 +25,8 @@ impl UpError {
         match self {
             Self::Policy(_) => true,
             Self::Server { error } => match error {
-                ServerError::Insecure { .. } | ServerError::Settings(_) | ServerError::Tls { .. } => true,
+                ServerError::Insecure { .. } | ServerError::Tls { .. } => true,
+                ServerError::Settings(_) | ServerError::NeedsOracle { .. } => true,
                 ServerError::Backend(reason) => matches!(reason.downcast_ref(), Some(LocalError::Layout { .. })),
                 // The rest is no matter of what was asked for.
                 _ => false,

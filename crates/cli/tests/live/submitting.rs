@@ -1,5 +1,5 @@
 use std::fs;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Condvar, Mutex};
 
 use pollux_api::{Flexibility, Phase, SubmitRequest, Work};
 
@@ -72,16 +72,24 @@ fn a_job_comes_from_stdin_and_starts_where_its_user_is() {
     assert_eq!(submitted(&server).working_dir, folder.to_str().unwrap());
 }
 
-/// A job that is queued, runs, and ends so.
+/// A job that is queued, runs, and ends so; its logs end when it was seen to have ended.
 fn watched(test: &str, ending: Phase) -> Server {
-    let looks = AtomicU32::new(0);
+    let phases = [Phase::Queued, Phase::Running, ending];
+    let looks = (Mutex::new(0), Condvar::new());
     Server::new(test, move |line| match line {
         "POST /v1/jobs" => (201, json(&job(7, "train", Phase::Queued))),
-        "GET /v1/jobs/7/logs?follow=true" => (200, "17| epoch 1\n".to_owned()),
+        "GET /v1/jobs/7/logs?follow=true" => {
+            let (number, seen) = &looks;
+            drop(seen.wait_while(number.lock().unwrap(), |number| *number < phases.len()).unwrap());
+            (200, "17| epoch 1\n".to_owned())
+        }
         _ => {
-            let phases = [Phase::Queued, Phase::Running, ending];
-            let look = looks.fetch_add(1, Ordering::Relaxed) as usize;
-            (200, detail(&job(7, "train", phases[look.min(2)])))
+            let (number, seen) = &looks;
+            let mut number = number.lock().unwrap();
+            let phase = phases[(*number).min(phases.len() - 1)];
+            *number += 1;
+            seen.notify_all();
+            (200, detail(&job(7, "train", phase)))
         }
     })
 }
