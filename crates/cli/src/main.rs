@@ -7,7 +7,8 @@
 //!
 //! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` and `pollux experiment` ask
 //! `pollux-sim`, `pollux up` runs `pollux-server`, and what speaks to a running scheduler does so through
-//! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 1 for any other failure.
+//! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 130 for
+//! an interruption, 1 for any other failure.
 
 mod completions;
 mod demo;
@@ -132,11 +133,13 @@ fn run(command: &Command) -> anyhow::Result<()> {
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
+    if let Some(error) = error.downcast_ref::<live::LiveError>() {
+        return error.exit_code();
+    }
     let mistake = error.is::<fit::FitError>()
         || error.is::<sim::SimError>()
         || error.is::<experiment::ExperimentError>()
         || error.downcast_ref::<up::UpError>().is_some_and(up::UpError::is_mistake)
-        || error.downcast_ref::<live::LiveError>().is_some_and(live::LiveError::is_mistake)
         || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake)
         || error.is::<demo::DemoError>();
     if mistake { 2 } else { 1 }

@@ -48,6 +48,12 @@ pub(crate) enum LiveError {
         /// Why.
         reason: Option<String>,
     },
+    /// The user has seen enough of a job.
+    #[error("interrupted, and job {id} runs on: `pollux logs -f {id}` shows it again, `pollux cancel {id}` ends it")]
+    Interrupted {
+        /// Which.
+        id: u64,
+    },
     /// The server ended while it was listened to.
     #[error("the server at {url} has shut down, and jobs train on: start it again with `pollux up`")]
     ShutDown {
@@ -60,8 +66,13 @@ pub(crate) enum LiveError {
 }
 
 impl LiveError {
-    /// Whether something has to be asked for differently.
-    pub(crate) const fn is_mistake(&self) -> bool {
-        !matches!(self, Self::NotTrained { .. } | Self::ShutDown { .. })
+    /// What the command ends with: 2 for what has to be asked for differently, 130 as shells say it of an interruption.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoStateFolder | Self::JobFile { .. } | Self::NoCommand | Self::WorkingDir(_) => 2,
+            Self::UnknownJob(_) | Self::SeveralJobs { .. } | Self::NoTerminal => 2,
+            Self::NotTrained { .. } | Self::ShutDown { .. } => 1,
+            Self::Interrupted { .. } => 130,
+        }
     }
 }

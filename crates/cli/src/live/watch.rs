@@ -31,15 +31,8 @@ pub(super) fn run(client: &Client, id: u64) -> anyhow::Result<()> {
     let (pieces, received) = mpsc::sync_channel(WAITING);
     let reader = client.clone();
     thread::Builder::new().name("logs".to_owned()).spawn(move || pass_on(&reader, id, &pieces))?;
-    match follow(client, id, &received, &interrupted)? {
-        Some(detail) => conclude(&detail),
-        None => {
-            output::note(&format!(
-                "job {id} runs on: `pollux logs -f {id}` shows it again, `pollux cancel {id}` ends it"
-            ));
-            Ok(())
-        }
-    }
+    let ended = follow(client, id, &received, &interrupted)?.ok_or(LiveError::Interrupted { id })?;
+    conclude(&ended)
 }
 
 /// Reads logs until they end. It gives up when nobody listens any more.

@@ -41,7 +41,13 @@ impl Daemon {
 
     /// Runs a command that speaks to it.
     pub(crate) fn pollux(&self, args: &[&str]) -> Run {
-        run(plain(args[0]).args(&args[1..]).env("POLLUX_STATE", self.state()), b"")
+        run(&mut self.command(args), b"")
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = plain(args[0]);
+        command.args(&args[1..]).env("POLLUX_STATE", self.state());
+        command
     }
 
     pub(crate) fn state(&self) -> PathBuf {

@@ -1,4 +1,7 @@
-use rustix::process::Signal;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::daemon::Daemon;
 
@@ -26,6 +29,22 @@ fn a_watched_job_that_fails_fails_the_command() {
     assert_eq!(failed.code, Some(1), "{}", failed.stderr);
     let last = failed.stderr.lines().last().unwrap();
     assert!(last.starts_with("error: job 1 failed"), "{last}");
+}
+
+#[test]
+fn whoever_stops_watching_leaves_the_job_running() {
+    let daemon = Daemon::start("interrupted");
+    let mut command = daemon.command(&["submit", "--watch", "--rigid", "--", "sh", "-c", "echo begun; sleep 120"]);
+    let mut watching = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert!(lines.any(|line| line.ends_with("| begun")));
+    kill_process(Pid::from_child(&watching), Signal::INT).unwrap();
+    let output = watching.wait_with_output().unwrap();
+    let talk = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(130) && talk.contains("job 1 runs on: `pollux logs -f 1`"), "{talk}");
+    assert_eq!(daemon.pollux(&["ps", "-o", "id"]).stdout, "1\n");
+    assert_eq!(daemon.pollux(&["cancel", "1"]).code, Some(0));
+    assert_eq!(daemon.pollux(&["logs", "-f", "1"]).code, Some(0));
 }
 
 #[test]
