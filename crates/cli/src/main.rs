@@ -43,6 +43,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Schedule training jobs on this machine
+    Up(up::UpArgs),
+    #[command(flatten)]
+    Live(live::LiveCommand),
+    /// Watch real trainings grow, shrink and re-tune, beside the same ones under fixed equal shares
+    Demo(demo::DemoArgs),
     /// Fit a throughput model to measured steps: how many GPUs should this job get?
     Fit(fit::FitArgs),
     /// Simulate whole workloads under scheduling policies: what would this cluster do?
@@ -50,14 +56,8 @@ enum Command {
     Sim(sim::SimCommand),
     /// Answer a question about schedulers with a table and a plot: run an experiment's file
     Experiment(experiment::ExperimentArgs),
-    /// Schedule training jobs on this machine
-    Up(up::UpArgs),
-    #[command(flatten)]
-    Live(live::LiveCommand),
     /// Print what makes a shell complete the arguments of `pollux`
     Completions(completions::CompletionsArgs),
-    /// Watch real trainings grow, shrink and re-tune, beside the same ones under fixed equal shares
-    Demo(demo::DemoArgs),
     /// Watch over one replica; started by the daemon.
     #[command(hide = true)]
     Shim { arguments: Vec<OsString> },
