@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pollux_api::Phase;
-use pollux_client::JobAction;
+use pollux_client::{EventQuery, JobAction};
 
 use crate::daemon::{Site, eventually};
 use crate::processes::workers;
@@ -126,6 +126,13 @@ fn trains_alone(site: &Site) -> bool {
     lines() > before
 }
 
+/// What happened to a job, for people.
+fn history(site: &Site, job: u64) -> String {
+    let query = EventQuery { after: 0, job: Some(job), limit: Some(1_000) };
+    let events = site.client().unwrap().events(query).unwrap().events;
+    events.iter().map(|event| format!("{} {}\n", event.at_ms, event.text)).collect()
+}
+
 /// Every job that was acknowledged is there once, and has trained each sample of each epoch once.
 fn check_jobs(site: &Site, acknowledged: &BTreeMap<String, u64>) {
     let jobs = site.jobs().unwrap();
@@ -142,7 +149,7 @@ fn check_jobs(site: &Site, acknowledged: &BTreeMap<String, u64>) {
     let resized: u32 = jobs.iter().map(|job| job.restarts).sum();
     assert!(acknowledged.len() >= 10 && resized >= 10, "{} jobs, {resized} resizes", acknowledged.len());
     for job in &jobs {
-        assert_eq!((job.phase, job.retries), (Phase::Succeeded, 0), "{}: {:?}", job.name, job.failure);
+        assert_eq!((job.phase, job.retries), (Phase::Succeeded, 0), "{}\n{}", job.name, history(site, job.id));
         let expected: Vec<(u32, u32)> = (1..=EPOCHS).map(|epoch| (epoch, SAMPLES)).collect();
         assert_eq!(site.epochs(&job.name), expected, "{}", job.name);
     }
