@@ -6,6 +6,10 @@ use crate::{Books, Generation, JobSpec, Phase, ReportFault, StopReason, Work};
 
 /// Kinds of GPU that one report may speak of.
 const KINDS_MAX: usize = 64;
+/// More steps than any training has; above it a number is a mistake.
+const STEPS_MAX: f64 = 1e15;
+/// More samples per second than any job has; above it a number is a mistake.
+const RATE_MAX: f64 = 1e12;
 
 pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
@@ -363,10 +367,10 @@ impl Job {
 /// Refuses a report with values that no agent would send.
 pub(crate) fn check_report(report: &AgentReport) -> Result<(), ReportFault> {
     let baseline_steps = report.progress.baseline_steps;
-    if !baseline_steps.is_finite() || baseline_steps < 0.0 {
+    if !(0.0..=STEPS_MAX).contains(&baseline_steps) {
         return Err(ReportFault::Progress { baseline_steps });
     }
-    if let Some(samples_per_s) = report.samples_per_s.filter(|rate| !rate.is_finite() || *rate <= 0.0) {
+    if let Some(samples_per_s) = report.samples_per_s.filter(|rate| !(*rate > 0.0 && *rate <= RATE_MAX)) {
         return Err(ReportFault::Rate { samples_per_s });
     }
     let factor = report.learning_rate_factor;

@@ -169,13 +169,13 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum ReportFault {
     /// Progress that no training can have made.
-    #[error("{baseline_steps} baseline steps: accepted are finite numbers from 0")]
+    #[error("{baseline_steps} baseline steps: accepted are 0 to 1e15")]
     Progress {
         /// The value given.
         baseline_steps: f64,
     },
     /// A rate that no training can have.
-    #[error("{samples_per_s} samples per second: accepted are finite numbers above 0")]
+    #[error("{samples_per_s} samples per second: accepted are numbers above 0, up to 1e12")]
     Rate {
         /// The value given.
         samples_per_s: f64,

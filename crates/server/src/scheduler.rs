@@ -95,15 +95,15 @@ impl Scheduler {
         let now = self.clock.now();
         let wait = self.next_look(now).min(WAIT_MAX);
         // The backend can always speak, so that nobody hangs up and this is only ever too late.
-        let mut next = self.messages.recv_timeout(wait).ok();
+        let first = self.messages.recv_timeout(wait).ok();
         let now = self.clock.now();
-        for _ in 0..MESSAGES_MAX {
-            let Some(message) = next else { break };
+        let more = std::iter::from_fn(|| self.messages.try_recv().ok());
+        let messages: Vec<Message> = first.into_iter().chain(more).take(MESSAGES_MAX).collect();
+        for message in messages {
             if !matches!(message, Message::Observed(_) | Message::LimitPages(_)) {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
             }
             self.take(now, message, intake);
-            next = self.messages.try_recv().ok();
         }
     }
 

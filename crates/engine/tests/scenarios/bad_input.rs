@@ -56,10 +56,10 @@ fn reports_with_numbers_that_cannot_be_are_refused() {
         "0  join n0 4               =>
          0  submit j1 1             =>
          60 tick j1=n0*1            => launch j1 g1 n0*1
-         61 report j1 g1 steps=NaN  => refused: report of job 1: NaN baseline steps: accepted are finite numbers from 0
-         61 report j1 g1 steps=-1   => refused: report of job 1: -1 baseline steps: accepted are finite numbers from 0
+         61 report j1 g1 steps=NaN  => refused: report of job 1: NaN baseline steps: accepted are 0 to 1e15
+         61 report j1 g1 steps=-1   => refused: report of job 1: -1 baseline steps: accepted are 0 to 1e15
          61 report j1 g1 factor=inf => refused: report of job 1: learning-rate factor inf: accepted are finite numbers from 0
-         61 report j1 g1 rate=0     => refused: report of job 1: 0 samples per second: accepted are finite numbers above 0
+         61 report j1 g1 rate=0     => refused: report of job 1: 0 samples per second: accepted are numbers above 0, up to 1e12
          62 ready j1 g1 pause=NaN   => refused: job 1 says that it paused for NaN s: accepted are 0 to 1e6
          62 ready j1 g1 pause=-1    => refused: job 1 says that it paused for -1 s: accepted are 0 to 1e6
          62 show j1                 => starting g1 n0*1",

@@ -3,9 +3,13 @@
 // Clippy knows unwrap in tests only by their attribute, which what they share does not have.
 #![allow(clippy::unwrap_used)]
 
+mod access;
+mod bad_input;
 mod calls;
 mod jobs;
+mod openapi;
+mod streams;
 // Shared with the tests of the scheduler, which use all of it.
-#[allow(dead_code, unreachable_pub)]
+#[allow(dead_code)]
 #[path = "../service/world.rs"]
 mod world;

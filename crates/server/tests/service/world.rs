@@ -27,6 +27,8 @@ struct Machines {
     /// Everything that must never happen.
     faults: Vec<String>,
     forgotten: BTreeSet<ReplicaId>,
+    /// Where replicas write: a file of its number for each, and one with `.old` for what was before.
+    logs: PathBuf,
 }
 
 struct Process {
@@ -89,6 +91,10 @@ impl World {
         let replica = ReplicaId(replica);
         let exit = *machines.replicas.get_mut(&replica).unwrap().exit.get_or_insert(exit);
         machines.observe(Observation::Exited { replica, exit });
+    }
+
+    pub(crate) fn set_logs(&self, folder: &Path) {
+        self.machines().logs = folder.to_owned();
     }
 
     pub(crate) fn set_stubborn(&self, replica: u64, stubborn: bool) {
@@ -202,7 +208,9 @@ impl Backend for Machine {
     }
 
     fn log_files(&self, replica: ReplicaId) -> Vec<PathBuf> {
-        vec![PathBuf::from(replica.0.to_string())]
+        let folder = self.0.machines().logs.clone();
+        let files = [format!("{}.old", replica.0), replica.0.to_string()].map(|name| folder.join(name));
+        files.into_iter().filter(|file| file.exists()).collect()
     }
 
     fn forget(&mut self, replica: ReplicaId) {

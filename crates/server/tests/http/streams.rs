@@ -1,0 +1,152 @@
+use std::fs;
+use std::pin::Pin;
+
+use axum::body::Body;
+use axum::http::{Method, Request, StatusCode};
+use http_body::Body as _;
+use pollux_api::{Event, EventList};
+use pollux_backend::Exit;
+use tower::ServiceExt;
+
+use crate::calls::Site;
+use crate::world::request;
+
+/// An answer that is read as it comes.
+struct Stream {
+    body: Body,
+    text: String,
+}
+
+impl Stream {
+    async fn open(site: &Site, request: Request<Body>) -> Self {
+        let response = site.app.clone().oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        Self { body: response.into_body(), text: String::new() }
+    }
+
+    async fn get(site: &Site, path: &str) -> Self {
+        Self::open(site, Site::request(Method::GET, path, "")).await
+    }
+
+    /// Reads on; returns whether there was more.
+    async fn next(&mut self) -> bool {
+        let frame = std::future::poll_fn(|cx| Pin::new(&mut self.body).poll_frame(cx));
+        let frame = tokio::time::timeout(crate::world::PATIENCE, frame).await.expect("something comes or it ends");
+        match frame {
+            Some(frame) => self.text += std::str::from_utf8(&frame.unwrap().into_data().unwrap()).unwrap(),
+            None => return false,
+        }
+        true
+    }
+
+    /// Reads until there are so many events.
+    async fn events(&mut self, count: usize) -> Vec<Event> {
+        loop {
+            let events = self.text.split("\n\n").filter_map(|block| block.strip_prefix("id: "));
+            let events: Vec<(u64, Event)> = events
+                .filter_map(|event| event.split_once("\ndata: "))
+                .map(|(id, data)| (id.parse().unwrap(), serde_json::from_str(data).unwrap()))
+                .collect();
+            assert!(events.iter().all(|(id, event)| *id == event.sequence));
+            if events.len() >= count {
+                return events.into_iter().map(|(_, event)| event).collect();
+            }
+            assert!(self.next().await, "it ended after {}", self.text);
+        }
+    }
+
+    async fn all(mut self) -> String {
+        while self.next().await {}
+        self.text
+    }
+}
+
+fn sequences(events: &[Event]) -> Vec<u64> {
+    events.iter().map(|event| event.sequence).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_are_paged_and_a_stream_goes_on_where_another_stopped() {
+    let site = Site::new(&[("a", 1)]).await;
+    site.submit("one", 1).await;
+    site.submit("two", 1).await;
+    site.until("the launch", async || (!site.world.running().is_empty()).then_some(())).await;
+    let mut stream = Stream::get(&site, "/v1/events/stream?after=0").await;
+    let events = stream.events(4).await;
+    assert_eq!(sequences(&events), [1, 2, 3, 4]);
+    let page: EventList = site.get("/v1/events?after=1&limit=2").await.json(StatusCode::OK);
+    assert_eq!((page.events.as_slice(), page.next_after), (&events[1..3], 3));
+    let of_job: EventList = site.get("/v1/events?job=2").await.json(StatusCode::OK);
+    assert_eq!(of_job.events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["submitted"]);
+
+    let mut only_two = Stream::get(&site, "/v1/events/stream?job=2").await;
+    let mut resumed = Site::request(Method::GET, "/v1/events/stream?after=0", "");
+    resumed.headers_mut().insert("last-event-id", "3".parse().unwrap());
+    let mut resumed = Stream::open(&site, resumed).await;
+    assert_eq!(resumed.events(1).await, events[3..4]);
+    site.post("/v1/jobs/2/cancel", "").await.is_done();
+    let kinds = only_two.events(2).await.into_iter().map(|event| event.kind);
+    assert_eq!(kinds.collect::<Vec<_>>(), ["cancelled", "ended"], "from now on, of that job");
+    assert_eq!(sequences(&resumed.events(3).await)[..3], [4, 5, 6]);
+    site.state.close();
+    for open in [stream, only_two, resumed] {
+        open.all().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_reader_of_events_misses_nothing() {
+    let site = Site::new(&[("a", 1)]).await;
+    let mut stream = Stream::get(&site, "/v1/events/stream?after=0").await;
+    // More than are kept for those who are slow.
+    let submitted: Vec<_> = (0..1_500).map(|_| site.server.handle().submit(request("job", 1))).collect();
+    for answer in submitted {
+        answer.get().await.unwrap();
+    }
+    let events = stream.events(1_500).await;
+    assert_eq!(sequences(&events), (1..=events.len() as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_of_all_replicas_are_told_and_followed_until_the_job_has_ended() {
+    let (site, logs) = (Site::new(&[("a", 2)]).await, tempfile::tempdir().unwrap());
+    site.world.set_logs(logs.path());
+    let write = |name: &str, text: &str| fs::write(logs.path().join(name), text).unwrap();
+    site.submit("job", 2).await;
+    site.until("the launch", async || site.world.running().get(1).cloned()).await;
+    write("1.old", "loading\n");
+    write("1", "step 1\nstep 2\nst");
+    write("2", "hello\n");
+    assert_eq!(site.get("/v1/jobs/1/logs").await.body, "1| loading\n1| step 1\n1| step 2\n1| st\n2| hello\n");
+    assert_eq!(site.get("/v1/jobs/1/logs?replica=1&tail=2").await.body, "step 2\nst\n");
+    let (code, message) = site.get("/v1/jobs/1/logs?replica=3").await.failure(404);
+    assert_eq!((code.as_str(), message.contains("GET /v1/jobs/1 ")), ("unknown_replica", true), "{message}");
+
+    let mut followed = Stream::get(&site, "/v1/jobs/1/logs?tail=1&follow=true").await;
+    while !followed.text.contains("2| hello\n") {
+        assert!(followed.next().await);
+    }
+    write("1", "step 1\nstep 2\nstep 3\n");
+    while !followed.text.contains("1| step 3\n") {
+        assert!(followed.next().await);
+    }
+    fs::rename(logs.path().join("1"), logs.path().join("1.old")).unwrap();
+    write("1", "done");
+    site.world.exit(2, Exit::Code(0));
+    site.world.exit(1, Exit::Code(0));
+    assert_eq!(followed.all().await, "2| hello\n1| step 3\n1| done\n");
+    assert_eq!(site.get("/v1/jobs/1/logs?tail=1").await.body, "1| done\n2| hello\n", "also of a job that has ended");
+    assert_eq!(site.get("/v1/jobs/2/logs").await.failure(404).0, "unknown_job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_are_limited_and_one_that_is_left_makes_room() {
+    let site = Site::new(&[("a", 1)]).await;
+    let mut open = Vec::new();
+    for _ in 0..256 {
+        open.push(Stream::get(&site, "/v1/events/stream").await);
+    }
+    assert_eq!(site.get("/v1/events/stream").await.failure(503).0, "too_many_streams");
+    open.pop();
+    Stream::get(&site, "/v1/events/stream").await;
+}
