@@ -22,6 +22,8 @@ pub struct ClusterStatus {
     pub jobs: BTreeMap<Phase, u64>,
     /// Sum over jobs that train and tell.
     pub goodput: f64,
+    /// Number of the last event; 0 before the first.
+    pub last_event: u64,
     /// When the last plan was made.
     pub last_round_ms: Option<u64>,
     /// When the next plan is made.

@@ -193,22 +193,6 @@ impl Client {
         self.get(&with_query("events", [Some(format!("after={}", query.after)), job_of(query), limit]))
     }
 
-    /// The number of the last event; 0 before the first. It takes a few dozen small requests at most.
-    pub fn last_event(&self) -> Result<u64, ClientError> {
-        let is_beyond = |after| -> Result<bool, ClientError> {
-            Ok(self.events(EventQuery { after, job: None, limit: Some(1) })?.events.is_empty())
-        };
-        let (mut low, mut high) = (0, 1);
-        while !is_beyond(high)? {
-            (low, high) = (high, high.saturating_mul(2));
-        }
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if is_beyond(middle)? { high = middle } else { low = middle + 1 }
-        }
-        Ok(low)
-    }
-
     /// What happened and happens, as it comes; a limit is not heeded.
     pub fn event_stream(&self, query: EventQuery) -> Result<EventStream, ClientError> {
         let path = with_query("events/stream", [Some(format!("after={}", query.after)), job_of(query)]);

@@ -42,6 +42,41 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
     })
 }
 
+/// What is to be said of a job that is over, at a moment.
+pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
+    let since = |at_ms: u64| duration(now_ms.saturating_sub(at_ms) as f64 / 1_000.0);
+    let took = duration(job.ended_ms.unwrap_or(now_ms).saturating_sub(job.submitted_ms) as f64 / 1_000.0);
+    let how = match job.phase {
+        api::Phase::Succeeded => "succeeded",
+        api::Phase::Cancelled => "was cancelled",
+        api::Phase::Failed => "failed",
+        api::Phase::Queued | api::Phase::Starting | api::Phase::Running | api::Phase::Resizing | api::Phase::Paused => {
+            "is not over"
+        }
+    };
+    let ended = job.ended_ms.map_or_else(String::new, |at| format!(" {} ago", since(at)));
+    let mut sentences = vec![
+        format!("{} (job {}) {how}{ended}, {took} after it was submitted.", job.name, job.id),
+        format!("It used {} of GPU time and waited for {}.", duration(job.attained_gpu_s), duration(job.queued_s)),
+    ];
+    sentences.extend(job.failure.as_ref().map(|failure| format!("It was given up because {failure}.")));
+    api::Explanation {
+        id: job.id,
+        name: job.name.clone(),
+        phase: job.phase,
+        replicas: 0,
+        sentences,
+        wait: None,
+        binding: None,
+        one_more: None,
+        one_fewer: None,
+        payer: None,
+        fair_share: None,
+        next_round_ms: None,
+        sizes: Vec::new(),
+    }
+}
+
 /// GPUs of the cluster for each job that wants some.
 fn fair_share(cluster: &Cluster<'_>) -> Option<f64> {
     let engine = cluster.engine();

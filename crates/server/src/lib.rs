@@ -37,7 +37,7 @@ mod daemon;
 pub use cluster::{Cluster, JobSummary, Tally};
 pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
-pub use explaining::explain;
+pub use explaining::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};
 pub use happening::Happening;
 pub use request::{JobRequest, RequestError};

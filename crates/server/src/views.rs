@@ -102,7 +102,9 @@ pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
         job.ended_ms = Some(ended.ended.0);
         job.started_ms = books.first_started.map(|at| at.0);
         job.epochs = report.as_ref().map(|report| report.progress.epochs);
-        job.progress = report.as_ref().and_then(|report| work_done(spec.work?, report));
+        let reported = report.as_ref().and_then(|report| work_done(spec.work?, report));
+        // The last words of a job that trained to its end came a little before that.
+        job.progress = if summary.phase == Phase::Succeeded { spec.work.map(|_| 1.0) } else { reported };
         job.attained_gpu_s = books.attained_gpu_s();
         job.queued_s = books.queued_s();
         (job.restarts, job.retries) = (books.restarts, books.retries);
@@ -153,7 +155,8 @@ pub fn cluster_status(cluster: &Cluster<'_>, policy: &str) -> api::ClusterStatus
         gpus: engine.nodes().map(pollux_engine::Node::gpus).sum(),
         gpus_held: engine.nodes().map(pollux_engine::Node::gpus_held).sum(),
         jobs,
-        goodput: engine.jobs().filter_map(|job| job.pace()?.goodput()).sum(),
+        goodput: engine.jobs().filter_map(|job| job.pace()?.goodput()).fold(0.0, |sum, goodput| sum + goodput),
+        last_event: cluster.last_event(),
         last_round_ms: engine.last_round().map(|at| at.0),
         next_round_ms: engine.next_round().map(|at| at.0),
         is_degraded: cluster.is_degraded(),

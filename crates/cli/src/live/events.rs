@@ -70,7 +70,7 @@ pub(super) fn latest(client: &Client, job: Option<u64>, limit: u32) -> anyhow::R
     let after = match job {
         // A job has few.
         Some(_) => 0,
-        None => client.last_event()?.saturating_sub(u64::from(limit)),
+        None => client.cluster()?.last_event.saturating_sub(u64::from(limit)),
     };
     let mut list = page(client, EventQuery { after, job, limit: None }, u32::MAX)?;
     let surplus = list.events.len().saturating_sub(limit as usize);

@@ -3,7 +3,6 @@ use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use pollux_api::{Explanation, Failure, Job, JobDetail, JobList, Phase, SubmitRequest};
-use pollux_engine::Refusal;
 use pollux_policy::JobId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -13,7 +12,7 @@ use utoipa_axum::routes;
 use super::extract::{Id, Json, Query, page};
 use super::failure::HttpError;
 use super::state::AppState;
-use crate::{Action, Refused, explain, views};
+use crate::{Action, Refused, explain, explain_ended, views};
 
 /// For users.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -115,13 +114,14 @@ async fn detail(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobDet
     params(("id" = u64, Path, description = "The job")),
     responses((status = 200, body = Explanation), (status = "default", body = Failure)))]
 async fn explanation(State(state): State<AppState>, Id(id): Id) -> Result<Json<Explanation>, HttpError> {
-    match state.handle.look(move |cluster| explain(cluster, id)).get().await? {
-        Some(explanation) => Ok(Json(explanation)),
-        None => {
-            state.row(id).await?;
-            Err(Refusal::EndedJob { job: id }.into())
-        }
+    let look = state.handle.look(move |cluster| (explain(cluster, id), cluster.now()));
+    let (live, now) = look.get().await?;
+    if let Some(explanation) = live {
+        return Ok(Json(explanation));
     }
+    let row = state.row(id).await?;
+    let ended = readable(id, views::job_of_row(&row))?;
+    Ok(Json(explain_ended(&ended, now.0)))
 }
 
 /// Ends a job.

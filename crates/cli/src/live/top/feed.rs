@@ -109,7 +109,8 @@ impl Feed {
 fn stream(client: &Client, happen: &Sender<Event>) {
     let mut after = None;
     loop {
-        let begin = after.map_or_else(|| client.last_event().map(|last| last.saturating_sub(EVENTS_MAX as u64)), Ok);
+        let begin = after
+            .map_or_else(|| client.cluster().map(|status| status.last_event.saturating_sub(EVENTS_MAX as u64)), Ok);
         let events = begin.and_then(|after| client.event_stream(EventQuery { after, ..EventQuery::default() }));
         // Whatever breaks, the looks tell of it.
         for event in events.into_iter().flatten().map_while(Result::ok) {

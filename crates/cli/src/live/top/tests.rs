@@ -69,6 +69,7 @@ fn world() -> World {
             gpus_held: 4,
             jobs: BTreeMap::from([(Phase::Queued, 1), (Phase::Running, 1)]),
             goodput: 765.0,
+            last_event: 0,
             last_round_ms: Some(0),
             next_round_ms: Some(22_000),
             is_degraded: false,
