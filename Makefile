@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build test fix bench reference experiments install clean
+.PHONY: help setup build demo test fix bench reference experiments install clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -33,6 +33,12 @@ build: ## build the release binary, target/release/pollux
 	$(call heading,build)
 	@cargo build --release --locked --bin pollux
 
+demo: ## build, then watch real trainings share eight slots (about two minutes)
+	$(call heading,build)
+	@cargo build --release --locked --bin pollux --bin pollux-trainer
+	$(call heading,demo)
+	@target/release/pollux demo
+
 test: setup ## check everything: format, lints, tests, docs; writes nothing but target/
 	$(call heading,format)
 	@cargo fmt --all --check
@@ -50,7 +56,7 @@ fix: ## repair format and lints where a tool can
 	$(call heading,format)
 	@cargo fmt --all
 
-bench: ## measure fit and best batch beside the reference files (REFERENCE=DIR)
+bench: build ## measure the live scheduler, plans, simulations and fits (REFERENCE=DIR)
 	@cargo xtask bench $(reference_folder)
 
 reference: ## compare fits and goodput with the reference files (REFERENCE=DIR), as JSON

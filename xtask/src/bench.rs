@@ -1,4 +1,4 @@
-//! `make bench`: what our numerical code costs, beside the recorded figures of the published implementation.
+//! `make bench`: what the live scheduler bears and our numerical code costs, beside the recorded figures of the published implementation.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -7,10 +7,11 @@ use pollux_policy::PolicySettings;
 
 use crate::instances::InstanceSummary;
 use crate::reference::{self, FitSummary, GoodputSummary};
-use crate::{rounds, simulations};
+use crate::{load, rounds, simulations};
 
 /// Prints the tables. Without the recorded figures there is nothing to set ours beside, which is said and not an error.
-pub(crate) fn bench(folder: &Path, data: &Path) -> anyhow::Result<ExitCode> {
+pub(crate) fn bench(root: &Path, folder: &Path, data: &Path) -> anyhow::Result<ExitCode> {
+    load::print(root)?;
     print_rounds()?;
     simulations::print(data)?;
     if !folder.is_dir() {

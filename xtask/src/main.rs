@@ -2,6 +2,7 @@
 
 mod bench;
 mod instances;
+mod load;
 mod reference;
 mod rounds;
 mod simulations;
@@ -46,7 +47,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Tidy { root } => tidy(&root),
         Command::Reference { folder } => reference(&folder),
-        Command::Bench { folder } => bench::bench(&folder, &data()),
+        Command::Bench { folder } => bench::bench(&root(), &folder, &data()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

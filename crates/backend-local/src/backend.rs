@@ -15,13 +15,13 @@ use rustix::io::write;
 
 use crate::folder::Folder;
 use crate::keeper::{Keeper, Request, left_behind};
-use crate::nodes::nodes;
+use crate::nodes::{Node, NodeSummary, nodes};
 use crate::{LocalError, LocalSettings};
 
 /// Runs replicas as processes of this machine. Dropping it stops none of them.
 pub struct LocalBackend {
     replicas: PathBuf,
-    nodes: Vec<String>,
+    nodes: Vec<NodeSummary>,
     /// `None` only while it is dropped: the keeper ends when nobody can ask it for anything.
     requests: Option<Sender<Request>>,
     wake: Arc<OwnedFd>,
@@ -41,7 +41,7 @@ impl LocalBackend {
         let settings = LocalSettings { program, ..settings };
 
         let nodes = nodes(settings.nodes)?;
-        let names = nodes.iter().map(|node| node.name.clone()).collect();
+        let summaries = nodes.iter().map(Node::summary).collect();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|error| LocalError::Watch(error.into()))?);
         let keeper = Keeper::new(replicas.clone(), settings, nodes, observer).map_err(LocalError::Watch)?;
@@ -49,7 +49,12 @@ impl LocalBackend {
         let thread = thread::Builder::new().name("local-backend".to_owned());
         let woken = Arc::clone(&wake);
         let keeper = thread.spawn(move || keeper.run(&left_behind, &received, &woken)).map_err(LocalError::Watch)?;
-        Ok(Self { replicas, nodes: names, requests: Some(requests), wake, keeper: Some(keeper) })
+        Ok(Self { replicas, nodes: summaries, requests: Some(requests), wake, keeper: Some(keeper) })
+    }
+
+    /// What this machine looks like to the scheduler.
+    pub fn nodes(&self) -> &[NodeSummary] {
+        &self.nodes
     }
 
     fn ask(&self, request: Request) {
@@ -78,7 +83,7 @@ impl Backend for LocalBackend {
     }
 
     fn meeting_point(&mut self, node: &str) -> io::Result<(String, u16)> {
-        if !self.nodes.iter().any(|name| name == node) {
+        if !self.nodes.iter().any(|known| known.name == node) {
             return Err(io::Error::new(ErrorKind::NotFound, format!("{node} is not a node of this machine")));
         }
         let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;

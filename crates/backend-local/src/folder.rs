@@ -87,6 +87,10 @@ impl Folder {
         DirBuilder::new().mode(0o700).create(&self.path)
     }
 
+    pub(crate) fn remove(&self) -> io::Result<()> {
+        fs::remove_dir_all(&self.path)
+    }
+
     pub(crate) fn write_order(&self, record: &Record) -> io::Result<()> {
         let new = self.write_aside(ORDER, record)?;
         // What is renamed before it is on the disk may be found empty after a power failure.

@@ -156,6 +156,8 @@ impl Keeper {
         // From here on a shim that was started and has not said so will not carry the order out.
         let shim = match folder.claim(Claim::Void) {
             Ok(Claim::Shim(process)) => process.open().ok().flatten(),
+            // Nothing of it has run, so that it may be ordered anew.
+            Ok(Claim::Void) if folder.remove().is_ok() => return,
             Ok(Claim::Void) | Err(_) => None,
         };
         let Some(shim) = shim else {
@@ -237,7 +239,8 @@ impl Keeper {
     /// Secrets are handed down from process to process, beside the files.
     fn spawn(&self, folder: &Folder, secrets: &BTreeMap<String, String>) -> io::Result<Stage> {
         let mut command = Command::new(&self.settings.program);
-        command.arg("shim").arg(folder.path()).current_dir("/").envs(secrets);
+        // It starts in its folder, so that it cannot take one that is made anew under that name for its own.
+        command.arg("shim").arg(folder.path()).current_dir(folder.path()).envs(secrets);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(folder.open_log()?);
         let watch = self.watch(folder)?;
         let spawned = command.spawn().and_then(Self::handle_on);

@@ -15,7 +15,8 @@
 //! The daemon may die at any instruction. The shim and its worker stay, logs are written on, and the next daemon reads
 //! from the folders what runs, on which GPUs, and what has ended. A process is known by its number *and* the moment of
 //! its start, and signalled through a handle on it, so that nobody who got the number later is harmed. The one file
-//! that both sides may write first is `shim.pid`: either a shim claims its order and runs it, or a new daemon voids it.
+//! that both sides may write first is `shim.pid`: either a shim claims its order and runs it, or a new daemon voids it,
+//! and the folder with it, so that the order may be given anew.
 //!
 //! Nothing of a replica survives it. The shim adopts orphans of its worker and kills them; if the shim itself is killed,
 //! the worker dies with it and the daemon ends what else carries the replica's mark in its environment.
@@ -36,5 +37,6 @@ mod shim;
 
 pub use backend::LocalBackend;
 pub use error::LocalError;
+pub use nodes::NodeSummary;
 pub use settings::{LocalSettings, LogLimits, NodeLayout};
 pub use shim::{ShimError, shim};

@@ -25,7 +25,25 @@ pub(crate) struct Node {
     on_gpus: bool,
 }
 
+/// A node as people see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeSummary {
+    /// Its name.
+    pub name: String,
+    /// Its slots.
+    pub slots: u32,
+    /// Their kind.
+    pub gpu_type: String,
+    /// Whether each slot is a GPU.
+    pub on_gpus: bool,
+}
+
 impl Node {
+    pub(crate) fn summary(&self) -> NodeSummary {
+        let slots = u32::try_from(self.slots.len()).expect("slots are few");
+        NodeSummary { name: self.name.clone(), slots, gpu_type: self.gpu_type.clone(), on_gpus: self.on_gpus }
+    }
+
     pub(crate) fn observation(&self) -> Observation {
         let gpus = u32::try_from(self.slots.len()).expect("slots are few");
         Observation::NodeUp { node: self.name.clone(), gpus, gpu_type: self.gpu_type.clone() }

@@ -5,8 +5,9 @@ mod log;
 mod signals;
 mod supervisor;
 
+use std::env;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 
 use pollux_backend::Exit;
@@ -49,11 +50,14 @@ fn watch_over(folder: &Folder) -> io::Result<()> {
     set_child_subreaper(Some(getpid()))?;
     // Once the order is claimed the daemon sends signals, so they are listened to before.
     let signals = Signals::listen()?;
-    match folder.claim(Claim::Shim(Process::current()?))? {
-        Claim::Shim(owner) if owner == Process::current()? => {}
-        // The daemon died after it had started us, and the next one has counted us as lost.
-        Claim::Shim(_) | Claim::Void => return Ok(()),
+    match Folder::at(".").claim(Claim::Shim(Process::current()?)) {
+        Ok(Claim::Shim(owner)) if owner == Process::current()? => {}
+        // The daemon died after it had started us, and the next one has voided our order or removed it.
+        Ok(Claim::Shim(_) | Claim::Void) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
     }
+    env::set_current_dir("/")?;
     let ending = if folder.stop().is_some() {
         Ending::Exited(Exit::Signal(Signal::TERM.as_raw()))
     } else {

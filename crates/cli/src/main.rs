@@ -6,10 +6,15 @@
 //! ```
 //!
 //! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` and `pollux experiment` ask
-//! `pollux-sim`. Exit codes: 0 done, 2 for a mistake in arguments or input, 1 for any other failure.
+//! `pollux-sim`, `pollux up` runs `pollux-server`, and what speaks to a running scheduler does so through
+//! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 130 for
+//! an interruption, 1 for any other failure.
 
+mod completions;
+mod demo;
 mod experiment;
 mod fit;
+mod live;
 mod measurements;
 mod output;
 mod plot;
@@ -17,6 +22,7 @@ mod policy_settings;
 mod progress;
 mod sim;
 mod table;
+mod up;
 mod usage;
 
 use std::ffi::OsString;
@@ -25,6 +31,7 @@ use std::{env, io};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use pollux_client::ClientError;
 
 /// Goodput-driven scheduling of deep-learning jobs on shared GPUs.
 #[derive(Parser)]
@@ -36,6 +43,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Schedule training jobs on this machine
+    Up(up::UpArgs),
+    #[command(flatten)]
+    Live(live::LiveCommand),
+    /// Watch real trainings grow, shrink and re-tune, beside the same ones under fixed equal shares
+    Demo(demo::DemoArgs),
     /// Fit a throughput model to measured steps: how many GPUs should this job get?
     Fit(fit::FitArgs),
     /// Simulate whole workloads under scheduling policies: what would this cluster do?
@@ -43,6 +56,8 @@ enum Command {
     Sim(sim::SimCommand),
     /// Answer a question about schedulers with a table and a plot: run an experiment's file
     Experiment(experiment::ExperimentArgs),
+    /// Print what makes a shell complete the arguments of `pollux`
+    Completions(completions::CompletionsArgs),
     /// Watch over one replica; started by the daemon.
     #[command(hide = true)]
     Shim { arguments: Vec<OsString> },
@@ -106,13 +121,27 @@ fn run(command: &Command) -> anyhow::Result<()> {
             let report = experiment::run(args)?;
             output::print(args.output, &report, |out| report.write_text(out))
         }
+        Command::Up(args) => up::run(args),
+        Command::Live(command) => live::run(command),
+        Command::Completions(args) => completions::run(args, &mut Cli::command()),
+        Command::Demo(args) => {
+            let report = demo::run(args)?;
+            output::print(args.output, &report, |out| report.write_text(out))
+        }
         Command::Shim { arguments } => Ok(pollux_backend_local::shim(arguments)?),
     }
 }
 
 fn exit_code(error: &anyhow::Error) -> u8 {
-    let mistake =
-        error.is::<fit::FitError>() || error.is::<sim::SimError>() || error.is::<experiment::ExperimentError>();
+    if let Some(error) = error.downcast_ref::<live::LiveError>() {
+        return error.exit_code();
+    }
+    let mistake = error.is::<fit::FitError>()
+        || error.is::<sim::SimError>()
+        || error.is::<experiment::ExperimentError>()
+        || error.downcast_ref::<up::UpError>().is_some_and(up::UpError::is_mistake)
+        || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake)
+        || error.is::<demo::DemoError>();
     if mistake { 2 } else { 1 }
 }
 

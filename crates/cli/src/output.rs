@@ -17,6 +17,33 @@ pub(crate) enum OutputFormat {
     Json,
 }
 
+/// How a command prints what has a number.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ListFormat {
+    /// Aligned text for people.
+    Table,
+    /// One JSON object for programs.
+    Json,
+    /// Numbers only, one a line, for other commands.
+    Id,
+}
+
+/// Prints as [`print`] does, or only numbers.
+pub(crate) fn print_list(
+    format: ListFormat,
+    report: &impl Serialize,
+    ids: impl Iterator<Item = u64>,
+    write_text: impl FnOnce(&mut Vec<u8>) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    match format {
+        ListFormat::Table => print(OutputFormat::Table, report, write_text),
+        ListFormat::Json => print(OutputFormat::Json, report, write_text),
+        ListFormat::Id => {
+            print(OutputFormat::Table, report, |out| ids.into_iter().try_for_each(|id| writeln!(out, "{id}")))
+        }
+    }
+}
+
 /// Prints a report to stdout, with colours only where they can be seen; `write_text` writes it for people.
 pub(crate) fn print(
     format: OutputFormat,

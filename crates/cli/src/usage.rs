@@ -1,6 +1,8 @@
 //! Mistakes in arguments, each in one line: what was read, then what would be accepted.
 
 use std::error::Error;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
@@ -28,6 +30,11 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
         ErrorKind::UnknownArgument => {
             format!("{argument} is unknown to {name}; accepted are {}", options(command))
         }
+        ErrorKind::ArgumentConflict if words(error, ContextKind::PriorArg) != usage => {
+            let prior = words(error, ContextKind::PriorArg);
+            let prior = prior.split(" <").next().unwrap_or_default();
+            format!("{argument} is given with {prior}; accepted is one of them")
+        }
         ErrorKind::ArgumentConflict => format!("{argument} is given more than once; accepted is once"),
         ErrorKind::InvalidSubcommand => {
             let offered = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
@@ -48,6 +55,19 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
     }
 }
 
+/// Reads what is a number. Its range is for others to check.
+pub(crate) fn number<T: FromStr>(accepted: &'static str) -> impl Fn(&str) -> Result<T, &'static str> + Clone {
+    move |text| text.parse().map_err(|_| accepted)
+}
+
+/// Reads a whole number of a range.
+pub(crate) fn whole<T: FromStr + PartialOrd + Clone>(
+    range: RangeInclusive<T>,
+    accepted: &'static str,
+) -> impl Fn(&str) -> Result<T, &'static str> + Clone {
+    move |text| text.parse().ok().filter(|number| range.contains(number)).ok_or(accepted)
+}
+
 fn words(error: &clap::Error, kind: ContextKind) -> String {
     match error.get(kind) {
         Some(ContextValue::Strings(values)) => values.join(", "),
@@ -58,5 +78,7 @@ fn words(error: &clap::Error, kind: ContextKind) -> String {
 
 fn options(command: &clap::Command) -> String {
     let names = command.get_arguments().filter_map(|option| Some(format!("--{}", option.get_long()?)));
-    names.collect::<Vec<_>>().join(", ")
+    let last = command.get_arguments().filter(|argument| argument.is_last_set());
+    let last = last.map(|argument| format!("-- {}...", argument.get_id().as_str().to_uppercase()));
+    names.chain(last).collect::<Vec<_>>().join(", ")
 }

@@ -1,10 +1,11 @@
 //! What a new daemon makes of the folders that it finds.
 
 use std::fs;
-use std::process::Command;
+use std::io::Write;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use pollux_backend::{Exit, ReplicaId};
+use pollux_backend::{Exit, ReplicaId, ReplicaOrder};
 
 use crate::{Machine, json, lives};
 
@@ -18,18 +19,45 @@ fn order_without_shim(machine: &mut Machine, replica: ReplicaId) {
     fs::copy(machine.folder(done).join("order.json"), machine.folder(replica).join("order.json")).unwrap();
 }
 
+/// A shim in its folder that takes its time.
+fn late_shim(machine: &Machine, replica: ReplicaId) -> Child {
+    let mut late = Command::new("sh");
+    late.args(["-c", r#"read go; exec "$0" shim "$1""#, env!("CARGO_BIN_EXE_pollux-shim")]);
+    late.arg(machine.folder(replica)).current_dir(machine.folder(replica)).stdin(Stdio::piped()).spawn().unwrap()
+}
+
+fn let_go(mut late: Child) {
+    late.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(late.wait().unwrap().success());
+}
+
 #[test]
 fn an_order_that_no_shim_has_claimed_is_lost_and_never_run() {
     let mut machine = Machine::with_slots("an_order_that_no_shim_has_claimed", 1);
     let replica = ReplicaId(77);
     order_without_shim(&mut machine, replica);
+    let late = late_shim(&machine, replica);
     machine.trial.restart();
     machine.trial.backend().adopt(&[replica]);
     assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
-    // The shim that the old daemon started is late.
-    let mut late = Command::new(env!("CARGO_BIN_EXE_pollux-shim"));
-    assert!(late.arg("shim").arg(machine.folder(replica)).status().unwrap().success());
+    let_go(late);
     assert!(!machine.state.join("ran").exists());
+}
+
+#[test]
+fn an_order_that_no_shim_has_claimed_may_be_given_anew_and_is_run_once() {
+    let mut machine = Machine::with_slots("an_order_that_may_be_given_anew", 1);
+    let replica = ReplicaId(77);
+    order_without_shim(&mut machine, replica);
+    let late = late_shim(&machine, replica);
+    machine.trial.restart();
+    let script = format!("echo ran >> '{}'", machine.state.join("ran").display());
+    let order = ReplicaOrder { replica, ..machine.trial.order(&script) };
+    machine.trial.backend().start(&order);
+    machine.trial.backend().adopt(&[replica]);
+    let_go(late);
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
+    assert_eq!(fs::read_to_string(machine.state.join("ran")).unwrap(), "ran\n");
 }
 
 #[test]
@@ -38,8 +66,7 @@ fn a_shim_that_the_daemon_never_knew_of_is_found() {
     let replica = ReplicaId(77);
     order_without_shim(&mut machine, replica);
     machine.trial.die();
-    let mut shim = Command::new(env!("CARGO_BIN_EXE_pollux-shim"));
-    assert!(shim.arg("shim").arg(machine.folder(replica)).status().unwrap().success());
+    let_go(late_shim(&machine, replica));
     machine.trial.restart();
     machine.trial.backend().adopt(&[replica]);
     assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));

@@ -1,11 +1,11 @@
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use pollux_sim::Requests;
 use serde::Deserialize;
 
 use crate::output::OutputFormat;
+use crate::usage::number;
 
 /// What `pollux sim run` and `pollux sim compare` take. A negative number is a value, so that it is
 /// refused as what it is; in a list only a hyphen tells it.
@@ -159,11 +159,6 @@ pub(super) enum YesNo {
 }
 
 const SEEDS: &str = "accepted are whole numbers from 0 to 18446744073709551615";
-
-/// Reads what is a number. Its range is for the simulator to check.
-fn number<T: FromStr>(accepted: &'static str) -> impl Fn(&str) -> Result<T, &'static str> + Clone {
-    move |text| text.parse().map_err(|_| accepted)
-}
 
 fn node_range(text: &str) -> Result<NodeRange, &'static str> {
     let parsed = text.split_once("..").and_then(|(min, max)| Some((min.parse().ok()?, max.parse().ok()?)));

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::SimError;
 use super::args::{NodeRange, RequestKind, SimArgs, YesNo};
 use super::workloads::{Scenario, Seeded, repeated, scenarios};
-use crate::policy_settings::policy_settings;
+use crate::policy_settings::policy_file;
 
 /// Everything that decides the outcome: policies, workloads and the world they run in.
 pub(super) struct Experiment {
@@ -194,9 +194,7 @@ fn policy(name: &str) -> Result<(String, PolicySettings), SimError> {
         return Ok((name.to_owned(), PolicySettings::named(name).map_err(SimError::Policy)?));
     }
     let refused = |reason: String| SimError::PolicyFile { path: path.to_owned(), reason };
-    let text = fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
-    let table: toml::Table = toml::from_str(&text).map_err(|error| refused(error.message().replace('\n', "; ")))?;
-    let settings = policy_settings(table).map_err(refused)?;
+    let settings = policy_file(path).map_err(refused)?;
     let label = path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
     Ok((label.unwrap_or_else(|| settings.name().to_owned()), settings))
 }

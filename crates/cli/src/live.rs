@@ -1,0 +1,83 @@
+//! Commands that speak to a running scheduler.
+//!
+//! ```text
+//!  arguments ──> Client ──> api types ──> table or JSON
+//!  state folder ───┘ (address, token)
+//! ```
+
+mod act;
+mod describe;
+mod error;
+mod events;
+mod explain;
+mod harmless;
+mod job_file;
+mod logs;
+mod lookup;
+mod nodes;
+mod ps;
+mod server_args;
+mod submit;
+mod text;
+mod token;
+mod top;
+mod watch;
+
+use clap::Subcommand;
+use pollux_client::{JobAction, NodeAction};
+
+pub(crate) use error::LiveError;
+pub(crate) use server_args::StateArgs;
+
+/// What can be asked of a running scheduler.
+#[derive(Debug, Subcommand)]
+pub(crate) enum LiveCommand {
+    /// Hand in a training job
+    Submit(submit::SubmitArgs),
+    /// List jobs
+    Ps(ps::PsArgs),
+    /// Show everything about a job
+    Describe(describe::DescribeArgs),
+    /// Say why a job has the GPUs it has, and what more or fewer would be worth
+    Explain(explain::ExplainArgs),
+    /// Print what a job writes
+    Logs(logs::LogsArgs),
+    /// Print what has happened
+    Events(events::EventsArgs),
+    /// End jobs
+    Cancel(act::JobsArgs),
+    /// Set jobs aside, without GPUs, until they are resumed
+    Pause(act::JobsArgs),
+    /// Let paused jobs go on
+    Resume(act::JobsArgs),
+    /// List nodes and who is on them
+    Nodes(nodes::NodesArgs),
+    /// Empty nodes, and use them no more
+    Drain(act::NodesArgs),
+    /// Use drained nodes again
+    Undrain(act::NodesArgs),
+    /// Watch the cluster live
+    Top(top::TopArgs),
+    /// Show, create, list and revoke tokens, which open the scheduler
+    Token(token::TokenArgs),
+}
+
+/// Asks, and prints the answer.
+pub(crate) fn run(command: &LiveCommand) -> anyhow::Result<()> {
+    match command {
+        LiveCommand::Submit(args) => submit::run(args),
+        LiveCommand::Ps(args) => ps::run(args),
+        LiveCommand::Describe(args) => describe::run(args),
+        LiveCommand::Explain(args) => explain::run(args),
+        LiveCommand::Logs(args) => logs::run(args),
+        LiveCommand::Events(args) => events::run(args),
+        LiveCommand::Cancel(args) => act::run_on_jobs(args, JobAction::Cancel),
+        LiveCommand::Pause(args) => act::run_on_jobs(args, JobAction::Pause),
+        LiveCommand::Resume(args) => act::run_on_jobs(args, JobAction::Resume),
+        LiveCommand::Nodes(args) => nodes::run(args),
+        LiveCommand::Drain(args) => act::run_on_nodes(args, NodeAction::Drain),
+        LiveCommand::Undrain(args) => act::run_on_nodes(args, NodeAction::Undrain),
+        LiveCommand::Top(args) => top::run(args),
+        LiveCommand::Token(args) => token::run(args),
+    }
+}

@@ -1,0 +1,140 @@
+use std::io::{self, Write};
+
+use clap::Args;
+use clap::builder::styling::Style;
+use pollux_api::{Flexibility, JobDetail, SubmitRequest, Work};
+
+use super::lookup::job_id;
+use super::server_args::ServerArgs;
+use super::text::{
+    amount, count, has_ended, ids, known, moment, now_ms, percent, phase_style, phase_word, seconds_between, span,
+};
+use crate::output::{self, OutputFormat, one_line};
+use crate::table::{Align, Cell, Table};
+
+/// What `pollux describe` takes.
+#[derive(Args, Debug)]
+pub(crate) struct DescribeArgs {
+    /// A job, by number or name
+    job: String,
+
+    /// Print for people or for programs
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// Shows everything about a job.
+pub(crate) fn run(args: &DescribeArgs) -> anyhow::Result<()> {
+    let client = args.server.client()?;
+    let detail = client.job(job_id(&client, &args.job)?)?;
+    output::print(args.output, &detail, |out| write_text(&detail, now_ms(), out))
+}
+
+fn write_text(detail: &JobDetail, now_ms: u64, out: &mut dyn Write) -> io::Result<()> {
+    let job = &detail.job;
+    let (bold, style) = (Style::new().bold(), phase_style(job.phase));
+    let (name, phase) = (one_line(&job.name), phase_word(job.phase));
+    let since = span(seconds_between(job.phase_since_ms, now_ms));
+    let since = if has_ended(job.phase) { format!("{since} ago") } else { format!("for {since}") };
+    writeln!(out, "{bold}job {} {name}{bold:#}: {style}{phase}{style:#} {since}", job.id)?;
+    if let Some(failure) = &job.failure {
+        writeln!(out, "  {style}{}{style:#}", one_line(failure))?;
+    }
+    let mut table = Table::without_headings(&[Align::Left, Align::Left]);
+    push(&mut table, "asked for", request_lines(&detail.request));
+    push(&mut table, "training", training_lines(detail));
+    push(&mut table, "books", book_lines(detail, now_ms));
+    table.write("  ", out)
+}
+
+fn push(table: &mut Table, title: &str, lines: Vec<(&str, String)>) {
+    table.push_title(Cell::styled(title, Style::new().bold()));
+    for (label, text) in lines {
+        table.push(vec![Cell::styled(label, Style::new().dimmed()), Cell::plain(one_line(&text))]);
+    }
+}
+
+fn request_lines(request: &SubmitRequest) -> Vec<(&'static str, String)> {
+    let most = request.replicas_max.map_or_else(|| "as many as there are".to_owned(), |most| most.to_string());
+    let sizes = match request.flexibility {
+        Flexibility::Rigid => format!("exactly {}", request.replicas_requested),
+        Flexibility::NonPreemptible => {
+            format!("{} to {most}, kept once started", request.replicas_min)
+        }
+        Flexibility::Elastic => {
+            format!("{} to {most}, {} to begin with", request.replicas_min, request.replicas_requested)
+        }
+    };
+    let mut lines = vec![
+        ("command", request.command.join(" ")),
+        ("working folder", request.working_dir.clone()),
+        ("replicas", sizes),
+        ("retries", request.retries_max.to_string()),
+    ];
+    let variables = request.environment.iter().map(|(name, value)| ("variable", format!("{name}={value}")));
+    lines.extend(variables);
+    lines.extend(request.batch_size.map(|batch| ("batch", batch.to_string())));
+    lines.extend((request.priority != 0).then(|| ("priority", request.priority.to_string())));
+    lines.extend(request.work.map(|work| match work {
+        Work::Epochs(epochs) => ("work", count(epochs, "epoch")),
+        Work::BaselineSteps(steps) => ("work", format!("{steps} steps at the baseline batch")),
+    }));
+    lines
+}
+
+fn training_lines(detail: &JobDetail) -> Vec<(&'static str, String)> {
+    let job = &detail.job;
+    let mut lines = Vec::new();
+    if job.replicas > 0 {
+        let on = format!("{} on {}", count(job.replicas, "GPU"), count(job.nodes, "node"));
+        lines.push(("group", format!("{on}, generation {}", detail.generation)));
+    }
+    let replicas = detail.group.iter().map(|it| format!("rank {} is replica {} on {}", it.rank, it.replica, it.node));
+    lines.extend(replicas.map(|text| ("", text)));
+    if detail.is_silent {
+        lines.push(("agent", "none: it runs without a word, and is left alone".to_owned()));
+    }
+    let batch = job.batch_size.map(|batch| match (detail.local_batch, detail.accumulation_steps) {
+        (Some(local), Some(steps)) => format!("{batch} = {} x {local} x {}", count(job.replicas, "GPU"), steps + 1),
+        (_, _) => batch.to_string(),
+    });
+    lines.extend(batch.map(|text| ("batch", text)));
+    lines.extend(job.learning_rate_factor.map(|factor| ("learning rate", format!("x{factor:.2}"))));
+    lines.extend(job.samples_per_s.map(|rate| ("samples/s", amount(rate))));
+    lines.extend(job.efficiency.map(|share| ("efficiency", percent(share))));
+    lines.extend(job.goodput.map(|goodput| ("goodput", amount(goodput))));
+    lines.extend(detail.noise_scale.map(|noise| ("noise scale", amount(noise))));
+    lines.extend(job.epochs.map(|epochs| ("epochs", epochs.to_string())));
+    lines.extend(job.progress.map(|share| {
+        let left = job.remaining_s.map(|left| format!(", {} left", span(left))).unwrap_or_default();
+        ("progress", percent(share) + &left)
+    }));
+    lines.extend(detail.replicas_profiled.map(|most| ("measured on", format!("up to {}", count(most, "GPU")))));
+    lines.extend(detail.restart_cost_s.map(|cost| ("a change costs", format!("{cost:.1} s"))));
+    lines
+}
+
+fn book_lines(detail: &JobDetail, now_ms: u64) -> Vec<(&'static str, String)> {
+    let job = &detail.job;
+    let at = |moment_ms| format!("{} UTC, {} ago", moment(moment_ms), span(seconds_between(moment_ms, now_ms)));
+    let mut lines = vec![("submitted", at(job.submitted_ms))];
+    lines.push(("started", known(job.started_ms, at)));
+    lines.extend(job.ended_ms.map(|ended| ("ended", at(ended))));
+    lines.push(("waited", span(job.queued_s)));
+    lines.push(("GPU time", span(job.attained_gpu_s)));
+    lines.push(("changes", format!("{} of its group, {}", job.restarts, retries(job.retries))));
+    lines.push(("logs", if detail.replicas_logged.is_empty() { "none".to_owned() } else { logs(detail) }));
+    lines.push(("checkpoints", detail.checkpoint_dir.clone()));
+    lines
+}
+
+fn retries(number: u32) -> String {
+    if number == 1 { "1 retry".to_owned() } else { format!("{number} retries") }
+}
+
+fn logs(detail: &JobDetail) -> String {
+    format!("of replicas {}", ids(&detail.replicas_logged))
+}

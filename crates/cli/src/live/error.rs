@@ -1,0 +1,78 @@
+use std::path::PathBuf;
+
+use pollux_api::Phase;
+use thiserror::Error;
+
+use super::text::{ids, phase_word};
+
+/// What came of a command that speaks to a scheduler, besides what the scheduler says.
+#[derive(Debug, Error)]
+pub(crate) enum LiveError {
+    /// Nobody knows where state is kept.
+    #[error("neither XDG_STATE_HOME nor HOME is set; accepted is --state DIR")]
+    NoStateFolder,
+    /// A job's file that cannot be used.
+    #[error("{}{}: {reason}", .file.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    JobFile {
+        /// As given.
+        file: PathBuf,
+        /// Where, if the parser knows.
+        line: Option<usize>,
+        /// What is wrong, then what would be accepted.
+        reason: String,
+    },
+    /// Nothing to run.
+    #[error("no command; accepted is `pollux submit -- PROGRAM ARGUMENT...`, or -f FILE with a command")]
+    NoCommand,
+    /// A folder whose name cannot be sent.
+    #[error("working folder {}: its name is not UTF-8; accepted is one whose name is", .0.display())]
+    WorkingDir(PathBuf),
+    /// A name that is no job's.
+    #[error("no job is called {0:?}; `pollux ps -a` lists jobs")]
+    UnknownJob(String),
+    /// A name of several jobs.
+    #[error("{name:?} is the name of jobs {}; accepted is one of these numbers", ids(.jobs))]
+    SeveralJobs {
+        /// As given.
+        name: String,
+        /// All that are live.
+        jobs: Vec<u64>,
+    },
+    /// A job that was watched did not train to the end.
+    #[error("job {id} {}{}", phase_word(*.phase), .reason.as_ref().map(|it| format!(": {it}")).unwrap_or_default())]
+    NotTrained {
+        /// Which.
+        id: u64,
+        /// How it ended.
+        phase: Phase,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// The user has seen enough of a job.
+    #[error("interrupted, and job {id} runs on: `pollux logs -f {id}` shows it again, `pollux cancel {id}` ends it")]
+    Interrupted {
+        /// Which.
+        id: u64,
+    },
+    /// The server ended while it was listened to.
+    #[error("the server at {url} has shut down, and jobs train on: start it again with `pollux up`")]
+    ShutDown {
+        /// Where it was.
+        url: String,
+    },
+    /// A live view without a terminal.
+    #[error("stdout is no terminal; accepted is `pollux top --once`")]
+    NoTerminal,
+}
+
+impl LiveError {
+    /// What the command ends with: 2 for what has to be asked for differently, 130 as shells say it of an interruption.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoStateFolder | Self::JobFile { .. } | Self::NoCommand | Self::WorkingDir(_) => 2,
+            Self::UnknownJob(_) | Self::SeveralJobs { .. } | Self::NoTerminal => 2,
+            Self::NotTrained { .. } | Self::ShutDown { .. } => 1,
+            Self::Interrupted { .. } => 130,
+        }
+    }
+}

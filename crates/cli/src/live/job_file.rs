@@ -1,0 +1,145 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use pollux_api::{Flexibility, Work};
+use serde::Deserialize;
+
+use super::LiveError;
+
+/// A job in a file, in the words of the REST interface. What is left out may be given by options.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct JobFile {
+    pub(super) name: Option<String>,
+    pub(super) command: Option<Vec<String>>,
+    pub(super) working_dir: Option<PathBuf>,
+    pub(super) environment: BTreeMap<String, String>,
+    pub(super) replicas_requested: Option<u32>,
+    pub(super) replicas_min: Option<u32>,
+    pub(super) replicas_max: Option<u32>,
+    pub(super) flexibility: Option<Flexibility>,
+    pub(super) batch_size: Option<u32>,
+    pub(super) priority: Option<i32>,
+    pub(super) work: Option<WorkLength>,
+    pub(super) retries_max: Option<u32>,
+}
+
+/// How long a job is to train: one of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "EitherLength")]
+pub(super) struct WorkLength(pub(super) Work);
+
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct EitherLength {
+    epochs: Option<u32>,
+    baseline_steps: Option<u64>,
+}
+
+impl TryFrom<EitherLength> for WorkLength {
+    type Error = &'static str;
+
+    fn try_from(length: EitherLength) -> Result<Self, Self::Error> {
+        match (length.epochs, length.baseline_steps) {
+            (Some(epochs), None) => Ok(Self(Work::Epochs(epochs))),
+            (None, Some(steps)) => Ok(Self(Work::BaselineSteps(steps))),
+            (_, _) => Err("work: accepted is either epochs or baseline_steps"),
+        }
+    }
+}
+
+impl JobFile {
+    /// Reads a file by its ending, or YAML from stdin if it is called `-`. Folders in it are relative to it.
+    pub(super) fn read(file: &Path) -> Result<Self, LiveError> {
+        let refused = |line, reason| LiveError::JobFile { file: file.to_owned(), line, reason };
+        let accepted = "accepted are .yaml, .yml, .toml and .json, or - for YAML or JSON from stdin";
+        let (text, syntax) = if file == Path::new("-") {
+            (io::read_to_string(io::stdin().take(BYTES_MAX)), Syntax::Yaml)
+        } else {
+            let syntax = match file.extension().and_then(|ending| ending.to_str()) {
+                Some("yaml" | "yml") => Syntax::Yaml,
+                Some("toml") => Syntax::Toml,
+                Some("json") => Syntax::Json,
+                Some(_) | None => return Err(refused(None, format!("no known ending; {accepted}"))),
+            };
+            (fs::File::open(file).and_then(|open| io::read_to_string(open.take(BYTES_MAX))), syntax)
+        };
+        let text = text.map_err(|error| refused(None, format!("{error}; accepted is a file that can be read")))?;
+        let mut job = Self::parse(&text, syntax).map_err(|(line, reason)| refused(line, reason))?;
+        if let (Some(folder), Some(home)) = (&job.working_dir, file.parent()) {
+            job.working_dir = Some(home.join(folder));
+        }
+        Ok(job)
+    }
+
+    fn parse(text: &str, syntax: Syntax) -> Result<Self, (Option<usize>, String)> {
+        let one_line = |reason: &str| reason.trim_end().replace('\n', "; ");
+        match syntax {
+            Syntax::Yaml => serde_norway::from_str(text)
+                .map_err(|error| (error.location().map(|it| it.line()), one_line(without_place(&error.to_string())))),
+            Syntax::Toml => toml::from_str(text).map_err(|error| {
+                let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+                (line, one_line(error.message()))
+            }),
+            Syntax::Json => serde_json::from_str(text)
+                .map_err(|error| (Some(error.line()), one_line(without_place(&error.to_string())))),
+        }
+    }
+}
+
+/// Far above any job.
+const BYTES_MAX: u64 = 1 << 20;
+
+#[derive(Clone, Copy)]
+enum Syntax {
+    Yaml,
+    Toml,
+    Json,
+}
+
+/// What a parser says, without the place, which we tell before it.
+fn without_place(message: &str) -> &str {
+    message.rsplit_once(" at line ").map_or(message, |(reason, _)| reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_job_in_three_syntaxes() {
+        let yaml = "name: resnet\ncommand: [python, train.py]\nenvironment: {SEED: '1'}\nwork: {epochs: 90}\n\
+            flexibility: rigid\nreplicas_requested: 4\n";
+        let toml = "name = 'resnet'\ncommand = ['python', 'train.py']\nenvironment.SEED = '1'\nwork.epochs = 90\n\
+            flexibility = 'rigid'\nreplicas_requested = 4\n";
+        let json = r#"{"name": "resnet", "command": ["python", "train.py"], "environment": {"SEED": "1"},
+            "work": {"epochs": 90}, "flexibility": "rigid", "replicas_requested": 4}"#;
+        let job = JobFile::parse(yaml, Syntax::Yaml).unwrap();
+        assert_eq!(job.command.as_deref(), Some(&["python".to_owned(), "train.py".to_owned()][..]));
+        assert_eq!((job.work, job.flexibility), (Some(WorkLength(Work::Epochs(90))), Some(Flexibility::Rigid)));
+        assert_eq!(JobFile::parse(toml, Syntax::Toml).unwrap(), job);
+        assert_eq!(JobFile::parse(json, Syntax::Json).unwrap(), job);
+        assert_eq!(JobFile::parse(json, Syntax::Yaml).unwrap(), job);
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line() {
+        let refused = |text: &str, syntax| JobFile::parse(text, syntax).unwrap_err();
+        for (text, syntax) in [
+            ("name: a\ngpus: 4\n", Syntax::Yaml),
+            ("name = 'a'\ngpus = 4\n", Syntax::Toml),
+            ("{\"name\": \"a\",\n\"gpus\": 4}", Syntax::Json),
+        ] {
+            let (line, reason) = refused(text, syntax);
+            assert_eq!(line, Some(2), "{reason}");
+            assert!(reason.contains("unknown field `gpus`, expected one of `name`, `command`"), "{reason}");
+        }
+        let (line, reason) = refused("name: a\ncommand: python train.py\n", Syntax::Yaml);
+        assert!(line == Some(2) && reason.contains("expected a sequence"), "{line:?} {reason}");
+        let (_, reason) = refused("work: {epochs: 1, baseline_steps: 2}", Syntax::Yaml);
+        assert!(reason.contains("accepted is either epochs or baseline_steps"), "{reason}");
+        assert!(refused("name: [", Syntax::Yaml).0.is_some());
+    }
+}

@@ -1,0 +1,54 @@
+use std::env;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use pollux_client::{Client, Connection};
+
+use super::LiveError;
+
+/// Which scheduler a command speaks to.
+#[derive(Args, Debug)]
+pub(crate) struct ServerArgs {
+    /// Address of the scheduler [default: of the one that runs with the state folder]
+    #[arg(long, value_name = "URL", env = "POLLUX_URL", hide_env = true, global = true)]
+    server: Option<String>,
+
+    #[command(flatten)]
+    state: StateArgs,
+}
+
+/// Where a scheduler keeps its state.
+#[derive(Args, Debug)]
+pub(crate) struct StateArgs {
+    /// State folder [default: pollux in XDG_STATE_HOME or ~/.local/state]
+    #[arg(long, value_name = "DIR", env = "POLLUX_STATE", hide_env = true, global = true)]
+    state: Option<PathBuf>,
+}
+
+impl ServerArgs {
+    /// Opens the way to the scheduler; nothing is asked yet.
+    pub(super) fn client(&self) -> anyhow::Result<Client> {
+        Ok(Client::new(&self.connection()?)?)
+    }
+
+    /// Where the scheduler is, and what opens it.
+    pub(super) fn connection(&self) -> anyhow::Result<Connection> {
+        let token = env::var("POLLUX_TOKEN").ok();
+        let authority = env::var_os("POLLUX_CA").map(PathBuf::from);
+        let connection = Connection::find(self.server.as_deref(), token.as_deref(), &self.state.folder()?)?;
+        Ok(Connection { authority, ..connection })
+    }
+}
+
+impl StateArgs {
+    /// The folder.
+    pub(crate) fn folder(&self) -> Result<PathBuf, LiveError> {
+        if let Some(folder) = &self.state {
+            return Ok(folder.clone());
+        }
+        // By the specification of these folders, one that is relative does not count.
+        let given = env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|folder| folder.is_absolute());
+        let usual = || env::home_dir().filter(|home| home != Path::new("")).map(|home| home.join(".local/state"));
+        given.or_else(usual).map(|folder| folder.join("pollux")).ok_or(LiveError::NoStateFolder)
+    }
+}

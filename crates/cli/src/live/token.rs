@@ -1,0 +1,72 @@
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use serde::Serialize;
+
+use super::server_args::ServerArgs;
+use crate::output::{self, OutputFormat, one_line};
+
+/// What `pollux token` takes.
+#[derive(Args, Debug)]
+pub(crate) struct TokenArgs {
+    #[command(subcommand)]
+    command: Option<TokenCommand>,
+
+    /// Print for people or for programs
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = OutputFormat::Table, global = true)]
+    output: OutputFormat,
+
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// What can be done with tokens.
+#[derive(Debug, Subcommand)]
+enum TokenCommand {
+    /// Print the token in use, as commands send it [default]
+    Show,
+    /// Make another one, which is shown only now
+    Create {
+        /// Who or what it is for
+        label: String,
+    },
+    /// List what tokens are for
+    List,
+    /// Make one worthless
+    Revoke {
+        /// Who or what it was for
+        label: String,
+    },
+}
+
+/// The token in use.
+#[derive(Serialize)]
+struct Shown {
+    token: String,
+}
+
+/// Shows, makes and revokes tokens.
+pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<()> {
+    match args.command.as_ref().unwrap_or(&TokenCommand::Show) {
+        TokenCommand::Show => {
+            let shown = Shown { token: args.server.connection()?.token };
+            output::print(args.output, &shown, |out| writeln!(out, "{}", shown.token))
+        }
+        TokenCommand::Create { label } => {
+            let issued = args.server.client()?.issue_token(label)?;
+            output::note(&"it opens everything and is not shown again: give it to others in POLLUX_TOKEN");
+            output::print(args.output, &issued, |out| writeln!(out, "{}", issued.token))
+        }
+        TokenCommand::List => {
+            let list = args.server.client()?.tokens()?;
+            output::print(args.output, &list, |out| {
+                list.labels.iter().try_for_each(|label| writeln!(out, "{}", one_line(label)))
+            })
+        }
+        TokenCommand::Revoke { label } => {
+            args.server.client()?.revoke_token(label)?;
+            output::note(&format!("the token of {label} opens nothing any more"));
+            Ok(())
+        }
+    }
+}

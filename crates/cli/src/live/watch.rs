@@ -1,0 +1,128 @@
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use pollux_api::{JobDetail, Phase};
+use pollux_client::{Client, ClientError, LogQuery};
+use signal_hook::consts::SIGINT;
+use signal_hook::flag;
+
+use super::LiveError;
+use super::logs::Screen;
+use super::text::{count, has_ended, phase_word, seconds_between, span};
+use crate::output;
+
+/// Between two looks at the job.
+const LOOK: Duration = Duration::from_millis(500);
+/// Between two looks at the keyboard.
+const GLANCE: Duration = Duration::from_millis(100);
+/// Pieces of logs that wait to be shown at most.
+const WAITING: usize = 64;
+
+/// Shows a job's phases, GPUs and batch as talk and what it writes as data, until it has ended. An interruption leaves
+/// it running.
+pub(super) fn run(client: &Client, id: u64) -> anyhow::Result<()> {
+    let interrupted = Arc::new(AtomicBool::new(false));
+    flag::register(SIGINT, Arc::clone(&interrupted)).context("cannot listen for Ctrl-C")?;
+    let (pieces, received) = mpsc::sync_channel(WAITING);
+    let reader = client.clone();
+    thread::Builder::new().name("logs".to_owned()).spawn(move || pass_on(&reader, id, &pieces))?;
+    let ended = follow(client, id, &received, &interrupted)?.ok_or(LiveError::Interrupted { id })?;
+    conclude(&ended)
+}
+
+/// Reads logs until they end. It gives up when nobody listens any more.
+fn pass_on(client: &Client, id: u64, pieces: &SyncSender<Result<Vec<u8>, ClientError>>) {
+    let mut logs = match client.logs(id, LogQuery { follow: true, ..LogQuery::default() }) {
+        Ok(logs) => logs,
+        Err(error) => {
+            // Whoever listened may have left.
+            let _ = pieces.send(Err(error));
+            return;
+        }
+    };
+    let mut bytes = vec![0; 64 * 1024];
+    loop {
+        let piece = match logs.read(&mut bytes) {
+            Ok(0) => return,
+            Ok(length) => Ok(bytes[..length].to_vec()),
+            Err(error) => Err(client.broken_stream(&error)),
+        };
+        let is_last = piece.is_err();
+        if pieces.send(piece).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// The job when it has ended and everything it wrote is shown; nothing if the user has seen enough.
+fn follow(
+    client: &Client,
+    id: u64,
+    pieces: &Receiver<Result<Vec<u8>, ClientError>>,
+    interrupted: &AtomicBool,
+) -> anyhow::Result<Option<JobDetail>> {
+    let mut screen = Screen::open();
+    let mut told = String::new();
+    let mut looked: Option<Instant> = None;
+    while !interrupted.load(Ordering::Relaxed) {
+        let all_shown = match pieces.recv_timeout(GLANCE) {
+            Ok(piece) => {
+                screen.show(&piece?)?;
+                false
+            }
+            Err(RecvTimeoutError::Timeout) => false,
+            Err(RecvTimeoutError::Disconnected) => true,
+        };
+        if !all_shown && looked.is_some_and(|at| at.elapsed() < LOOK) {
+            continue;
+        }
+        looked = Some(Instant::now());
+        let detail = client.job(id)?;
+        let state = state(&detail);
+        if state != told {
+            output::note(&state);
+            told = state;
+        }
+        if all_shown {
+            screen.finish()?;
+            // Logs that are followed end with their job. If that goes on, it is the server that has ended.
+            let shut_down = || LiveError::ShutDown { url: client.url().to_owned() };
+            return if has_ended(detail.job.phase) { Ok(Some(detail)) } else { Err(shut_down().into()) };
+        }
+    }
+    screen.finish()?;
+    Ok(None)
+}
+
+/// What a user wants to be told of.
+fn state(JobDetail { job, .. }: &JobDetail) -> String {
+    let on = match (job.replicas, job.nodes) {
+        (0, _) => String::new(),
+        (replicas, 0 | 1) => format!(" on {}", count(replicas, "GPU")),
+        (replicas, nodes) => format!(" on {} of {}", count(replicas, "GPU"), count(nodes, "node")),
+    };
+    let batch = job.batch_size.filter(|_| job.replicas > 0).map(|batch| format!(", batch {batch}"));
+    format!("job {} is {}{on}{}", job.id, phase_word(job.phase), batch.unwrap_or_default())
+}
+
+fn conclude(JobDetail { job, .. }: &JobDetail) -> anyhow::Result<()> {
+    match job.phase {
+        Phase::Succeeded => {
+            let took = seconds_between(job.submitted_ms, job.ended_ms.unwrap_or(job.phase_since_ms));
+            output::note(&format!(
+                "job {} took {}, {} of it waiting, and {} of GPU time",
+                job.id,
+                span(took),
+                span(job.queued_s),
+                span(job.attained_gpu_s)
+            ));
+            Ok(())
+        }
+        phase => Err(LiveError::NotTrained { id: job.id, phase, reason: job.failure.clone() }.into()),
+    }
+}

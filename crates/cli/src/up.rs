@@ -1,0 +1,190 @@
+//! `pollux up`: a scheduler for this machine, until a signal ends it. Jobs run on without it.
+
+mod error;
+mod signals;
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, fs};
+
+use anyhow::Context;
+use clap::Args;
+use clap::builder::styling::Style;
+use pollux_backend_local::{LocalBackend, LocalError, LocalSettings, LogLimits, NodeLayout, NodeSummary};
+use pollux_engine::EngineSettings;
+use pollux_policy::PolicySettings;
+use pollux_server::http::{HttpSettings, TlsFiles};
+use pollux_server::{Daemon, ServerSettings};
+
+use crate::live::StateArgs;
+use crate::output;
+use crate::policy_settings::policy_named;
+use crate::table::{Align, Cell, Table};
+use crate::usage::{number, whole};
+pub(crate) use error::UpError;
+
+/// What `pollux up` takes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Ctrl-C or SIGTERM ends the scheduler, not the jobs: they train on, and the next `pollux up` carries on with them.")]
+pub(crate) struct UpArgs {
+    #[command(flatten)]
+    state: StateArgs,
+
+    /// Address and port of the REST interface; port 0 takes one that is free
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878", value_parser = address)]
+    listen: SocketAddr,
+
+    /// Who gets what: pollux, castor, optimus, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or a .toml file with
+    /// settings of one
+    #[arg(long, value_name = "NAME", default_value = "pollux")]
+    policy: String,
+
+    /// Slots without GPUs [default: the GPUs of this machine, or a slot for each core]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "nodes")]
+    #[arg(value_parser = whole(1..=1_024_u32, "accepted are whole numbers from 1 to 1024"))]
+    slots: Option<u32>,
+
+    /// Pretend nodes by slots of each, to try placement
+    #[arg(long, value_name = "NxS", value_parser = layout)]
+    nodes: Option<NodeLayout>,
+
+    /// Seconds between plans; arrivals and departures bring them forward
+    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0.1"))]
+    round_interval: f64,
+
+    /// Seconds that a replica may take to save and leave before it is killed
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, allow_negative_numbers = true)]
+    #[arg(value_parser = whole(0..=86_400_u64, "accepted are whole seconds from 0 to 86400"))]
+    grace: u64,
+
+    /// Certificate of the server, followed by those that vouch for it: a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// Its private key: a PEM file
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// A name under which others reach the server, besides its address
+    #[arg(long, value_name = "NAME")]
+    host: Vec<String>,
+}
+
+/// Schedules until a signal comes.
+pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
+    let state_dir = args.state.folder()?;
+    let policy = policy_named(&args.policy).map_err(UpError::Policy)?;
+    let mut nodes = Vec::new();
+    let local = local_settings(args)?;
+    let open_backend = |observer| {
+        let backend = LocalBackend::new(&state_dir, local, observer)?;
+        nodes = backend.nodes().to_vec();
+        Ok::<_, LocalError>(Box::new(backend) as Box<_>)
+    };
+    let settings = server_settings(args, &state_dir, policy.clone());
+    let daemon = Daemon::start(settings, &http_settings(args), open_backend).map_err(UpError::from)?;
+    signals::stop_on_signal(daemon.stopper()).context("cannot listen for signals")?;
+    introduce(&Introduction { url: daemon.url(), state_dir: &state_dir, nodes: &nodes, policy: &policy, args })?;
+    daemon.wait().map_err(UpError::from)?;
+    output::note(&"ended; jobs train on, and the next `pollux up` carries on with them");
+    Ok(())
+}
+
+fn local_settings(args: &UpArgs) -> anyhow::Result<LocalSettings> {
+    Ok(LocalSettings {
+        nodes: args.nodes.or(args.slots.map(NodeLayout::Slots)).unwrap_or(NodeLayout::Gpus),
+        program: env::current_exe().context("cannot find this program")?,
+        grace: Duration::from_secs(args.grace),
+        log: LogLimits::default(),
+    })
+}
+
+/// A machine is watched more closely than a cluster in a simulation: whoever submits a job waits for it.
+fn server_settings(args: &UpArgs, state_dir: &Path, policy: PolicySettings) -> ServerSettings {
+    let engine = EngineSettings {
+        round_interval_s: args.round_interval,
+        round_gap_min_s: args.round_interval.min(3.0),
+        replans_on_events: true,
+        // Processes of one machine start and change over in seconds.
+        restart_cost_default_s: 10.0,
+        settle_timeout_s: 600.0,
+        ..EngineSettings::default()
+    };
+    let grace = Duration::from_secs(args.grace);
+    // The address is filled in once it is known.
+    ServerSettings { engine, grace, ..ServerSettings::new(state_dir, "", policy) }
+}
+
+fn http_settings(args: &UpArgs) -> HttpSettings {
+    let files = args.tls_cert.clone().zip(args.tls_key.clone());
+    HttpSettings {
+        listen: args.listen,
+        tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
+        hosts: args.host.clone(),
+    }
+}
+
+/// What users have to know of a scheduler that has started.
+struct Introduction<'a> {
+    url: &'a str,
+    state_dir: &'a Path,
+    nodes: &'a [NodeSummary],
+    policy: &'a PolicySettings,
+    args: &'a UpArgs,
+}
+
+fn introduce(introduction: &Introduction<'_>) -> anyhow::Result<()> {
+    let mut text = Vec::new();
+    introduction.write(&mut text)?;
+    let mut stdout = anstream::stdout().lock();
+    match stdout.write_all(&text).and_then(|()| stdout.flush()) {
+        // Nobody needs to listen for it to work.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        outcome => outcome.context("cannot write to stdout"),
+    }
+}
+
+impl Introduction<'_> {
+    fn write(&self, out: &mut dyn Write) -> io::Result<()> {
+        let bold = Style::new().bold();
+        let state_dir = fs::canonicalize(self.state_dir).unwrap_or_else(|_| self.state_dir.to_owned());
+        writeln!(out, "pollux {} listens on {bold}{}{bold:#}", env!("CARGO_PKG_VERSION"), self.url)?;
+        let interval = format!("a plan every {} s, and when jobs come and go", self.args.round_interval);
+        let mut table = Table::without_headings(&[Align::Left, Align::Left]);
+        let mut push = |label: &str, text: String| {
+            table.push(vec![Cell::styled(label, Style::new().dimmed()), Cell::plain(output::one_line(&text))]);
+        };
+        push("cluster", self.cluster());
+        push("policy", format!("{}, {interval}", self.policy.name()));
+        push("state", state_dir.display().to_string());
+        push("token", state_dir.join("token").display().to_string());
+        push("next", "`pollux submit -- python train.py`, `pollux top`".to_owned());
+        table.write("  ", out)
+    }
+
+    fn cluster(&self) -> String {
+        let node = |node: &NodeSummary| {
+            let kind = if node.on_gpus { format!("GPUs ({})", node.gpu_type) } else { "slots without GPUs".to_owned() };
+            format!("{} {kind}", node.slots)
+        };
+        match self.nodes {
+            [only] => node(only),
+            [first, rest @ ..] if rest.iter().all(|it| it.slots == first.slots && it.gpu_type == first.gpu_type) => {
+                format!("{} pretend nodes of {}", self.nodes.len(), node(first))
+            }
+            nodes => nodes.iter().map(node).collect::<Vec<_>>().join(", "),
+        }
+    }
+}
+
+fn address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "accepted is ADDRESS:PORT, such as 127.0.0.1:7878")
+}
+
+fn layout(text: &str) -> Result<NodeLayout, &'static str> {
+    text.parse().map_err(|_: LocalError| "accepted are NODESxSLOTS, such as 4x4")
+}

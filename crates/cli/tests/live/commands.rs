@@ -1,0 +1,215 @@
+use pollux_api::{Event, EventList, Explanation, Node, NodeJob, NodeList, Phase, SizeOutlook};
+
+use crate::recorded::{detail, failure, job, json, list};
+use crate::server::Server;
+
+fn jobs(test: &str) -> Server {
+    Server::new(test, |line| match line {
+        "GET /v1/jobs?limit=100" | "GET /v1/jobs?limit=1000" => {
+            let jobs = [
+                job(1, "resnet", Phase::Running),
+                job(2, "bert\u{1b}[2J", Phase::Queued),
+                job(4, "twin", Phase::Paused),
+                job(5, "twin", Phase::Paused),
+                job(3, "old", Phase::Failed),
+                job(0, "old", Phase::Succeeded),
+            ];
+            (200, list(&jobs, None))
+        }
+        "GET /v1/jobs?phase=failed&limit=2" => (200, list(&[job(3, "old", Phase::Failed)], Some(3))),
+        "GET /v1/jobs?phase=failed&limit=2&before=3" => (200, list(&[job(0, "older", Phase::Failed)], None)),
+        "POST /v1/jobs/1/cancel" | "POST /v1/jobs/2/cancel" => (204, String::new()),
+        "POST /v1/jobs/3/cancel" => (409, failure("wrong_phase", "job 3 is failed: it cannot be cancelled")),
+        "GET /v1/jobs/1" => (200, detail(&job(1, "resnet", Phase::Running))),
+        "GET /v1/jobs/3/logs?replica=17&tail=2" => (200, "\u{1b}[2Jraw\n".to_owned()),
+        _ => (404, failure("unknown_route", line)),
+    })
+}
+
+#[test]
+fn ps_lists_live_jobs_and_with_a_all_of_them() {
+    let server = jobs("ps");
+    let live = server.pollux(&["ps"]);
+    let words: Vec<Vec<&str>> = live.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(words[0][..5], ["id", "name", "phase", "gpus", "batch"]);
+    assert_eq!(words[1][..10], ["1", "resnet", "running", "2", "512", "850", "90%", "765", "25%", "1m"]);
+    assert_eq!(words[2][..6], ["2", "bert\\u{1b}[2J", "queued", "0", "-", "-"]);
+    assert_eq!(words.len(), 5);
+    assert_eq!(server.requests()[0].authorization, "Bearer secret");
+    assert_eq!(server.pollux(&["ps", "-a", "-o", "id"]).stdout, "1\n2\n4\n5\n3\n0\n");
+    assert_eq!(server.pollux(&["ps", "-o", "json"]).json()["jobs"][0]["name"], "resnet");
+}
+
+#[test]
+fn a_listing_takes_as_many_requests_as_it_needs() {
+    let server = jobs("ps_pages");
+    assert_eq!(server.pollux(&["ps", "--phase", "failed", "--limit", "2", "-o", "id"]).stdout, "3\n0\n");
+}
+
+#[test]
+fn jobs_are_known_by_number_or_by_a_name_that_is_unique() {
+    let server = jobs("names");
+    assert_eq!(server.pollux(&["cancel", "resnet", "2"]).code, Some(0));
+    let orders = || server.lines().into_iter().filter(|line| line.starts_with("POST")).collect::<Vec<_>>();
+    assert_eq!(orders(), ["POST /v1/jobs/1/cancel", "POST /v1/jobs/2/cancel"]);
+    for (name, expected) in [
+        ("twin", "error: \"twin\" is the name of jobs 4, 5; accepted is one of these numbers\n"),
+        ("nobody", "error: no job is called \"nobody\"; `pollux ps -a` lists jobs\n"),
+    ] {
+        let refused = server.pollux(&["cancel", "1", name]);
+        assert_eq!((refused.code, refused.stderr.as_str()), (Some(2), expected));
+    }
+    assert_eq!(orders().len(), 2, "a name that is none stops all of them");
+    let ended = server.pollux(&["logs", "--replica", "17", "--tail", "2", "old"]);
+    assert_eq!(ended.stdout, "\u{1b}[2Jraw\n", "of the newest of that name, and byte by byte to a pipe");
+}
+
+#[test]
+fn a_refusal_stops_only_its_own_order() {
+    let server = jobs("refusals");
+    let run = server.pollux(&["cancel", "3", "1"]);
+    assert_eq!(run.code, Some(2));
+    let expected = "note: job 1 is cancelled\nerror: job 3 is failed: it cannot be cancelled\n";
+    assert_eq!(run.stderr, expected);
+}
+
+#[test]
+fn describe_tells_what_was_asked_for_and_what_came_of_it() {
+    let text = jobs("describe").pollux(&["describe", "1"]).stdout;
+    for line in [
+        "job 1 resnet: running for ",
+        "  command         python train.py\n",
+        "  replicas        1 to 8, 1 to begin with\n",
+        "  batch           512 = 2 GPUs x 64 x 4\n",
+        "  progress        25%, 1m 30s left\n",
+        "  submitted       1970-01-01 00:00:01 UTC, ",
+        "  logs            of replicas 17, 21\n",
+    ] {
+        assert!(text.contains(line), "{line:?} is missing:\n{text}");
+    }
+}
+
+#[test]
+fn explain_marks_the_size_it_has_and_draws_what_others_are_worth() {
+    let size = |replicas, goodput, is_measured| SizeOutlook {
+        replicas,
+        nodes: 1,
+        batch_size: 256 * u64::from(replicas),
+        samples_per_s: 2.0 * goodput,
+        efficiency: 0.5,
+        goodput,
+        is_measured,
+    };
+    let explanation = Explanation {
+        id: 1,
+        name: "resnet".to_owned(),
+        phase: Phase::Running,
+        replicas: 2,
+        sentences: vec!["It has 2 GPUs.".to_owned(), "A third\nwould help.".to_owned()],
+        wait: None,
+        binding: Some("fairness".to_owned()),
+        one_more: Some(0.2),
+        one_fewer: Some(-0.4),
+        payer: None,
+        fair_share: Some(1.5),
+        next_round_ms: None,
+        sizes: vec![size(1, 100.0, true), size(2, 180.0, true), size(4, 240.0, false)],
+    };
+    let server = Server::new("explain", move |_| (200, json(&explanation)));
+    let expected = "\
+job 1 resnet: running on 2 GPUs
+  It has 2 GPUs.
+  A third\\nwould help.
+
+     gpus  nodes  batch  samples/s  efficiency  goodput  
+        1      1    256        200         50%      100  ██████████
+now     2      1    512        360         50%      180  ██████████████████
+        4      1   1024        480         50%      240  ████████████████████████ not measured
+";
+    assert_eq!(server.pollux(&["explain", "1"]).stdout, expected);
+    assert_eq!(server.pollux(&["explain", "1", "-o", "json"]).json()["one_more"], 0.2);
+}
+
+#[test]
+fn events_are_the_last_ones_unless_a_number_is_given() {
+    let server = Server::new("events", |line| {
+        let query = line.split_once('?').unwrap().1;
+        let number = |name: &str| query.split('&').find_map(|term| term.strip_prefix(name)?.parse::<u64>().ok());
+        let (after, limit) = (number("after=").unwrap(), number("limit=").unwrap());
+        let numbers = (after + 1..=1_700).take(usize::try_from(limit.min(1_000)).unwrap());
+        let event = |sequence| Event {
+            sequence,
+            at_ms: sequence * 1_000,
+            job: Some(7),
+            kind: "ready".to_owned(),
+            text: format!("number {sequence}"),
+            detail: serde_json::Value::Null,
+        };
+        let events: Vec<Event> = numbers.map(event).collect();
+        let next_after = events.last().map_or(after, |event| event.sequence);
+        (200, json(&EventList { events, next_after }))
+    });
+    let last = server.pollux(&["events", "--limit", "2"]).stdout;
+    let expected = "1970-01-01 00:28:19   1699  job 7     number 1699\n\
+        1970-01-01 00:28:20   1700  job 7     number 1700\n";
+    assert_eq!(last, expected);
+    let all = server.pollux(&["events", "--after", "0", "--limit", "1500", "-o", "json"]).json();
+    assert_eq!((all["events"].as_array().unwrap().len(), &all["next_after"]), (1_500, &1_500.into()));
+}
+
+#[test]
+fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
+    let node = Node {
+        name: "local-0".to_owned(),
+        gpus: 4,
+        gpu_type: "cpu".to_owned(),
+        gpus_held: 2,
+        is_draining: true,
+        cooling_until_ms: None,
+        jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 2 }],
+    };
+    let nodes = json(&NodeList { nodes: vec![node] });
+    let server = Server::new("nodes", move |line| match line {
+        "GET /v1/nodes" => (200, nodes.clone()),
+        "POST /v1/nodes/local-0/drain" | "POST /v1/nodes/local-0/undrain" => (204, String::new()),
+        _ => (404, failure("unknown_node", "\"../jobs\" is no node that is up")),
+    });
+    let table = "node     gpus  held  kind  state     jobs\nlocal-0     4     2  cpu   draining  1 resnet x2\n";
+    assert_eq!(server.pollux(&["nodes"]).stdout, table);
+    assert_eq!(server.pollux(&["drain", "local-0"]).code, Some(0));
+    assert_eq!(server.pollux(&["undrain", "local-0"]).code, Some(0));
+    let unknown = server.pollux(&["drain", "../jobs"]);
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), "error: \"../jobs\" is no node that is up\n"));
+    assert_eq!(server.lines().last().unwrap(), "POST /v1/nodes/%2E%2E%2Fjobs/drain");
+}
+
+#[test]
+fn tokens_are_shown_made_listed_and_revoked() {
+    let server = Server::new("tokens", |line| match line {
+        "POST /v1/tokens" => (201, r#"{"label": "ci", "token": "fresh"}"#.to_owned()),
+        "GET /v1/tokens" => (200, r#"{"labels": ["ci", "local"]}"#.to_owned()),
+        "DELETE /v1/tokens/ci" => (204, String::new()),
+        _ => (404, failure("unknown_token", "no token is called x")),
+    });
+    assert_eq!(server.pollux(&["token"]).stdout, "secret\n");
+    assert_eq!(server.pollux(&["token", "create", "ci"]).stdout, "fresh\n");
+    assert_eq!(server.pollux(&["token", "list"]).stdout, "ci\nlocal\n");
+    assert_eq!(server.pollux(&["token", "revoke", "ci"]).code, Some(0));
+    assert_eq!(server.requests()[0].body, r#"{"label":"ci"}"#);
+}
+
+#[test]
+fn a_token_and_an_address_of_the_environment_go_before_the_state_folder() {
+    let server = Server::new("environment", |_| (200, r#"{"labels": []}"#.to_owned()));
+    let mut command = crate::server::client(&["token", "list", "--state", "/nowhere", "--server", server.url()]);
+    assert_eq!(crate::binary::run(command.env("POLLUX_TOKEN", "mine"), b"").code, Some(0));
+    assert_eq!(server.requests()[0].authorization, "Bearer mine");
+}
+
+#[test]
+fn shells_learn_the_arguments() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = crate::binary::run(&mut crate::server::client(&["completions", shell]), b"");
+        assert!(script.code == Some(0) && script.stdout.contains("non-preemptible"), "{shell}");
+    }
+}

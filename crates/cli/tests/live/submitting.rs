@@ -1,0 +1,107 @@
+use std::fs;
+use std::sync::{Condvar, Mutex};
+
+use pollux_api::{Flexibility, Phase, SubmitRequest, Work};
+
+use crate::binary::run;
+use crate::recorded::{detail, job, json};
+use crate::server::Server;
+
+fn accepting(test: &str) -> Server {
+    Server::new(test, |_| (201, json(&job(7, "train", Phase::Queued))))
+}
+
+fn submitted(server: &Server) -> SubmitRequest {
+    serde_json::from_str(&server.requests().last().unwrap().body).unwrap()
+}
+
+#[test]
+fn options_override_the_file() {
+    let server = accepting("submit_file");
+    let text = "name: file\ncommand: [a, b]\nworking_dir: data\nenvironment: {A: '1', B: '2'}\nreplicas_min: 2\n\
+        replicas_max: 8\nwork: {epochs: 3}\npriority: 5\nretries_max: 0\nflexibility: rigid\n";
+    let file = server.state().join("job.yaml");
+    fs::write(&file, text).unwrap();
+    let file = file.to_str().unwrap();
+    let plain = server.pollux(&["submit", "-f", file]);
+    assert_eq!(plain.stdout, "job 7 train is queued\n", "{}", plain.stderr);
+    let expected = SubmitRequest {
+        name: Some("file".to_owned()),
+        command: vec!["a".to_owned(), "b".to_owned()],
+        working_dir: server.state().join("data").to_str().unwrap().to_owned(),
+        environment: [("A", "1"), ("B", "2")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        replicas_requested: 2,
+        replicas_min: 2,
+        replicas_max: Some(8),
+        flexibility: Flexibility::Rigid,
+        batch_size: None,
+        priority: 5,
+        work: Some(Work::Epochs(3)),
+        retries_max: 0,
+    };
+    assert_eq!(submitted(&server), expected);
+
+    let options = "--name option --replicas 3 --replicas-max 4 --non-preemptible --batch-size 64 --priority -1 \
+        --baseline-steps 9 --retries 2 --env B=3=x --working-dir /elsewhere -o id -- c -d";
+    let args: Vec<&str> = ["submit", "-f", file].into_iter().chain(options.split_whitespace()).collect();
+    assert_eq!(server.pollux(&args).stdout, "7\n");
+    let expected = SubmitRequest {
+        name: Some("option".to_owned()),
+        command: vec!["c".to_owned(), "-d".to_owned()],
+        working_dir: "/elsewhere".to_owned(),
+        environment: [("A", "1"), ("B", "3=x")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        replicas_requested: 3,
+        replicas_max: Some(4),
+        flexibility: Flexibility::NonPreemptible,
+        batch_size: Some(64),
+        priority: -1,
+        work: Some(Work::BaselineSteps(9)),
+        retries_max: 2,
+        ..expected
+    };
+    assert_eq!(submitted(&server), expected);
+}
+
+#[test]
+fn a_job_comes_from_stdin_and_starts_where_its_user_is() {
+    let server = accepting("submit_stdin");
+    let folder = fs::canonicalize(server.state()).unwrap();
+    let mut command = server.command(&["submit", "-f", "-", "-o", "json"]);
+    let outcome = run(command.current_dir(&folder), br#"{"command": ["train"]}"#);
+    assert_eq!(outcome.json()["id"], 7);
+    assert_eq!(submitted(&server).working_dir, folder.to_str().unwrap());
+}
+
+/// A job that is queued, runs, and ends so; its logs end when it was seen to have ended.
+fn watched(test: &str, ending: Phase) -> Server {
+    let phases = [Phase::Queued, Phase::Running, ending];
+    let looks = (Mutex::new(0), Condvar::new());
+    Server::new(test, move |line| match line {
+        "POST /v1/jobs" => (201, json(&job(7, "train", Phase::Queued))),
+        "GET /v1/jobs/7/logs?follow=true" => {
+            let (number, seen) = &looks;
+            drop(seen.wait_while(number.lock().unwrap(), |number| *number < phases.len()).unwrap());
+            (200, "17| epoch 1\n".to_owned())
+        }
+        _ => {
+            let (number, seen) = &looks;
+            let mut number = number.lock().unwrap();
+            let phase = phases[(*number).min(phases.len() - 1)];
+            *number += 1;
+            seen.notify_all();
+            (200, detail(&job(7, "train", phase)))
+        }
+    })
+}
+
+#[test]
+fn watching_shows_phases_and_logs_and_ends_as_the_job_does() {
+    let run = watched("watch", Phase::Succeeded).pollux(&["submit", "--watch", "--", "train"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), "job 7 train is queued\n17| epoch 1\n"));
+    let expected = "note: job 7 is queued\nnote: job 7 is running on 2 GPUs, batch 512\nnote: job 7 is succeeded\n\
+        note: job 7 took 1m 01s, 1s of it waiting, and 1m 00s of GPU time\n";
+    assert_eq!(run.stderr, expected);
+    let run = watched("watch_failed", Phase::Failed).pollux(&["submit", "--watch", "--", "train"]);
+    assert_eq!(run.code, Some(1));
+    assert!(run.stderr.ends_with("error: job 7 failed: exit code 1, 4 times\n"), "{}", run.stderr);
+}

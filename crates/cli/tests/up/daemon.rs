@@ -1,0 +1,91 @@
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::binary::{Run, fresh_folder, pollux, run};
+
+/// What anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// `pollux up` of a test; it is killed when dropped.
+pub(crate) struct Daemon {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Daemon {
+    /// A scheduler that answers, in a fresh folder.
+    pub(crate) fn start(test: &str) -> Self {
+        let folder = fresh_folder("up", test);
+        let mut daemon = Self { child: spawn(&folder), folder };
+        daemon.wait_for_answer();
+        daemon
+    }
+
+    /// Another one on the same folder, after the end of the first.
+    pub(crate) fn start_again(&mut self) {
+        self.child = spawn(&self.folder);
+        self.wait_for_answer();
+    }
+
+    fn wait_for_answer(&mut self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.pollux(&["nodes"]).code != Some(0) {
+            let ended = self.child.try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < deadline, "no server: {ended:?}\n{}", self.said("stderr"));
+        }
+    }
+
+    /// Runs a command that speaks to it.
+    pub(crate) fn pollux(&self, args: &[&str]) -> Run {
+        run(&mut self.command(args), b"")
+    }
+
+    pub(crate) fn command(&self, args: &[&str]) -> Command {
+        let mut command = plain(args[0]);
+        command.args(&args[1..]).env("POLLUX_STATE", self.state());
+        command
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder.join("state")
+    }
+
+    /// What it has said on `stdout` or `stderr`.
+    pub(crate) fn said(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.join(name)).unwrap()
+    }
+
+    /// Sends it a signal, and waits for its end.
+    pub(crate) fn end(&mut self, signal: Signal) -> Option<i32> {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn spawn(folder: &Path) -> Child {
+    let talk = |name| File::create(folder.join(name)).unwrap();
+    let mut command = plain("up");
+    command.args(["--listen", "127.0.0.1:0", "--slots", "2"]).env("POLLUX_STATE", folder.join("state"));
+    command.stdin(Stdio::null()).stdout(talk("stdout")).stderr(talk("stderr")).spawn().unwrap()
+}
+
+/// `pollux SUBCOMMAND` that knows of no server.
+pub(crate) fn plain(subcommand: &str) -> Command {
+    let mut command = pollux(subcommand);
+    for name in ["POLLUX_URL", "POLLUX_STATE", "POLLUX_TOKEN", "POLLUX_CA"] {
+        command.env_remove(name);
+    }
+    command
+}

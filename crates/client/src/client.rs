@@ -1,0 +1,355 @@
+use std::fs;
+use std::io::{self, BufReader, Read};
+use std::time::Duration;
+
+use pollux_api::{
+    ClusterStatus, EventList, Explanation, Failure, IssuedToken, Job, JobDetail, JobList, NodeList, Phase,
+    SubmitRequest, TokenList, TokenRequest,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use ureq::http::{Response, StatusCode};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::typestate::WithoutBody;
+use ureq::{Agent, Body, RequestBuilder};
+
+use crate::{ClientError, Connection, EventStream};
+
+const CONNECT: Duration = Duration::from_secs(5);
+/// What a server may take to answer; a submission waits for its disk.
+const ANSWER: Duration = Duration::from_secs(30);
+/// A stream of events is never silent for so long: the server sends comments.
+const SILENCE: Duration = Duration::from_secs(90);
+/// Far above any answer of ours.
+const ANSWER_BYTES_MAX: u64 = 64 << 20;
+/// Most jobs in one answer.
+const PAGE_MAX: u32 = 1_000;
+
+/// Speaks to one server. Calls wait for the answer.
+#[derive(Clone, Debug)]
+pub struct Client {
+    agent: Agent,
+    url: String,
+    authorization: String,
+}
+
+/// What may be done with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobAction {
+    /// End it.
+    Cancel,
+    /// Set it aside.
+    Pause,
+    /// Let it go on.
+    Resume,
+}
+
+/// What may be done with a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeAction {
+    /// Empty it, and use it no more.
+    Drain,
+    /// Use it again.
+    Undrain,
+}
+
+/// Which jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct JobQuery {
+    /// Of this phase only.
+    pub phase: Option<Phase>,
+    /// So many at most; what a server thinks right, if left out.
+    pub limit: Option<u32>,
+    /// Ended ones that were submitted before this one only.
+    pub before: Option<u64>,
+}
+
+/// Which lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogQuery {
+    /// Of one replica only.
+    pub replica: Option<u64>,
+    /// So many of the last lines only.
+    pub tail: Option<u64>,
+    /// And those that are yet to come.
+    pub follow: bool,
+}
+
+/// Which events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EventQuery {
+    /// Later than this one.
+    pub after: u64,
+    /// Of one job only.
+    pub job: Option<u64>,
+    /// So many at most; what a server thinks right, if left out.
+    pub limit: Option<u32>,
+}
+
+impl Client {
+    /// Speaks to the server at the other end of a connection; nothing is sent yet.
+    pub fn new(connection: &Connection) -> Result<Self, ClientError> {
+        // The token must reach nobody but the server: no proxy of the environment, no redirect.
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(ANSWER))
+            .tls_config(TlsConfig::builder().root_certs(authorities(connection)?).build())
+            .build();
+        Ok(Self {
+            agent: config.new_agent(),
+            url: connection.url.clone(),
+            authorization: format!("Bearer {}", connection.token),
+        })
+    }
+
+    /// Where the server is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The cluster as a whole.
+    pub fn cluster(&self) -> Result<ClusterStatus, ClientError> {
+        self.get("cluster")
+    }
+
+    /// Every node that is up.
+    pub fn nodes(&self) -> Result<NodeList, ClientError> {
+        self.get("nodes")
+    }
+
+    /// Drains or undrains a node.
+    pub fn act_on_node(&self, name: &str, action: NodeAction) -> Result<(), ClientError> {
+        let verb = match action {
+            NodeAction::Drain => "drain",
+            NodeAction::Undrain => "undrain",
+        };
+        self.order(&format!("nodes/{}/{verb}", escaped(name)))
+    }
+
+    /// Submits a job; it is durable when this returns.
+    pub fn submit(&self, request: &SubmitRequest) -> Result<Job, ClientError> {
+        self.post("jobs", request)
+    }
+
+    /// One answer's worth of jobs.
+    pub fn jobs(&self, query: JobQuery) -> Result<JobList, ClientError> {
+        let phase = query.phase.map(|phase| format!("phase={}", word(phase)));
+        let limit = query.limit.map(|limit| format!("limit={limit}"));
+        let before = query.before.map(|before| format!("before={before}"));
+        self.get(&with_query("jobs", [phase, limit, before]))
+    }
+
+    /// Up to so many jobs, in as many requests as it takes.
+    pub fn jobs_up_to(&self, phase: Option<Phase>, limit: u32) -> Result<JobList, ClientError> {
+        let mut query = JobQuery { phase, limit: Some(limit.min(PAGE_MAX)), before: None };
+        let mut list = self.jobs(query)?;
+        while let Some(before) = list.next_before
+            && list.jobs.len() < limit as usize
+        {
+            query.before = Some(before);
+            let page = self.jobs(query)?;
+            list.jobs.extend(page.jobs);
+            list.next_before = page.next_before;
+        }
+        list.jobs.truncate(limit as usize);
+        Ok(list)
+    }
+
+    /// Everything about one job.
+    pub fn job(&self, id: u64) -> Result<JobDetail, ClientError> {
+        self.get(&format!("jobs/{id}"))
+    }
+
+    /// Why a job has what it has.
+    pub fn explanation(&self, id: u64) -> Result<Explanation, ClientError> {
+        self.get(&format!("jobs/{id}/explanation"))
+    }
+
+    /// Cancels, pauses or resumes a job.
+    pub fn act(&self, id: u64, action: JobAction) -> Result<(), ClientError> {
+        let verb = match action {
+            JobAction::Cancel => "cancel",
+            JobAction::Pause => "pause",
+            JobAction::Resume => "resume",
+        };
+        self.order(&format!("jobs/{id}/{verb}"))
+    }
+
+    /// What the replicas of a job wrote, as it comes.
+    pub fn logs(&self, id: u64, query: LogQuery) -> Result<impl Read + Send + use<>, ClientError> {
+        let replica = query.replica.map(|replica| format!("replica={replica}"));
+        let tail = query.tail.map(|tail| format!("tail={tail}"));
+        let follow = query.follow.then(|| "follow=true".to_owned());
+        let path = with_query(&format!("jobs/{id}/logs"), [replica, tail, follow]);
+        Ok(self.call(self.agent.get(self.at(&path)))?.into_body().into_reader())
+    }
+
+    /// What happened, the oldest first.
+    pub fn events(&self, query: EventQuery) -> Result<EventList, ClientError> {
+        let limit = query.limit.map(|limit| format!("limit={limit}"));
+        self.get(&with_query("events", [Some(format!("after={}", query.after)), job_of(query), limit]))
+    }
+
+    /// The number of the last event; 0 before the first. It takes a few dozen small requests at most.
+    pub fn last_event(&self) -> Result<u64, ClientError> {
+        let is_beyond = |after| -> Result<bool, ClientError> {
+            Ok(self.events(EventQuery { after, job: None, limit: Some(1) })?.events.is_empty())
+        };
+        let (mut low, mut high) = (0, 1);
+        while !is_beyond(high)? {
+            (low, high) = (high, high.saturating_mul(2));
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_beyond(middle)? { high = middle } else { low = middle + 1 }
+        }
+        Ok(low)
+    }
+
+    /// What happened and happens, as it comes; a limit is not heeded.
+    pub fn event_stream(&self, query: EventQuery) -> Result<EventStream, ClientError> {
+        let path = with_query("events/stream", [Some(format!("after={}", query.after)), job_of(query)]);
+        let request = self.agent.get(self.at(&path)).config().timeout_per_read(Some(SILENCE)).build();
+        let body = self.call(request)?.into_body().into_reader();
+        Ok(EventStream::new(self.url.clone(), Box::new(BufReader::new(body))))
+    }
+
+    /// Labels of the tokens of users.
+    pub fn tokens(&self) -> Result<TokenList, ClientError> {
+        self.get("tokens")
+    }
+
+    /// A new token.
+    pub fn issue_token(&self, label: &str) -> Result<IssuedToken, ClientError> {
+        self.post("tokens", &TokenRequest { label: label.to_owned() })
+    }
+
+    /// Makes a token worthless.
+    pub fn revoke_token(&self, label: &str) -> Result<(), ClientError> {
+        let request = self.agent.delete(self.at(&format!("tokens/{}", escaped(label))));
+        self.call(request).map(drop)
+    }
+
+    /// What became of a stream that broke while it was read.
+    pub fn broken_stream(&self, error: &io::Error) -> ClientError {
+        ClientError::of_stream(&self.url, error)
+    }
+
+    fn at(&self, path: &str) -> String {
+        format!("{}/v1/{path}", self.url)
+    }
+
+    fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        let request = self.agent.get(self.at(path)).config().timeout_global(Some(ANSWER)).build();
+        self.read(self.call(request)?)
+    }
+
+    fn call(&self, request: RequestBuilder<WithoutBody>) -> Result<Response<Body>, ClientError> {
+        self.sent(request.header("Authorization", &self.authorization).call())
+    }
+
+    fn post<T: DeserializeOwned>(&self, path: &str, request: &impl Serialize) -> Result<T, ClientError> {
+        let body = serde_json::to_vec(request).expect("requests have text for keys");
+        let post = self.agent.post(self.at(path)).header("Authorization", &self.authorization);
+        let post = post.header("Content-Type", "application/json").config().timeout_global(Some(ANSWER)).build();
+        self.read(self.sent(post.send(&body))?)
+    }
+
+    /// A request that says it all by its path.
+    fn order(&self, path: &str) -> Result<(), ClientError> {
+        let post = self.agent.post(self.at(path)).header("Authorization", &self.authorization);
+        self.sent(post.config().timeout_global(Some(ANSWER)).build().send_empty()).map(drop)
+    }
+
+    /// An answer that is a success.
+    fn sent(&self, answer: Result<Response<Body>, ureq::Error>) -> Result<Response<Body>, ClientError> {
+        let response = answer.map_err(|error| ClientError::of_transport(&self.url, &error))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(ClientError::Token { url: self.url.clone() });
+        }
+        let Failure { error } = self.read(response).map_err(|_| ClientError::Garbage {
+            url: self.url.clone(),
+            reason: format!("status {status} without a reason"),
+        })?;
+        Err(ClientError::Refused { status: status.as_u16(), code: error.code, message: error.message })
+    }
+
+    fn read<T: DeserializeOwned>(&self, mut response: Response<Body>) -> Result<T, ClientError> {
+        let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
+        let body = body.map_err(|error| ClientError::of_transport(&self.url, &error))?;
+        let garbage =
+            |error: serde_json::Error| ClientError::Garbage { url: self.url.clone(), reason: error.to_string() };
+        serde_json::from_slice(&body).map_err(garbage)
+    }
+}
+
+/// Who may vouch for the server.
+fn authorities(connection: &Connection) -> Result<RootCerts, ClientError> {
+    let Some(file) = &connection.authority else { return Ok(RootCerts::WebPki) };
+    let remedy = "accepted are certificates in a PEM file";
+    let unusable = |reason: String| ClientError::File { file: file.clone(), reason, remedy };
+    let text = fs::read(file).map_err(|error| unusable(error.to_string()))?;
+    let mut certificates = Vec::new();
+    for item in parse_pem(&text) {
+        // A key may lie in the same file.
+        if let PemItem::Certificate(certificate) = item.map_err(|error| unusable(error.to_string()))? {
+            certificates.push(certificate);
+        }
+    }
+    if certificates.is_empty() {
+        return Err(unusable("no certificate".to_owned()));
+    }
+    Ok(RootCerts::new_with_certs(&certificates))
+}
+
+fn with_query<const N: usize>(path: &str, terms: [Option<String>; N]) -> String {
+    let terms: Vec<String> = terms.into_iter().flatten().collect();
+    if terms.is_empty() { path.to_owned() } else { format!("{path}?{}", terms.join("&")) }
+}
+
+fn job_of(query: EventQuery) -> Option<String> {
+    query.job.map(|job| format!("job={job}"))
+}
+
+/// A phase as it is written.
+fn word(phase: Phase) -> String {
+    let text = serde_json::to_value(phase).expect("a phase is a word");
+    text.as_str().expect("a phase is a word").to_owned()
+}
+
+/// A name as one part of a path.
+fn escaped(name: &str) -> String {
+    let mut part = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => part.push(char::from(byte)),
+            _ => part += &format!("%{byte:02X}"),
+        }
+    }
+    part
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_stay_one_part_of_a_path() {
+        assert_eq!(escaped("local-0"), "local-0");
+        assert_eq!(escaped("../jobs?x=1 ä"), "%2E%2E%2Fjobs%3Fx%3D1%20%C3%A4");
+    }
+
+    #[test]
+    fn queries_say_what_was_asked_for_and_nothing_else() {
+        assert_eq!(with_query("jobs", [None, None]), "jobs");
+        assert_eq!(with_query("jobs", [Some("a=1".to_owned()), None, Some("b=2".to_owned())]), "jobs?a=1&b=2");
+        assert_eq!(word(Phase::Succeeded), "succeeded");
+    }
+}

@@ -1,0 +1,185 @@
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use pollux_api::{Job, SubmitRequest};
+use pollux_client::{Client, ClientError, Connection};
+
+/// What anything may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A program of this build.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let tests = std::env::current_exe().unwrap();
+    let path = tests.parent().and_then(Path::parent).unwrap().join(name);
+    assert!(path.is_file(), "{name} is not built: run `cargo build --workspace --bins` first");
+    path
+}
+
+/// A state folder, and how daemons on it are started.
+pub(crate) struct Site {
+    folder: tempfile::TempDir,
+    port: u16,
+    arguments: Vec<String>,
+}
+
+impl Site {
+    pub(crate) fn new(arguments: &[&str]) -> Self {
+        // Workers keep the address of their server, so that it has to be the same after a restart.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        Self { folder: tempfile::tempdir().unwrap(), port, arguments }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.folder().join("state")
+    }
+
+    /// `pollux up` that nobody waits for.
+    pub(crate) fn command(&self) -> Command {
+        let mut command = Command::new(program("pollux"));
+        command.arg("up").arg("--state").arg(self.state());
+        command.args(["--listen", &format!("127.0.0.1:{}", self.port)]).args(&self.arguments);
+        let talk = File::options().create(true).append(true).open(self.folder().join("daemon.log")).unwrap();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(talk);
+        for variable in ["POLLUX_URL", "POLLUX_TOKEN", "POLLUX_STATE"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// A daemon that has just been started, and may not listen yet.
+    pub(crate) fn spawn(&self) -> Daemon {
+        Daemon { child: self.command().spawn().unwrap() }
+    }
+
+    /// A daemon that answers.
+    pub(crate) fn start(&self) -> Daemon {
+        self.answering(self.spawn())
+    }
+
+    /// A daemon that answers, started by a command around that of [`Site::command`].
+    pub(crate) fn start_by(&self, mut command: Command) -> Daemon {
+        self.answering(Daemon { child: command.spawn().unwrap() })
+    }
+
+    fn answering(&self, mut daemon: Daemon) -> Daemon {
+        let deadline = Instant::now() + PATIENCE;
+        while self.client().and_then(|client| client.cluster()).is_err() {
+            let ended = daemon.child.try_wait().unwrap();
+            assert!(ended.is_none() && Instant::now() < deadline, "no server: {ended:?}\n{}", self.talk());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        daemon
+    }
+
+    pub(crate) fn client(&self) -> Result<Client, ClientError> {
+        let url = format!("http://127.0.0.1:{}", self.port);
+        Client::new(&Connection::find(Some(&url), None, &self.state())?)
+    }
+
+    /// What daemons have said.
+    pub(crate) fn talk(&self) -> String {
+        fs::read_to_string(self.folder().join("daemon.log")).unwrap_or_default()
+    }
+
+    /// A job that trains for real.
+    pub(crate) fn training(&self, name: &str, options: &[&str]) -> SubmitRequest {
+        let mut command = vec![program("pollux-trainer").to_str().unwrap().to_owned()];
+        command.extend(options.iter().map(|&option| option.to_owned()));
+        command.extend(["--audit".to_owned(), self.audit(name).to_str().unwrap().to_owned()]);
+        self.job(name, command)
+    }
+
+    pub(crate) fn job(&self, name: &str, command: Vec<String>) -> SubmitRequest {
+        SubmitRequest {
+            name: Some(name.to_owned()),
+            command,
+            working_dir: self.folder().to_str().unwrap().to_owned(),
+            environment: std::collections::BTreeMap::new(),
+            replicas_requested: 1,
+            replicas_min: 1,
+            replicas_max: None,
+            flexibility: pollux_api::Flexibility::Elastic,
+            batch_size: None,
+            priority: 0,
+            work: None,
+            retries_max: 3,
+        }
+    }
+
+    fn audit(&self, name: &str) -> PathBuf {
+        self.folder().join(format!("{name}.audit"))
+    }
+
+    /// Number and samples of each epoch that a training has finished, in the order in which it did.
+    pub(crate) fn epochs(&self, name: &str) -> Vec<(u32, u32)> {
+        let text = fs::read_to_string(self.audit(name)).unwrap_or_default();
+        let epoch = |line: &str| {
+            let mut numbers = line.split(' ').map_while(|number| number.parse().ok());
+            (numbers.next().unwrap(), numbers.next().unwrap())
+        };
+        text.lines().map(epoch).collect()
+    }
+
+    /// Every job that the server knows, live or ended.
+    pub(crate) fn jobs(&self) -> Result<Vec<Job>, ClientError> {
+        Ok(self.client()?.jobs_up_to(None, 10_000)?.jobs)
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the daemon said:\n{}", self.talk());
+        }
+        crate::processes::end_workers(&self.state());
+    }
+}
+
+/// A daemon, which dies with its test.
+pub(crate) struct Daemon {
+    pub(crate) child: Child,
+}
+
+impl Daemon {
+    /// `SIGKILL`.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// `SIGTERM`, and waits until it has ended.
+    pub(crate) fn end(mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[track_caller]
+pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what} did not happen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,156 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use pollux_api::Phase;
+use pollux_client::{EventQuery, JobAction};
+
+use crate::daemon::{Site, eventually};
+use crate::processes::workers;
+
+const KILLS: u32 = 100;
+const SLOTS: usize = 4;
+const EPOCHS: u32 = 3;
+const SAMPLES: u32 = 1024;
+
+/// A few lines are enough to spread moments evenly.
+struct Dice(u64);
+
+impl Dice {
+    fn up_to(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// What users do, whether there is a daemon or not, until they are told to stop. Returns the names of jobs that were
+/// acknowledged.
+fn use_it(site: &Site, stop: &AtomicBool) -> BTreeMap<String, u64> {
+    let mut acknowledged = BTreeMap::new();
+    let mut dice = Dice(7);
+    let (epochs, samples) = (EPOCHS.to_string(), SAMPLES.to_string());
+    for number in 0.. {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(50 + dice.up_to(200)));
+        let Ok(client) = site.client() else { continue };
+        let Ok(status) = client.cluster() else { continue };
+        let live: Vec<u64> = acknowledged.values().copied().collect();
+        if status.jobs.values().sum::<u64>() < 5 {
+            let name = format!("job-{number}");
+            let options =
+                ["--epochs", &epochs, "--samples", &samples, "--pace", "good", "--checkpoint-every", "5", "-q"];
+            if let Ok(job) = client.submit(&site.training(&name, &options)) {
+                acknowledged.insert(name, job.id);
+            }
+        } else if let Some(&job) = live.get(dice.up_to(live.len().max(1) as u64) as usize) {
+            // It may have ended, or nobody may be there to hear it.
+            let _ = client.act(job, JobAction::Pause);
+            std::thread::sleep(Duration::from_millis(dice.up_to(300)));
+            let _ = client.act(job, JobAction::Resume);
+        }
+    }
+    acknowledged
+}
+
+/// Looks at the processes until told to stop; returns what must never be seen.
+fn watch(site: &Site, stop: &AtomicBool) -> Vec<String> {
+    let mut faults = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let running = workers(&site.state());
+        if running.len() > SLOTS {
+            faults.push(format!("{} workers on {SLOTS} slots: {running:?}", running.len()));
+        }
+        let replicas: BTreeSet<u64> = running.iter().map(|worker| worker.replica).collect();
+        if replicas.len() < running.len() {
+            faults.push(format!("a replica runs twice: {running:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    faults
+}
+
+#[test]
+fn a_daemon_that_is_killed_a_hundred_times_loses_nothing_and_runs_nothing_twice() {
+    let site = Site::new(&["--slots", "4", "--round-interval", "1", "--grace", "10"]);
+    let (stop_using, stop_watching) = (AtomicBool::new(false), AtomicBool::new(false));
+    let grown = Arc::new(Mutex::new(0_u32));
+    let (acknowledged, faults) = std::thread::scope(|scope| {
+        let user = scope.spawn(|| use_it(&site, &stop_using));
+        let watcher = scope.spawn(|| watch(&site, &stop_watching));
+        let mut dice = Dice(42);
+        for kill in 0..KILLS {
+            // Sometimes before it listens.
+            let daemon = if kill % 4 == 0 { site.spawn() } else { site.start() };
+            std::thread::sleep(Duration::from_millis(dice.up_to(500)));
+            daemon.kill();
+            if kill % 10 == 9 {
+                *grown.lock().unwrap() += u32::from(trains_alone(&site));
+            }
+        }
+        let daemon = site.start();
+        stop_using.store(true, Ordering::Relaxed);
+        let acknowledged = user.join().unwrap();
+        eventually("the end of every job", || {
+            let jobs = site.jobs().unwrap();
+            for job in jobs.iter().filter(|job| job.phase == Phase::Paused) {
+                site.client().unwrap().act(job.id, JobAction::Resume).unwrap();
+            }
+            jobs.iter().all(|job| job.ended_ms.is_some()).then_some(())
+        });
+        stop_watching.store(true, Ordering::Relaxed);
+        check_jobs(&site, &acknowledged);
+        daemon.end();
+        (acknowledged, watcher.join().unwrap())
+    });
+    assert!(faults.is_empty(), "{faults:?}");
+    assert!(workers(&site.state()).is_empty());
+    let grown = *grown.lock().unwrap();
+    assert!(grown >= 5, "only {grown} times of 10 an epoch ended while no daemon was there");
+    println!("killed {KILLS} times: {} jobs acknowledged, none lost", acknowledged.len());
+}
+
+/// Whether training goes on while nobody schedules.
+fn trains_alone(site: &Site) -> bool {
+    let lines = || {
+        let files = std::fs::read_dir(site.folder()).unwrap().map(|entry| entry.unwrap().path());
+        let audits = files.filter(|path| path.extension().is_some_and(|extension| extension == "audit"));
+        audits.map(|path| std::fs::read_to_string(path).unwrap_or_default().lines().count()).sum::<usize>()
+    };
+    let before = lines();
+    std::thread::sleep(Duration::from_secs(2));
+    lines() > before
+}
+
+/// What happened to a job, for people.
+fn history(site: &Site, job: u64) -> String {
+    let query = EventQuery { after: 0, job: Some(job), limit: Some(1_000) };
+    let events = site.client().unwrap().events(query).unwrap().events;
+    events.iter().map(|event| format!("{} {}\n", event.at_ms, event.text)).collect()
+}
+
+/// Every job that was acknowledged is there once, and has trained each sample of each epoch once.
+fn check_jobs(site: &Site, acknowledged: &BTreeMap<String, u64>) {
+    let jobs = site.jobs().unwrap();
+    let mut by_name: BTreeMap<&str, Vec<&pollux_api::Job>> = BTreeMap::new();
+    for job in &jobs {
+        by_name.entry(&job.name).or_default().push(job);
+    }
+    for (name, id) in acknowledged {
+        let [job] = by_name[name.as_str()][..] else {
+            panic!("{name} is there {} times", by_name[name.as_str()].len())
+        };
+        assert_eq!(job.id, *id);
+    }
+    let resized: u32 = jobs.iter().map(|job| job.restarts).sum();
+    assert!(acknowledged.len() >= 10 && resized >= 10, "{} jobs, {resized} resizes", acknowledged.len());
+    for job in &jobs {
+        assert_eq!((job.phase, job.retries), (Phase::Succeeded, 0), "{}\n{}", job.name, history(site, job.id));
+        let expected: Vec<(u32, u32)> = (1..=EPOCHS).map(|epoch| (epoch, SAMPLES)).collect();
+        assert_eq!(site.epochs(&job.name), expected, "{}", job.name);
+    }
+}
