@@ -1,6 +1,6 @@
 //! How a scheduler carries on where another was killed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
@@ -8,7 +8,7 @@ use std::time::Instant;
 use pollux_backend::{Backend, Observer, ReplicaId};
 use pollux_engine::{Engine, Event, FailureKind, Phase};
 use pollux_policy::JobId;
-use pollux_store::{Batch, Record, Recovered, Snapshot, Store};
+use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store};
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 
@@ -18,9 +18,9 @@ use crate::fleet::{Consequences, Fleet};
 use crate::handle::Message;
 use crate::readers::Readers;
 use crate::roster::Roster;
-use crate::scheduler::{Scheduler, Undone};
+use crate::scheduler::{LOGGED_MAX, Scheduler, Undone};
 use crate::tokens::Tokens;
-use crate::{Handle, JobRequest, ServerError, ServerSettings, Tally};
+use crate::{Handle, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -40,6 +40,8 @@ pub(crate) fn recover(
     let known = read_all(recovered.nodes.iter().map(|(node, detail)| (*node, detail.as_str())), "node")?;
     let requests = recovered.live_jobs.iter().map(|job| (job.id, job.request.as_str()));
     let requests: BTreeMap<JobId, JobRequest> = read_all(requests, "job")?;
+
+    let logged = logged(&store)?;
 
     let (sender, messages) = mpsc::channel();
     let waiting: Arc<AtomicUsize> = Arc::default();
@@ -78,6 +80,7 @@ pub(crate) fn recover(
         snapshot,
         unwritten: Batch::default(),
         tally: Tally::default(),
+        logged,
         undone: Undone { adopts: true, ..Undone::default() },
     };
     Ok((scheduler, handle))
@@ -99,6 +102,16 @@ fn replayed(settings: &ServerSettings, snapshot: Option<&Snapshot>, records: &[R
         carried_out.clear();
     }
     Ok(engine)
+}
+
+/// Replicas of jobs that are over and whose logs are kept. Of a job whose row makes no sense none are known.
+fn logged(store: &Store) -> Result<VecDeque<Vec<ReplicaId>>, ServerError> {
+    let rows = store.reader()?.ended_jobs(None, None, LOGGED_MAX)?;
+    let replicas = |row: &JobRow| {
+        let summary = row.ended.as_ref().and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
+        summary.map(|summary| summary.replicas).unwrap_or_default()
+    };
+    Ok(rows.iter().rev().map(replicas).collect())
 }
 
 fn fleet(recovered: &Recovered) -> Result<Fleet, ServerError> {

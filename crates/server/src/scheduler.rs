@@ -3,7 +3,7 @@
 mod doing;
 mod intake;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
@@ -22,6 +22,7 @@ use crate::handle::Message;
 use crate::roster::Roster;
 use crate::tokens::Tokens;
 use crate::{Cluster, Happening, JobRequest, Refused, ServerError, ServerSettings, Tally};
+pub(crate) use doing::LOGGED_MAX;
 use intake::{Intake, TokenChange};
 
 /// Messages that share a commit at most.
@@ -59,6 +60,8 @@ pub(crate) struct Scheduler {
     pub(crate) unwritten: Batch,
     pub(crate) undone: Undone,
     pub(crate) tally: Tally,
+    /// Replicas of jobs that are over, whose logs are kept; the oldest job first.
+    pub(crate) logged: VecDeque<Vec<ReplicaId>>,
     /// When nodes from before a restart that were not seen are taken as gone.
     pub(crate) roll_call: Instant,
 }

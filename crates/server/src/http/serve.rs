@@ -25,7 +25,7 @@ const CONNECTIONS_MAX: usize = 1_000;
 const HEADER_WAIT: Duration = Duration::from_secs(30);
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 /// What requests under way may take when the server ends.
-const GRACE: Duration = Duration::from_secs(5);
+const GRACE: Duration = Duration::from_secs(2);
 /// Before another attempt when the system has no more sockets.
 const RETRY: Duration = Duration::from_millis(100);
 

@@ -12,6 +12,9 @@ use crate::fleet::Consequences;
 use crate::orders::{Surroundings, assignment, order};
 use crate::{Happening, JobSummary, ServerError};
 
+/// Jobs that are over whose logs are kept.
+pub(crate) const LOGGED_MAX: usize = 1_000;
+
 impl Scheduler {
     /// Takes commands apart, and tells the engine what follows from them at once, until nothing does.
     pub(crate) fn carry_out(&mut self, now: Timestamp, mut commands: Vec<Command>) -> Result<(), ServerError> {
@@ -96,6 +99,10 @@ impl Scheduler {
             }
             let mut replicas = self.fleet.disband(id);
             replicas.sort_unstable();
+            self.logged.push_back(replicas.clone());
+            if self.logged.len() > LOGGED_MAX {
+                self.undone.outdated.extend(self.logged.pop_front().unwrap_or_default());
+            }
             let summary = JobSummary {
                 phase: job.phase().clone(),
                 books: job.books(now),

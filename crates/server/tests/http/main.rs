@@ -8,8 +8,9 @@ mod bad_input;
 mod calls;
 mod jobs;
 mod openapi;
+mod socket;
 mod streams;
-// Shared with the tests of the scheduler, which use all of it.
+// Shared with the tests of the scheduler, which use the rest of it.
 #[allow(dead_code)]
 #[path = "../service/world.rs"]
 mod world;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use pollux_backend::Exit;
 use pollux_engine::{EngineSettings, Refusal};
 use pollux_policy::PolicySettings;
-use pollux_server::{JobRequest, Refused, RequestError, ServerSettings};
+use pollux_server::{Action, Handle, JobRequest, NodeAction, Refused, RequestError, ServerSettings};
 use pollux_store::Store;
 
 use crate::world::{World, eventually, phase, request, settings};
@@ -59,4 +59,33 @@ fn what_cannot_be_run_is_refused_and_changes_nothing() {
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
     let limit = Err(Refused::Engine(Refusal::TooManyJobs { limit: 1 }));
     assert_eq!(outcomes.iter().filter(|outcome| **outcome == limit).count(), 4);
+}
+
+#[test]
+fn logs_are_kept_of_the_thousand_jobs_that_ended_last_also_after_a_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&[("a", 1)]);
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    let first = server.handle().submit(request("first", 1)).wait().unwrap();
+    eventually("the launch", || (!world.running_for(first).is_empty()).then_some(()));
+    world.exit(1, Exit::Code(0));
+    eventually("the end", || phase(server.handle(), first).is_none().then_some(()));
+    let end_more = |handle: &Handle, count: u32| {
+        handle.act_on_node("a", NodeAction::Drain).wait().unwrap();
+        let submitted: Vec<_> = (0..count).map(|_| handle.submit(request("more", 1))).collect();
+        for job in submitted {
+            handle.act(job.wait().unwrap(), Action::Cancel).wait().unwrap();
+        }
+        // Whatever follows from the last one has been done when this is answered.
+        handle.look(|_| ()).wait().unwrap();
+    };
+    end_more(server.handle(), 500);
+    server.handle().shut_down().wait().unwrap();
+    server.join().unwrap();
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    eventually("the node", || server.handle().act_on_node("a", NodeAction::Drain).wait().ok());
+    end_more(server.handle(), 499);
+    assert!(!world.is_forgotten(1));
+    end_more(server.handle(), 1);
+    assert!(world.is_forgotten(1));
 }

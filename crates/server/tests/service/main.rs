@@ -8,4 +8,6 @@ mod kills;
 mod life;
 mod limits;
 mod nodes;
+// Shared with the tests of the REST interface, which use the rest of it.
+#[allow(dead_code)]
 mod world;

@@ -55,17 +55,21 @@ impl World {
 
     /// A scheduler over these machines.
     pub(crate) fn serve(&self, settings: ServerSettings) -> Server {
+        Server::start(settings, self.open()).unwrap()
+    }
+
+    /// What opens them as a backend.
+    pub(crate) fn open(&self) -> impl FnOnce(Observer) -> Result<Box<dyn Backend>, Infallible> + use<> {
         let world = self.clone();
-        let open = move |observer: Observer| {
+        move |observer: Observer| {
             let mut machines = world.machines();
             for (node, &gpus) in &machines.nodes {
                 observer(Observation::NodeUp { node: node.clone(), gpus, gpu_type: "test".to_owned() });
             }
             machines.observer = Some(observer);
             drop(machines);
-            Ok::<_, Infallible>(Box::new(Machine(world)) as Box<dyn Backend>)
-        };
-        Server::start(settings, open).unwrap()
+            Ok(Box::new(Machine(world)) as Box<dyn Backend>)
+        }
     }
 
     pub(crate) fn set_node(&self, node: &str, gpus: Option<u32>) {
@@ -91,6 +95,10 @@ impl World {
         let replica = ReplicaId(replica);
         let exit = *machines.replicas.get_mut(&replica).unwrap().exit.get_or_insert(exit);
         machines.observe(Observation::Exited { replica, exit });
+    }
+
+    pub(crate) fn is_forgotten(&self, replica: u64) -> bool {
+        self.machines().forgotten.contains(&ReplicaId(replica))
     }
 
     pub(crate) fn set_logs(&self, folder: &Path) {
