@@ -1,4 +1,4 @@
-use pollux_api::{Event, EventList, Explanation, Node, NodeJob, NodeList, Phase, SizeOutlook};
+use pollux_api::{ClusterStatus, Event, EventList, Explanation, Node, NodeJob, NodeList, Phase, SizeOutlook};
 
 use crate::recorded::{detail, failure, job, json, list};
 use crate::server::Server;
@@ -130,10 +130,26 @@ now     2      1    512        360         50%      180  ███████�
     assert_eq!(server.pollux(&["explain", "1", "-o", "json"]).json()["one_more"], 0.2);
 }
 
+fn status(last_event: u64) -> ClusterStatus {
+    ClusterStatus {
+        version: "0.1.0".to_owned(),
+        policy: "pollux".to_owned(),
+        now_ms: 0,
+        gpus: 1,
+        gpus_held: 0,
+        jobs: std::collections::BTreeMap::new(),
+        goodput: 0.0,
+        last_event,
+        last_round_ms: None,
+        next_round_ms: None,
+        is_degraded: false,
+    }
+}
+
 #[test]
 fn events_are_the_last_ones_unless_a_number_is_given() {
     let server = Server::new("events", |line| {
-        let query = line.split_once('?').unwrap().1;
+        let Some((_, query)) = line.split_once('?') else { return (200, json(&status(1_700))) };
         let number = |name: &str| query.split('&').find_map(|term| term.strip_prefix(name)?.parse::<u64>().ok());
         let (after, limit) = (number("after=").unwrap(), number("limit=").unwrap());
         let numbers = (after + 1..=1_700).take(usize::try_from(limit.min(1_000)).unwrap());
