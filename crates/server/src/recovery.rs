@@ -8,7 +8,7 @@ use std::time::Instant;
 use pollux_backend::{Backend, Observer, ReplicaId};
 use pollux_engine::{Engine, Event, FailureKind, Phase};
 use pollux_policy::JobId;
-use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store};
+use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 
@@ -27,13 +27,16 @@ const HISTORY_BEHIND: usize = 1_024;
 
 /// Reads the state folder, and opens the backend when the folder is ours.
 pub(crate) fn recover(
-    settings: ServerSettings,
+    mut settings: ServerSettings,
     open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, ServerError>,
 ) -> Result<(Scheduler, Handle), ServerError> {
     if settings.policy.needs_oracle() {
         return Err(ServerError::NeedsOracle { policy: settings.policy.name().to_owned() });
     }
     let (store, recovered) = Store::open(&settings.state_dir)?;
+    // Workers start elsewhere, and are told where to save.
+    let folder = settings.state_dir;
+    settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records)?;
     let fleet = fleet(&recovered)?;

@@ -27,8 +27,9 @@ impl Server {
         open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, E>,
     ) -> Result<Self, ServerError> {
         let open = |observer| open_backend(observer).map_err(|error| ServerError::Backend(error.into()));
-        let (state_dir, policy) = (settings.state_dir.clone(), settings.policy.name());
+        let policy = settings.policy.name();
         let (mut scheduler, handle) = recover(settings, open)?;
+        let state_dir = scheduler.settings.state_dir.clone();
         let (running, ended) = oneshot::channel();
         let run = move || {
             let _running = running;
@@ -44,7 +45,7 @@ impl Server {
         &self.handle
     }
 
-    /// Where everything is kept.
+    /// Where everything is kept; absolute.
     pub fn state_dir(&self) -> &Path {
         &self.state_dir
     }

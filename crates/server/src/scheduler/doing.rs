@@ -1,6 +1,7 @@
 //! Commands become orders, which are made durable and then carried out.
 
-use std::fs;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
@@ -10,6 +11,7 @@ use pollux_store::{EndedJob, Record, ReplicaRow};
 use super::Scheduler;
 use crate::fleet::Consequences;
 use crate::orders::{Surroundings, assignment, order};
+use crate::views::checkpoint_dir;
 use crate::{Happening, JobSummary, ServerError};
 
 /// Jobs that are over whose logs are kept.
@@ -68,7 +70,7 @@ impl Scheduler {
             self.secrets.insert(job, token);
             self.unwritten.tokens.push(row);
         }
-        let checkpoints = self.settings.state_dir.join("checkpoints").join(job.0.to_string());
+        let checkpoints = checkpoint_dir(&self.settings.state_dir, job.0);
         let surroundings =
             Surroundings { url: &self.settings.url, checkpoints: &checkpoints, token: &self.secrets[&job] };
         let (replica, group, request) = (self.fleet.replica(id), self.fleet.group(job), self.requests.get(&job));
@@ -143,7 +145,7 @@ impl Scheduler {
         for order in std::mem::take(&mut self.undone.starts) {
             if let Some(checkpoints) = order.environment.get("POLLUX_CHECKPOINT_DIR") {
                 // Without it the worker cannot save, and says so.
-                let _ = fs::create_dir_all(checkpoints);
+                let _ = DirBuilder::new().recursive(true).mode(0o700).create(checkpoints);
             }
             self.backend.start(&order);
             self.may_halt()?;

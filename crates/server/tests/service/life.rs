@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pollux_api::{AssignmentState, ReadyRequest};
@@ -156,4 +158,21 @@ fn a_crash_looping_job_is_given_up_and_its_neighbour_unharmed() {
     });
     assert_eq!((crashes, world.running_for(neighbour)[0].replica.0), (4, 1), "three retries after the first attempt");
     world.check();
+}
+
+#[test]
+fn workers_are_told_an_absolute_folder_that_is_the_users_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = std::env::current_dir().unwrap();
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(folder.path().strip_prefix("/").unwrap());
+    let world = World::new(&[("a", 1)]);
+    let server = world.serve(settings(&relative, PolicySettings::Fifo));
+    let job = server.handle().submit(request("resnet", 1)).wait().unwrap();
+    let orders = eventually("the launch", || Some(world.running_for(job)).filter(|orders| !orders.is_empty()));
+    let checkpoints = folder.path().canonicalize().unwrap().join("checkpoints/1");
+    assert_eq!(Path::new(&orders[0].environment["POLLUX_CHECKPOINT_DIR"]), checkpoints);
+    assert_eq!(server.state_dir(), folder.path().canonicalize().unwrap());
+    let mode = |folder: &Path| folder.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(&checkpoints), mode(checkpoints.parent().unwrap())], [0o700; 2]);
 }
