@@ -134,6 +134,25 @@ fn a_newer_state_folder_is_refused_and_left_as_it_is() {
 }
 
 #[test]
+fn a_newer_state_folder_that_was_not_closed_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Store::open(folder.path()).unwrap());
+    let newer = database(folder.path());
+    newer.pragma_update(None, "user_version", 99).unwrap();
+    // As after a kill: the copy has a write-ahead log that nobody has merged.
+    let copy = tempfile::tempdir().unwrap();
+    let names = ["pollux.db", "pollux.db-wal"];
+    for name in names {
+        fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let contents = || names.map(|name| fs::read(copy.path().join(name)).unwrap());
+    let before = contents();
+    let error = Store::open(copy.path()).unwrap_err();
+    assert!(matches!(error, StoreError::NewerVersion { found: 99, .. }), "{error}");
+    assert!(contents() == before);
+}
+
+#[test]
 fn a_file_of_another_program_is_refused_and_left_as_it_is() {
     for content in [&b"not a database, but long enough to look like something"[..], b"SQLite format 3\0"] {
         let folder = tempfile::tempdir().unwrap();
