@@ -143,6 +143,9 @@ impl Scheduler {
         for (job, spec) in self.forgotten_jobs() {
             self.tell(now, Event::JobSubmitted { job, spec }, &mut commands);
         }
+        for job in self.finished_jobs() {
+            self.tell(now, Event::Cancel { job }, &mut commands);
+        }
         let repeated = self.unsettled();
         self.engine.outstanding(&mut commands);
         self.carry_out(now, commands)?;
@@ -169,6 +172,12 @@ impl Scheduler {
         let is_forgotten = |job: &JobId| self.engine.job(*job).is_none() && !ended.contains(job);
         let forgotten = self.requests.iter().filter(|(job, _)| is_forgotten(job));
         forgotten.map(|(job, request)| (*job, request.spec.clone())).collect()
+    }
+
+    /// Jobs whose end is written, but which the engine still has: under other settings their end made no sense to it.
+    fn finished_jobs(&self) -> Vec<JobId> {
+        let live = self.engine.jobs().filter(|job| !job.phase().is_ended()).map(pollux_engine::Job::id);
+        live.filter(|job| !self.requests.contains_key(job)).collect()
     }
 
     /// Replicas that were ordered and may not have been started: starting them again does no harm.
