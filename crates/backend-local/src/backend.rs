@@ -97,6 +97,10 @@ impl Backend for LocalBackend {
     fn forget(&mut self, replica: ReplicaId) {
         self.ask(Request::Forget(replica));
     }
+
+    fn keep_only(&mut self, replicas: &[ReplicaId]) {
+        self.ask(Request::KeepOnly(replicas.to_vec()));
+    }
 }
 
 impl Drop for LocalBackend {

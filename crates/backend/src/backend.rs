@@ -28,4 +28,7 @@ pub trait Backend: Send {
 
     /// Deletes all that is kept of a replica that has ended; one that has not is left alone.
     fn forget(&mut self, replica: ReplicaId);
+
+    /// Deletes all that is kept of replicas that have ended, but for these.
+    fn keep_only(&mut self, replicas: &[ReplicaId]);
 }

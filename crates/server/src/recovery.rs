@@ -20,7 +20,7 @@ use crate::readers::Readers;
 use crate::roster::Roster;
 use crate::scheduler::{LOGGED_MAX, Scheduler, Undone};
 use crate::tokens::Tokens;
-use crate::{Handle, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
+use crate::{Handle, Happening, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -81,9 +81,11 @@ pub(crate) fn recover(
         last_job: recovered.last_job.unwrap_or_default(),
         last_history: recovered.last_history,
         snapshot,
+        snapshot_tried: snapshot,
         unwritten: Batch::default(),
         tally: Tally::default(),
         logged,
+        damaged: recovered.damaged,
         undone: Undone { adopts: true, ..Undone::default() },
     };
     Ok((scheduler, handle))
@@ -109,7 +111,7 @@ fn replayed(settings: &ServerSettings, snapshot: Option<&Snapshot>, records: &[R
 
 /// Replicas of jobs that are over and whose logs are kept. Of a job whose row makes no sense none are known.
 fn logged(store: &Store) -> Result<VecDeque<Vec<ReplicaId>>, ServerError> {
-    let rows = store.reader()?.ended_jobs(None, None, LOGGED_MAX)?;
+    let rows = store.reader()?.last_ended_jobs(LOGGED_MAX)?;
     let replicas = |row: &JobRow| {
         let summary = row.ended.as_ref().and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
         summary.map(|summary| summary.replicas).unwrap_or_default()
@@ -139,6 +141,9 @@ impl Scheduler {
     /// Does what was decided and perhaps not done, and brings fleet and engine together.
     pub(crate) fn resume(&mut self) -> Result<(), ServerError> {
         let now = self.clock.now();
+        if let Some(record) = self.damaged {
+            self.remember(now, None, &Happening::Damaged { record });
+        }
         let mut commands = Vec::new();
         for (job, spec) in self.forgotten_jobs() {
             self.tell(now, Event::JobSubmitted { job, spec }, &mut commands);

@@ -21,7 +21,11 @@ fn submission(id: u64) -> Batch {
 }
 
 fn end(id: u64, phase: &str) -> Batch {
-    let ended = EndedJob { id: JobId(id), ended: Timestamp(99), phase: phase.to_owned(), summary: "done".to_owned() };
+    end_at(id, phase, 99)
+}
+
+fn end_at(id: u64, phase: &str, at: u64) -> Batch {
+    let ended = EndedJob { id: JobId(id), ended: Timestamp(at), phase: phase.to_owned(), summary: "done".to_owned() };
     Batch { ended: vec![ended], ..Batch::default() }
 }
 
@@ -112,6 +116,20 @@ fn ended_jobs_are_paged_from_the_newest_and_found_by_phase() {
     let history: Vec<u64> = reader.history(2, None, 2).unwrap().iter().map(|entry| entry.sequence).collect();
     assert_eq!(history, [3, 4]);
     assert_eq!(reader.history(0, Some(JobId(6)), 9).unwrap()[0].text, "submitted 6");
+}
+
+#[test]
+fn jobs_that_ended_last_are_found_whenever_they_were_submitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    for id in 1..=4 {
+        store.commit(&submission(id)).unwrap();
+    }
+    for (id, at) in [(3, 100), (2, 100), (1, 300)] {
+        store.commit(&end_at(id, "succeeded", at)).unwrap();
+    }
+    let jobs = store.reader().unwrap().last_ended_jobs(2).unwrap();
+    assert_eq!(jobs.iter().map(|job| job.submitted.id.0).collect::<Vec<_>>(), [1, 3]);
 }
 
 #[test]

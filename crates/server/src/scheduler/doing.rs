@@ -40,18 +40,23 @@ impl Scheduler {
     }
 
     fn obey(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
-        if let Some((job, happening)) = Happening::of_command(command) {
-            self.remember(now, job, &happening);
-        }
-        match command {
-            Command::Launch { .. } => self.tally.launches += 1,
-            Command::Resize { .. } => self.tally.resizes += 1,
-            Command::Stop { .. } => self.tally.stops += 1,
-            Command::PlanRejected { .. } | Command::Refused(_) => {}
-        }
         let mut out = Consequences::default();
         let Self { fleet, roster, backend, .. } = self;
         fleet.obey(command, &mut |node| backend.meeting_point(roster.name(node)), &mut out);
+        let counter = match command {
+            Command::Launch { .. } => Some(&mut self.tally.launches),
+            Command::Resize { .. } => Some(&mut self.tally.resizes),
+            Command::Stop { .. } => Some(&mut self.tally.stops),
+            Command::PlanRejected { .. } | Command::Refused(_) => None,
+        };
+        // After a restart commands are given again: those that change no group were carried out before.
+        let is_repeated = counter.is_some() && out.regrouped.is_empty();
+        if !is_repeated {
+            counter.into_iter().for_each(|counter| *counter += 1);
+            if let Some((job, happening)) = Happening::of_command(command) {
+                self.remember(now, job, &happening);
+            }
+        }
         for id in std::mem::take(&mut out.start) {
             let Some(replica) = self.fleet.replica(id) else { continue };
             let (job, detail) = (replica.job, crate::text(replica));
@@ -151,7 +156,11 @@ impl Scheduler {
             self.may_halt()?;
         }
         if std::mem::take(&mut self.undone.adopts) {
-            self.backend.adopt(&self.fleet.replicas().map(|(id, _)| id).collect::<Vec<_>>());
+            let known: Vec<ReplicaId> = self.fleet.replicas().map(|(id, _)| id).collect();
+            self.backend.adopt(&known);
+            let past = self.fleet.groups().flat_map(|(_, group)| &group.past);
+            let kept = known.iter().chain(past).chain(self.logged.iter().flatten());
+            self.backend.keep_only(&kept.copied().collect::<Vec<_>>());
         }
         for replica in std::mem::take(&mut self.undone.stops) {
             self.backend.stop(replica, self.settings.grace);
