@@ -18,6 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open
 
 use crate::LocalSettings;
 use crate::folder::{Claim, Ending, Folder, Record};
+use crate::limits::raise_files_max;
 use crate::nodes::Node;
 use crate::process::{kill, marked, signal};
 
@@ -230,7 +231,8 @@ impl Keeper {
         let slots = self.slots_for(&order)?;
         let node = self.nodes.iter().find(|node| node.name == order.node);
         order.environment.extend(node.map(|node| node.environment(&slots)).unwrap_or_default());
-        let record = Record { order, slots, grace: self.settings.grace, log: self.settings.log };
+        let record =
+            Record { order, slots, grace: self.settings.grace, log: self.settings.log, files_max: raise_files_max() };
         let stage = folder.write_order(&record).and_then(|()| self.spawn(folder, &record.order.secrets));
         let stage = stage.map_err(|error| failure(format!("its shim cannot be started: {error}")))?;
         Ok(Live { slots: record.slots, stage })

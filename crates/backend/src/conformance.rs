@@ -168,8 +168,10 @@ pub fn starting_twice_runs_once(trial: &mut Trial) {
     trial.backend().start(&order);
     trial.wait_for_log(replica, "once");
     trial.backend().stop(replica, PATIENT);
-    trial.exit_of(replica);
+    let exit = trial.exit_of(replica);
+    trial.unhear();
     trial.backend().start(&order);
+    assert_eq!(trial.exit_of(replica), exit);
     let other = trial.start("exit 0");
     trial.exit_of(other);
     assert_eq!(trial.log(replica).matches("once").count(), 1);
