@@ -81,7 +81,7 @@ fn a_job_that_crashes_again_and_again_is_backed_off_and_its_neighbour_unharmed()
     assert!(told.sentences[1].starts_with("It failed once; it is tried again in "), "{:?}", told.sentences);
     let ended = wait_for_end(&site, broken).job;
     assert_eq!((ended.phase, ended.retries), (Phase::Failed, 1));
-    assert_eq!(ended.failure.as_deref(), Some("a replica failed on node 0, after 1 retries"));
+    assert_eq!(ended.failure.as_deref(), Some("a replica failed on local, after 1 retry"));
     let neighbour = wait_for_end(&site, neighbour).job;
     assert_eq!((neighbour.phase, neighbour.retries), (Phase::Succeeded, 0));
     assert_eq!(site.epochs("neighbour"), [(1, 1024), (2, 1024)]);

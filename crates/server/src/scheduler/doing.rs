@@ -10,7 +10,7 @@ use pollux_store::{EndedJob, Record, ReplicaRow};
 use super::Scheduler;
 use crate::fleet::Consequences;
 use crate::orders::{Surroundings, assignment, order};
-use crate::{Happening, JobSummary, ServerError};
+use crate::{Happening, JobSummary, ServerError, views};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -105,6 +105,7 @@ impl Scheduler {
             }
             let summary = JobSummary {
                 phase: job.phase().clone(),
+                failure: views::failure(job.phase(), |node| self.roster.name(node).to_owned()),
                 books: job.books(now),
                 report: job.report().cloned(),
                 replicas,
