@@ -49,13 +49,23 @@ async fn pages_of_a_listing_have_every_job_once_live_ones_first() {
     }
     let list = async |query: &str| -> (Vec<u64>, Option<u64>) {
         let list: JobList = site.get(&format!("/v1/jobs{query}")).await.json(StatusCode::OK);
+        assert_eq!(list.next_after_live, None);
         (list.jobs.iter().map(|job| job.id).collect(), list.next_before)
+    };
+    let live = async |query: &str| -> (Vec<u64>, Option<u64>) {
+        let list: JobList = site.get(&format!("/v1/jobs{query}")).await.json(StatusCode::OK);
+        assert_eq!(list.next_before, None);
+        (list.jobs.iter().map(|job| job.id).collect(), list.next_after_live)
     };
     site.until("the ends", async || (list("?phase=cancelled").await.0.len() == 3).then_some(())).await;
     assert_eq!(list("").await, (vec![1, 4, 6, 5, 3, 2], None));
     assert_eq!(list("?limit=4").await, (vec![1, 4, 6, 5], Some(4)));
     assert_eq!(list("?limit=4&before=4").await, (vec![3, 2], None));
-    assert_eq!(list("?limit=1").await, (vec![1, 4, 6], Some(6)), "live jobs are all there");
+    assert_eq!(list("?limit=3").await, (vec![1, 4, 6], Some(6)));
+    assert_eq!(live("?limit=2").await, (vec![1, 4], Some(4)));
+    assert_eq!(list("?limit=2&after_live=4").await, (vec![6, 5], Some(4)));
+    assert_eq!(live("?limit=1&phase=queued").await, (vec![4], Some(4)));
+    assert_eq!(live("?limit=1&phase=queued&after_live=4").await, (vec![6], None));
     assert_eq!(list("?limit=1&before=6").await, (vec![5], Some(4)));
     assert_eq!(list("?phase=queued").await, (vec![4, 6], None));
     assert_eq!(list("?phase=cancelled&limit=2").await, (vec![5, 3], Some(3)));
