@@ -9,28 +9,35 @@ use serde::{Deserialize, Serialize};
 pub struct SubmitRequest {
     /// For people; need not be unique. The program's name, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(max_length = 128, pattern = r"^[^./\\][^/\\]*$"))]
     pub name: Option<String>,
     /// Program and arguments, the same for every replica.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1))]
     pub command: Vec<String>,
     /// Where the program starts; absolute.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^/"))]
     pub working_dir: String,
     /// Variables besides those of the server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
     /// Replicas to begin with; policies that choose sizes take it as a hint. Each has a GPU of its own.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_requested: u32,
     /// Fewest replicas it can run with.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_min: u32,
     /// Most replicas it may have; as many as the scheduler's own limit, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_max: Option<u32>,
     /// How it may be moved and resized.
     #[serde(default)]
     pub flexibility: Flexibility,
     /// Total batch that the user fixes, for policies that leave it to users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub batch_size: Option<u32>,
     /// Higher goes first, where a policy knows priorities; below 0 a job uses what others leave.
     #[serde(default)]
@@ -40,6 +47,7 @@ pub struct SubmitRequest {
     pub work: Option<Work>,
     /// Failures after which it is tried again.
     #[serde(default = "three")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub retries_max: u32,
 }
 
