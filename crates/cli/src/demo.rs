@@ -64,13 +64,13 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<DemoReport> {
     let start = |sharing: Sharing| DemoCluster::start(&folder.path().join(sharing.folder()), sharing, &trainer);
     let clusters = [start(Sharing::Pollux)?, start(Sharing::Equal)?];
     let mut recordings = clusters.each_ref().map(|_| Recording::default());
-    let outcome = watch(&clusters, &mut recordings, &interrupted);
+    let outcome = watch(&clusters, &mut recordings, &interrupted).and_then(|()| clusters[0].pauses_s());
     for cluster in clusters {
         cluster.end();
     }
-    outcome?;
+    let pauses_s = outcome?;
     let [pollux, equal] = recordings;
-    Ok(DemoReport::new(&pollux, &equal))
+    Ok(DemoReport::new(&pollux, &equal, pauses_s))
 }
 
 /// Submits what arrives and looks at what becomes of it, until all of it is done.

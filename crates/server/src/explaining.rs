@@ -2,7 +2,7 @@
 
 use pollux_api as api;
 use pollux_engine::{Explanation, Job, Phase, SizeChange, Wait};
-use pollux_policy::{Binding, JobId, Timestamp};
+use pollux_policy::{Binding, Flexibility, JobId, Timestamp};
 
 use crate::happening::counted;
 use crate::{Cluster, views};
@@ -179,9 +179,13 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
 /// What keeps it from having more.
 fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
     let (spec, has) = (job.spec(), job.group().replicas());
+    let is_rigid = spec.flexibility == Flexibility::Rigid;
+    let fewest = counted(if is_rigid { spec.replicas_requested } else { spec.replicas_min }, "GPU");
     let gpus: u32 = cluster.engine().nodes().map(pollux_engine::Node::gpus).sum();
     match binding {
-        Binding::Contention if has == 0 => "All GPUs are in better use, or others came first.".to_owned(),
+        Binding::Contention if has == 0 => {
+            format!("It needs {fewest} at once; all are in better use, or others came first.")
+        }
         Binding::Contention => "Other jobs make better use of the remaining GPUs.".to_owned(),
         Binding::NoGain => "More GPUs would not raise its goodput.".to_owned(),
         Binding::Maximum if has >= gpus => format!("It has the whole cluster: {}.", counted(gpus, "GPU")),
@@ -217,7 +221,8 @@ fn worth(job: &Job, one_more: Option<f64>, one_fewer: Option<f64>) -> Option<Str
     });
     let fewer = one_fewer.filter(|_| has > 0).map(|loss| match has {
         1 => "without its GPU it would wait".to_owned(),
-        _ => format!("with one fewer it would fall by {}", percent(-loss)),
+        _ if one_more.is_some() => format!("with one fewer it would fall by {}", percent(-loss)),
+        _ => format!("with one GPU fewer its goodput would fall by {}", percent(-loss)),
     });
     let text = [more, fewer].into_iter().flatten().collect::<Vec<_>>().join(", ");
     let mut letters = text.chars();

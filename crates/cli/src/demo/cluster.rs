@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pollux_api::Job;
-use pollux_client::{Client, Connection, JobAction};
+use pollux_client::{Client, Connection, EventQuery, JobAction};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::DemoError;
@@ -64,6 +64,13 @@ impl DemoCluster {
         let mut jobs = self.client.jobs_up_to(None, 1_000)?.jobs;
         jobs.sort_by_key(|job| job.id);
         Ok(jobs)
+    }
+
+    /// Seconds that trainings stood still for each change of their groups.
+    pub(super) fn pauses_s(&self) -> anyhow::Result<Vec<f64>> {
+        let query = EventQuery { after: 0, job: None, limit: Some(1_000) };
+        let events = self.client.events(query)?.events;
+        Ok(events.iter().filter_map(|event| event.detail.get("pause_s")?.as_f64()).collect())
     }
 
     /// Ends what still runs, then the scheduler.

@@ -14,6 +14,8 @@ pub(crate) struct DemoReport {
     jobs: Vec<JobReport>,
     pollux: ClusterReport,
     equal_shares: ClusterReport,
+    /// Seconds that trainings stood still for each change of their groups, the shortest first.
+    pauses_s: Vec<f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -36,7 +38,8 @@ struct ClusterReport {
 }
 
 impl DemoReport {
-    pub(super) fn new(pollux: &Recording, equal: &Recording) -> Self {
+    pub(super) fn new(pollux: &Recording, equal: &Recording, mut pauses_s: Vec<f64>) -> Self {
+        pauses_s.sort_by(f64::total_cmp);
         let job = |(ours, theirs): (&Track, &Track)| JobReport {
             name: ours.job.name.clone(),
             completion_s: ours.completion_s(),
@@ -48,7 +51,7 @@ impl DemoReport {
             equal_shares_mean_goodput: theirs.mean_goodput(),
         };
         let jobs = pollux.tracks().zip(equal.tracks()).map(job).collect();
-        Self { jobs, pollux: ClusterReport::new(pollux), equal_shares: ClusterReport::new(equal) }
+        Self { jobs, pollux: ClusterReport::new(pollux), equal_shares: ClusterReport::new(equal), pauses_s }
     }
 
     /// The summary for people.
@@ -76,6 +79,14 @@ impl DemoReport {
         means.push(comparison("average completion time", ours.mean_completion_s, theirs.mean_completion_s));
         means.push(comparison("all done after", ours.makespan_s, theirs.makespan_s));
         means.write("  ", out)?;
+        if let (Some(median), Some(longest)) = (self.pauses_s.get(self.pauses_s.len() / 2), self.pauses_s.last()) {
+            let (median, longest) = (median * 1e3, longest * 1e3);
+            let changes = self.pauses_s.len();
+            writeln!(
+                out,
+                "  {changes} resizes in place: training paused for {median:.0} ms (median), {longest:.0} ms at most"
+            )?;
+        }
         writeln!(
             out,
             "\n  {dim}equal shares: 2 GPUs for every job, the batch its user chose, first come first served.\n  \
