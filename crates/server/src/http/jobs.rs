@@ -53,6 +53,7 @@ struct JobsQuery {
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// Only ended jobs with numbers below: what `next_before` of the page before said.
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
     before: Option<u64>,
 }
 

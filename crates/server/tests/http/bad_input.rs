@@ -102,7 +102,8 @@ async fn impossible_jobs_are_refused_and_change_nothing() {
         ("/retries_max", json!(4_000_000_000_u32), "accepted are 0 to 1000"),
         ("/batch_size", json!(0), "batch_size 0: accepted"),
         ("/work", json!({"epochs": 0}), "declared work of 0"),
-        ("/work", json!({"years": 1}), "unknown variant `years`"),
+        ("/work", json!({"years": 1}), "unknown field `years`, expected `epochs` or `baseline_steps`"),
+        ("/work", json!({"epochs": 1, "baseline_steps": 1}), "accepted is either epochs or baseline_steps"),
     ] {
         let (_, message) = site.post("/v1/jobs", with(job.clone(), pointer, value.clone())).await.failure(422);
         assert!(message.contains(said), "{pointer} {value}: {message}");

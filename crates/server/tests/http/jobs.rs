@@ -32,7 +32,8 @@ async fn a_job_is_submitted_listed_described_explained_and_cancelled() {
     let ended = ended.await;
     assert_eq!((ended.job.phase, ended.replicas_logged), (Phase::Cancelled, vec![1, 2]));
     assert_eq!(site.post("/v1/jobs/1/cancel", "").await.failure(409), ("ended".into(), "job 1 has ended".into()));
-    assert_eq!(site.get("/v1/jobs/1/explanation").await.failure(409).0, "ended");
+    let explanation: Explanation = site.get("/v1/jobs/1/explanation").await.json(StatusCode::OK);
+    assert_eq!((explanation.phase, explanation.replicas), (Phase::Cancelled, 0));
     assert_eq!(site.get("/v1/jobs/1/assignment").await.failure(409).0, "ended");
     assert_eq!(site.get("/v1/jobs/2").await.failure(404), ("unknown_job".into(), "job 2 is unknown".into()));
 }
