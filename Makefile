@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test fix bench reference experiments install clean
+.PHONY: help setup build demo test fix bench fuzz reference experiments install clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -59,6 +59,10 @@ fix: ## repair format and lints where a tool can
 
 bench: build ## measure the live scheduler, plans, simulations and fits (REFERENCE=DIR)
 	@cargo xtask bench $(reference_folder)
+
+fuzz: ## try the REST interface with schemathesis for two minutes (needs Python and PyPI)
+	@cargo build --locked --bin pollux
+	@tests/fuzz/run "$$PWD/target/debug/pollux" "$$PWD/target/fuzz"
 
 reference: ## compare fits and goodput with the reference files (REFERENCE=DIR), as JSON
 	@cargo xtask reference $(reference_folder)

@@ -9,28 +9,35 @@ use serde::{Deserialize, Serialize};
 pub struct SubmitRequest {
     /// For people; need not be unique. The program's name, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(max_length = 128, pattern = r"^[^./\\][^/\\]*$"))]
     pub name: Option<String>,
     /// Program and arguments, the same for every replica.
+    #[cfg_attr(feature = "openapi", schema(min_items = 1))]
     pub command: Vec<String>,
     /// Where the program starts; absolute.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^/"))]
     pub working_dir: String,
     /// Variables besides those of the server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
     /// Replicas to begin with; policies that choose sizes take it as a hint. Each has a GPU of its own.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_requested: u32,
     /// Fewest replicas it can run with.
     #[serde(default = "one")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_min: u32,
     /// Most replicas it may have; as many as the scheduler's own limit, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_max: Option<u32>,
     /// How it may be moved and resized.
     #[serde(default)]
     pub flexibility: Flexibility,
     /// Total batch that the user fixes, for policies that leave it to users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
     pub batch_size: Option<u32>,
     /// Higher goes first, where a policy knows priorities; below 0 a job uses what others leave.
     #[serde(default)]
@@ -40,6 +47,7 @@ pub struct SubmitRequest {
     pub work: Option<Work>,
     /// Failures after which it is tried again.
     #[serde(default = "three")]
+    #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub retries_max: u32,
 }
 
@@ -68,12 +76,32 @@ pub enum Flexibility {
 /// How long a job is to train.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", try_from = "EitherLength")]
 pub enum Work {
     /// Times through its data.
     Epochs(u32),
     /// Steps at the baseline batch.
     BaselineSteps(u64),
+}
+
+/// As it is read: an enum would be a tag in YAML, and two of its variants no JSON.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct EitherLength {
+    epochs: Option<u32>,
+    baseline_steps: Option<u64>,
+}
+
+impl TryFrom<EitherLength> for Work {
+    type Error = &'static str;
+
+    fn try_from(length: EitherLength) -> Result<Self, Self::Error> {
+        match (length.epochs, length.baseline_steps) {
+            (Some(epochs), None) => Ok(Self::Epochs(epochs)),
+            (None, Some(steps)) => Ok(Self::BaselineSteps(steps)),
+            (_, _) => Err("work: accepted is either epochs or baseline_steps"),
+        }
+    }
 }
 
 /// Where a job is in its life.
@@ -263,5 +291,8 @@ mod tests {
     fn work_reads_as_documented() {
         assert_eq!(serde_json::from_str::<Work>(r#"{"epochs":5}"#).unwrap(), Work::Epochs(5));
         assert_eq!(serde_json::from_str::<Work>(r#"{"baseline_steps":9}"#).unwrap(), Work::BaselineSteps(9));
+        for neither in ["{}", r#"{"epochs":1,"baseline_steps":1}"#, r#"{"years":1}"#] {
+            assert!(serde_json::from_str::<Work>(neither).is_err(), "{neither}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 #[serde(deny_unknown_fields)]
 pub struct TokenRequest {
     /// Who or what it is for; 1 to 64 letters, digits, `-`, `_` or `.`, and not in use.
+    #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9_.-]{1,64}$"))]
     pub label: String,
 }
 

@@ -18,6 +18,7 @@ mod jobs;
 mod listeners;
 mod logs;
 mod metrics;
+mod patience;
 mod rates;
 mod routes;
 mod serve;

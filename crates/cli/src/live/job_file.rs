@@ -22,32 +22,8 @@ pub(super) struct JobFile {
     pub(super) flexibility: Option<Flexibility>,
     pub(super) batch_size: Option<u32>,
     pub(super) priority: Option<i32>,
-    pub(super) work: Option<WorkLength>,
+    pub(super) work: Option<Work>,
     pub(super) retries_max: Option<u32>,
-}
-
-/// How long a job is to train: one of the two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "EitherLength")]
-pub(super) struct WorkLength(pub(super) Work);
-
-#[derive(Clone, Copy, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct EitherLength {
-    epochs: Option<u32>,
-    baseline_steps: Option<u64>,
-}
-
-impl TryFrom<EitherLength> for WorkLength {
-    type Error = &'static str;
-
-    fn try_from(length: EitherLength) -> Result<Self, Self::Error> {
-        match (length.epochs, length.baseline_steps) {
-            (Some(epochs), None) => Ok(Self(Work::Epochs(epochs))),
-            (None, Some(steps)) => Ok(Self(Work::BaselineSteps(steps))),
-            (_, _) => Err("work: accepted is either epochs or baseline_steps"),
-        }
-    }
 }
 
 impl JobFile {
@@ -96,7 +72,7 @@ impl JobFile {
 /// Far above any job.
 const BYTES_MAX: u64 = 1 << 20;
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Syntax {
     Yaml,
     Toml,
@@ -110,6 +86,9 @@ fn without_place(message: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+    use proptest::sample::{Index, select};
+
     use super::*;
 
     #[test]
@@ -122,7 +101,7 @@ mod tests {
             "work": {"epochs": 90}, "flexibility": "rigid", "replicas_requested": 4}"#;
         let job = JobFile::parse(yaml, Syntax::Yaml).unwrap();
         assert_eq!(job.command.as_deref(), Some(&["python".to_owned(), "train.py".to_owned()][..]));
-        assert_eq!((job.work, job.flexibility), (Some(WorkLength(Work::Epochs(90))), Some(Flexibility::Rigid)));
+        assert_eq!((job.work, job.flexibility), (Some(Work::Epochs(90)), Some(Flexibility::Rigid)));
         assert_eq!(JobFile::parse(toml, Syntax::Toml).unwrap(), job);
         assert_eq!(JobFile::parse(json, Syntax::Json).unwrap(), job);
         assert_eq!(JobFile::parse(json, Syntax::Yaml).unwrap(), job);
@@ -157,5 +136,76 @@ mod tests {
         let (_, reason) = refused("work: {epochs: 1, baseline_steps: 2}", Syntax::Yaml);
         assert!(reason.contains("accepted is either epochs or baseline_steps"), "{reason}");
         assert!(refused("name: [", Syntax::Yaml).0.is_some());
+    }
+
+    const YAML: &str = "name: résnet\ncommand: [python, train.py]\nenvironment: {SEED: '1'}\nwork: {epochs: 90}\n";
+    const TOML: &str = "name = 'résnet'\ncommand = ['python', 'train.py']\nenvironment.SEED = '1'\nwork.epochs = 90\n";
+    const JSON: &str =
+        r#"{"name": "résnet", "command": ["python"], "environment": {"SEED": "1"}, "work": {"epochs": 9}}"#;
+
+    proptest! {
+        #[test]
+        fn whatever_a_file_holds_it_is_read_or_refused_in_a_line(
+            (text, syntax) in select(vec![(YAML, Syntax::Yaml), (TOML, Syntax::Toml), (JSON, Syntax::Json)]),
+            changes in prop::collection::vec((any::<Index>(), 0..6_usize, snippets()), 1..4),
+        ) {
+            let mut letters: Vec<char> = text.chars().collect();
+            for (at, removed, inserted) in changes {
+                let at = at.index(letters.len() + 1);
+                let end = letters.len().min(at + removed);
+                letters.splice(at..end, inserted.chars());
+            }
+            if let Err((_, reason)) = JobFile::parse(&letters.into_iter().collect::<String>(), syntax) {
+                prop_assert!(!reason.is_empty() && !reason.contains('\n'), "{reason:?}");
+            }
+        }
+    }
+
+    /// What tells the syntaxes apart, what is too much, and anything else.
+    fn snippets() -> impl Strategy<Value = String> {
+        let words = [
+            "\n",
+            ": ",
+            " = ",
+            "{",
+            "}",
+            "[",
+            "]",
+            "'",
+            "\"",
+            "&a ",
+            "*a",
+            "<<: ",
+            "!!binary ",
+            "---\n",
+            "...\n",
+            "\t",
+            "#",
+            "|\n",
+            "> ",
+            "%YAML 9\n",
+            "\0",
+            "\r",
+            "\u{feff}",
+            "\u{2028}",
+            "nan",
+            "inf",
+            ".inf",
+            "1e999",
+            "-1",
+            "~",
+            "99999999999999999999",
+            "gpus: 4\n",
+            "[[x]]\n",
+            "../../x",
+            "name",
+            "é",
+        ];
+        prop_oneof![
+            4 => select(words.to_vec()).prop_map(str::to_owned),
+            1 => (select(vec!["[", "{", "- ", "a.", "[["]), 1..2_000_usize).prop_map(|(word, count)| word.repeat(count)),
+            1 => "\\PC{0,4}",
+            1 => Just(String::new()),
+        ]
     }
 }

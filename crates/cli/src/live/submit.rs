@@ -5,7 +5,7 @@ use std::path::{self, PathBuf};
 use clap::Args;
 use pollux_api::{Flexibility, Job, SubmitRequest, Work};
 
-use super::job_file::{JobFile, WorkLength};
+use super::job_file::JobFile;
 use super::server_args::ServerArgs;
 use super::{LiveError, watch};
 use crate::output::{self, ListFormat, one_line};
@@ -125,7 +125,7 @@ fn request(args: &SubmitArgs) -> Result<SubmitRequest, LiveError> {
         (false, false) => file.flexibility,
     };
     let epochs = args.epochs.map(Work::Epochs);
-    let work = epochs.or(args.baseline_steps.map(Work::BaselineSteps)).or(file.work.map(|WorkLength(work)| work));
+    let work = epochs.or(args.baseline_steps.map(Work::BaselineSteps)).or(file.work);
     let mut environment: BTreeMap<String, String> = file.environment;
     environment.extend(args.environment.iter().cloned());
     let replicas_min = args.replicas_min.or(file.replicas_min).unwrap_or(1);

@@ -34,8 +34,10 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 struct EventsQuery {
     /// Only what happened after the event with this number.
     #[serde(default)]
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
     after: u64,
     /// Only what happened to this job.
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
     job: Option<u64>,
     /// How many, 100 unless told.
     #[param(minimum = 1, maximum = 1000)]

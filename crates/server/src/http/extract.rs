@@ -1,9 +1,10 @@
 //! What requests hold, with refusals in our own words.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::rejection::{BytesRejection, FailedToBufferBody};
+use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
@@ -17,7 +18,7 @@ use serde_json::error::Category;
 use super::failure::HttpError;
 
 /// Longest body of a request.
-pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
+const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// What a client may take to send a body.
 const BODY_WAIT: Duration = Duration::from_secs(30);
 
@@ -31,16 +32,28 @@ pub(crate) struct Json<T>(pub(crate) T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = HttpError;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, HttpError> {
+    async fn from_request(request: Request, _: &S) -> Result<Self, HttpError> {
         check_headers(request.headers())?;
-        let too_large = HttpError::TooLarge { limit: BODY_BYTES_MAX };
-        let unfinished = HttpError::Unfinished { limit_s: BODY_WAIT.as_secs() };
-        match tokio::time::timeout(BODY_WAIT, Bytes::from_request(request, state)).await {
-            Ok(Ok(bytes)) => parse(&bytes).map(Json),
-            Ok(Err(BytesRejection::FailedToBufferBody(FailedToBufferBody::LengthLimitError(_)))) => Err(too_large),
-            Ok(Err(_)) | Err(_) => Err(unfinished),
+        match tokio::time::timeout(BODY_WAIT, read(request.into_body())).await {
+            Ok(bytes) => parse(&bytes?).map(Json),
+            Err(_) => Err(UNFINISHED),
         }
     }
+}
+
+const UNFINISHED: HttpError = HttpError::Unfinished { limit_s: BODY_WAIT.as_secs() };
+
+/// Copies what comes, since a body of single bytes would take many times its length in pieces.
+async fn read(body: Body) -> Result<Vec<u8>, HttpError> {
+    let (mut body, mut bytes) = (pin!(body), Vec::new());
+    while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+        let Ok(data) = frame.map_err(|_| UNFINISHED)?.into_data() else { continue };
+        if bytes.len() + data.len() > BODY_BYTES_MAX {
+            return Err(HttpError::TooLarge { limit: BODY_BYTES_MAX });
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
 }
 
 /// Refuses a body before it is read.
@@ -58,6 +71,10 @@ fn check_headers(headers: &HeaderMap) -> Result<(), HttpError> {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpError> {
+    // A struct could also be read from its fields in a row, which would tie us to their order.
+    if bytes.trim_ascii_start().starts_with(b"[") {
+        return Err(HttpError::Content { reason: "it is a list, expected an object".to_owned() });
+    }
     serde_json::from_slice(bytes).map_err(|error| {
         let reason = error.to_string();
         match error.classify() {

@@ -9,6 +9,9 @@ use thiserror::Error;
 use super::extract::Json;
 use crate::Refused;
 
+/// Longest message; ours are far shorter, but they may quote.
+const LETTERS_MAX: usize = 1_000;
+
 /// Why a request is not answered with what it asked for.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub(crate) enum HttpError {
@@ -118,7 +121,7 @@ impl From<Refusal> for HttpError {
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let (status, code) = self.status();
-        let detail = FailureDetail { code: code.to_owned(), message: self.to_string() };
+        let detail = FailureDetail { code: code.to_owned(), message: line(&self.to_string()) };
         let mut response = (status, Json(Failure { error: detail })).into_response();
         let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
@@ -132,4 +135,12 @@ impl IntoResponse for HttpError {
         }
         response
     }
+}
+
+/// One line of bounded length, whatever somebody sent that is quoted in it.
+fn line(message: &str) -> String {
+    let letters = message.chars().take(LETTERS_MAX);
+    let escaped =
+        letters.map(|letter| if letter.is_control() { letter.escape_default().to_string() } else { letter.into() });
+    escaped.collect()
 }

@@ -66,6 +66,7 @@ struct JobsQuery {
     /// Only live jobs with numbers above, then ended ones: what `next_after_live` of the page before said.
     after_live: Option<u64>,
     /// Only ended jobs with numbers below: what `next_before` of the page before said.
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
     before: Option<u64>,
 }
 

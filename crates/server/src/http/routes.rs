@@ -1,4 +1,3 @@
-use axum::extract::DefaultBodyLimit;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use axum::{Router, middleware};
@@ -6,7 +5,6 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Components, Info, License, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 
-use super::extract::BODY_BYTES_MAX;
 use super::failure::HttpError;
 use super::state::AppState;
 use super::{cluster, events, gate, jobs, logs, metrics, tokens, workers};
@@ -19,7 +17,6 @@ pub fn app(state: AppState) -> Router {
         .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], document)))
         .fallback(async || HttpError::NoRoute)
         .method_not_allowed_fallback(async || HttpError::NoMethod)
-        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
         .layer(middleware::from_fn_with_state(state.clone(), gate::gate))
         .with_state(state)
 }

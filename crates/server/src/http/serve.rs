@@ -20,6 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::gate::Peer;
 use super::listeners::Listener;
+use super::patience::Patient;
 use super::{AppState, app};
 
 /// Connections of one listener at once; more wait to be accepted.
@@ -108,6 +109,7 @@ impl Drop for Guest {
 async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, app: Router, peer: Peer, watcher: Watcher) {
     // Answers are whole; waiting for more to send would only delay them.
     let _ = stream.set_nodelay(true);
+    let stream = Patient::new(stream);
     match tls {
         None => answer(stream, app, peer, watcher).await,
         Some(tls) => {

@@ -19,7 +19,7 @@ async fn everything(handle: &Handle) -> String {
 }
 
 /// A cluster with a job that runs and one that waits.
-async fn busy() -> Site {
+pub(crate) async fn busy() -> Site {
     let site = Site::new(&[("a", 1)]).await;
     site.submit("runs", 1).await;
     site.submit("waits", 1).await;
@@ -28,7 +28,7 @@ async fn busy() -> Site {
     site
 }
 
-fn report() -> Value {
+pub(crate) fn report() -> Value {
     json!({"generation": 1, "report": {
         "limits": {"batch_size_baseline": 64, "batch_size_max": 1024, "local_batch_min": 1, "local_batch_max": 128},
         "types": [], "noise": {"sqr": 0.4, "var": 3.1},
@@ -102,7 +102,8 @@ async fn impossible_jobs_are_refused_and_change_nothing() {
         ("/retries_max", json!(4_000_000_000_u32), "accepted are 0 to 1000"),
         ("/batch_size", json!(0), "batch_size 0: accepted"),
         ("/work", json!({"epochs": 0}), "declared work of 0"),
-        ("/work", json!({"years": 1}), "unknown variant `years`"),
+        ("/work", json!({"years": 1}), "unknown field `years`, expected `epochs` or `baseline_steps`"),
+        ("/work", json!({"epochs": 1, "baseline_steps": 1}), "accepted is either epochs or baseline_steps"),
     ] {
         let (_, message) = site.post("/v1/jobs", with(job.clone(), pointer, value.clone())).await.failure(422);
         assert!(message.contains(said), "{pointer} {value}: {message}");
@@ -114,13 +115,19 @@ async fn impossible_jobs_are_refused_and_change_nothing() {
         (r#"{"command":["x"],"working_dir":"/","gpus":4}"#, 422, "unknown field `gpus`"),
         (r#"{"command":["x"]}"#, 422, "missing field `working_dir`"),
         (r#"{"command":["x"],"working_dir":"/"}{}"#, 400, "trailing characters"),
-        ("[]", 422, "invalid length"),
+        ("[]", 422, "a list, expected an object"),
+        (r#" ["x",["train"],"/",{},1,1,null,"elastic",null,0,null,3]"#, 422, "a list, expected an object"),
         ("null", 422, "invalid type: null"),
+        ("{\"a\\nb\":1}", 422, "unknown field `a\\nb`"),
     ] {
         let (_, message) = site.post("/v1/jobs", body).await.failure(status);
         assert!(message.contains(said), "{body}: {message}");
     }
+    let long = format!(r#"{{"{}":1}}"#, "x".repeat(500_000));
+    assert_eq!(site.post("/v1/jobs", long).await.failure(422).1.len(), 1_000);
     let deep = "[".repeat(500_000);
+    assert!(site.post("/v1/jobs", deep).await.failure(422).1.contains("a list, expected"));
+    let deep = format!(r#"{{"environment":{}"#, "[".repeat(500_000));
     assert!(site.post("/v1/jobs", deep).await.failure(422).1.contains("invalid type"));
     assert_eq!(everything(site.server.handle()).await, before);
 }

@@ -7,6 +7,7 @@ mod access;
 mod bad_input;
 mod calls;
 mod jobs;
+mod mutations;
 mod openapi;
 mod socket;
 mod streams;
