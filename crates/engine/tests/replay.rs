@@ -11,7 +11,7 @@ enum Record {
 
 fn engine(settle_timeout_s: f64) -> Engine {
     let settings = EngineSettings { settle_timeout_s, ..EngineSettings::default() };
-    Engine::new(settings, &PolicySettings::Fifo).unwrap()
+    Engine::new(settings, &PolicySettings::Fifo).expect("settings that work")
 }
 
 /// An hour in which a group is started again and again, because it never trains.
@@ -28,7 +28,7 @@ fn journal(engine: &mut Engine) -> Vec<Record> {
             records.push(Record::Event(now, event.clone()));
             engine.step(now, event, &mut commands);
         }
-        now = engine.next_wakeup().unwrap().max(Timestamp(now.0 + 1));
+        now = engine.next_wakeup().expect("a job waits").max(Timestamp(now.0 + 1));
         let last_round = engine.last_round();
         records.push(Record::Event(now, Event::Tick));
         engine.step(now, Event::Tick, &mut commands);

@@ -193,7 +193,7 @@ fn a_restart_tells_and_counts_nothing_again() {
     server.handle().shut_down().wait().unwrap();
     server.join().unwrap();
     let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
-    let tally = server.handle().look(|cluster| cluster.tally()).wait().unwrap();
+    let tally = server.handle().look(pollux_server::Cluster::tally).wait().unwrap();
     assert_eq!((tally.launches, tally.stops), (0, 0));
     server.handle().shut_down().wait().unwrap();
     server.join().unwrap();
