@@ -240,7 +240,10 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
     assert_eq!(server.pollux(&["drain", "local-0"]).code, Some(0));
     assert_eq!(server.pollux(&["undrain", "local-0"]).code, Some(0));
     let unknown = server.pollux(&["drain", "../jobs"]);
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), "error: \"../jobs\" is no node that is up\n"));
+    assert_eq!(
+        (unknown.code, unknown.stderr.as_str()),
+        (Some(2), "error: \"../jobs\" is no node that is up; `pollux nodes` lists nodes\n")
+    );
     assert_eq!(server.lines().last().unwrap(), "POST /v1/nodes/%2E%2E%2Fjobs/drain");
 }
 
