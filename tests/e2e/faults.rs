@@ -16,7 +16,8 @@ const TRAINING: [&str; 9] = ["--epochs", "2", "--samples", "1024", "--pace", "go
 
 /// Says so past the capture of the tests' output.
 fn skipped(why: &str) {
-    writeln!(std::io::stderr(), "skipped: {why}").unwrap();
+    let mut stderr = std::io::stderr();
+    writeln!(stderr, "skipped: {why}").unwrap();
 }
 
 fn shell(script: &str) -> Vec<String> {

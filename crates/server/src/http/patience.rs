@@ -151,7 +151,7 @@ mod tests {
         theirs.write_all(&[0; 64]).await.unwrap();
         let endless = tokio::spawn(async move {
             while theirs.write_all(&[0; 1]).await.is_ok() {
-                sleep(LINGER / 20).await
+                sleep(LINGER / 20).await;
             }
         });
         Patient::new(ours).shutdown().await.unwrap();

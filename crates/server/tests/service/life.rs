@@ -193,8 +193,8 @@ fn a_restart_tells_and_counts_nothing_again() {
     server.handle().shut_down().wait().unwrap();
     server.join().unwrap();
     let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
-    let tally = server.handle().look(pollux_server::Cluster::tally).wait().unwrap();
-    assert_eq!((tally.launches, tally.stops), (0, 0));
+    let counted = server.handle().look(|cluster| [cluster.tally().launches, cluster.tally().stops]).wait().unwrap();
+    assert_eq!(counted, [0, 0]);
     server.handle().shut_down().wait().unwrap();
     server.join().unwrap();
     let (store, _) = Store::open(folder.path()).unwrap();
