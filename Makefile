@@ -23,7 +23,8 @@ setup: ## make sure the tools that the tests need are here
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 		then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$$@"; \
 		else echo "error: $$tool is missing; install the packages $$*" >&2; return 1; fi; }; }; \
-	need cc gcc libc6-dev && need git git
+	need cc gcc libc6-dev && need git git && \
+	{ need faketime faketime 2>/dev/null || echo 'note: without faketime the test of clocks that go back is skipped'; }
 	@need() { cargo "$$1" --version >/dev/null 2>&1 || rustup component add "$$2" || \
 		{ echo "error: $$2 is missing; install it beside cargo" >&2; return 1; }; }; \
 	need fmt rustfmt && need clippy clippy

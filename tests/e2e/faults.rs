@@ -1,6 +1,7 @@
 //! What goes wrong around a daemon: disks, clocks, versions, and workers that do not behave.
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -12,6 +13,11 @@ use crate::daemon::{Daemon, Site, eventually, program};
 use crate::processes::workers;
 
 const TRAINING: [&str; 9] = ["--epochs", "2", "--samples", "1024", "--pace", "good", "--checkpoint-every", "1", "-q"];
+
+/// Says so past the capture of the tests' output.
+fn skipped(why: &str) {
+    writeln!(std::io::stderr(), "skipped: {why}").unwrap();
+}
 
 fn shell(script: &str) -> Vec<String> {
     ["sh", "-c", script].map(str::to_owned).into()
@@ -81,7 +87,7 @@ fn a_job_that_crashes_again_and_again_is_backed_off_and_its_neighbour_unharmed()
     assert!(told.sentences[1].starts_with("It failed once; it is tried again in "), "{:?}", told.sentences);
     let ended = wait_for_end(&site, broken).job;
     assert_eq!((ended.phase, ended.retries), (Phase::Failed, 1));
-    assert_eq!(ended.failure.as_deref(), Some("a replica failed on node 0, after 1 retries"));
+    assert_eq!(ended.failure.as_deref(), Some("a replica failed on local, after 1 retry"));
     let neighbour = wait_for_end(&site, neighbour).job;
     assert_eq!((neighbour.phase, neighbour.retries), (Phase::Succeeded, 0));
     assert_eq!(site.epochs("neighbour"), [(1, 1024), (2, 1024)]);
@@ -144,7 +150,7 @@ fn a_state_folder_that_cannot_be_written_is_refused_in_one_line() {
 fn in_namespace(site: &Site, script: &str) -> Option<String> {
     let possible = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !possible {
-        eprintln!("skipped: no mount namespaces here");
+        skipped("no mount namespaces here");
         return None;
     }
     let up = site.command();
@@ -160,7 +166,7 @@ fn in_namespace(site: &Site, script: &str) -> Option<String> {
 fn on_a_full_disk_submissions_are_refused_and_what_runs_goes_on() {
     let possible = Command::new("unshare").args(["-m", "true"]).status().is_ok_and(|status| status.success());
     if !possible {
-        eprintln!("skipped: no mount namespaces here");
+        skipped("no mount namespaces here");
         return;
     }
     let site = Site::new(&["--slots", "1", "--round-interval", "1"]);
@@ -191,7 +197,7 @@ fn on_a_full_disk_submissions_are_refused_and_what_runs_goes_on() {
 #[test]
 fn a_clock_that_is_set_back_an_hour_changes_nothing() {
     if !Command::new("faketime").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        eprintln!("skipped: faketime is not installed");
+        skipped("faketime is not installed; `make setup` installs it for root");
         return;
     }
     let site = Site::new(&["--slots", "1", "--round-interval", "1"]);

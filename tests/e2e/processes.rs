@@ -12,10 +12,14 @@ pub(crate) struct WorkerProcess {
     pub(crate) pid: i32,
     pub(crate) replica: u64,
     pub(crate) job: u64,
+    /// In the group that it was started for.
+    pub(crate) rank: u32,
+    pub(crate) slot: u32,
 }
 
 /// Everything that runs for replicas of a state folder, shims left out.
 pub(crate) fn workers(state: &Path) -> Vec<WorkerProcess> {
+    let state = &state.canonicalize().unwrap_or_else(|_| state.to_owned());
     let mut found: Vec<WorkerProcess> = fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| {
@@ -37,11 +41,13 @@ fn worker(pid: i32, state: &Path) -> Option<WorkerProcess> {
     let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
     // Between its end and its funeral a process has no command line any more.
     let is_shim = command.split('\0').nth(1) == Some("shim");
-    let number = |name| variables.get(name)?.parse().ok();
+    let number = |name| variables.get(name)?.parse::<u64>().ok();
     (is_ours && !is_shim && !command.is_empty()).then_some(WorkerProcess {
         pid,
         replica: number("POLLUX_REPLICA_ID")?,
         job: number("POLLUX_JOB_ID")?,
+        rank: number("RANK")?.try_into().ok()?,
+        slot: number("POLLUX_SLOT")?.try_into().ok()?,
     })
 }
 

@@ -127,6 +127,34 @@ pub enum Phase {
     Cancelled,
 }
 
+impl Phase {
+    /// Every phase, in order.
+    pub const ALL: [Self; 8] = [
+        Self::Queued,
+        Self::Starting,
+        Self::Running,
+        Self::Resizing,
+        Self::Paused,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// As it is written.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Queued => "queued",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Resizing => "resizing",
+            Self::Paused => "paused",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
 /// A job, as in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -177,13 +205,17 @@ pub struct Job {
     pub failure: Option<String>,
 }
 
-/// Response to `GET /v1/jobs`: live jobs first, in order of submission, then ended ones, the newest first.
+/// Response to `GET /v1/jobs`: live jobs first, in order of submission, then ended ones, the newest first. One that ends
+/// while pages are read may be on two of them, and is left out of none.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobList {
     /// The jobs.
     pub jobs: Vec<Job>,
-    /// What to give as `before` to read on; nothing at the end.
+    /// What to give as `after_live` to read on; nothing if every live job was told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_after_live: Option<u64>,
+    /// What to give as `before` to read on, once every live job was told; nothing at the end.
     pub next_before: Option<u64>,
 }
 
@@ -246,6 +278,13 @@ mod tests {
         assert_eq!(serde_json::from_str::<SubmitRequest>(&text).unwrap(), expected);
         let unknown = r#"{"command":["train"],"working_dir":"/","gpus":4}"#;
         assert!(serde_json::from_str::<SubmitRequest>(unknown).is_err());
+    }
+
+    #[test]
+    fn phases_have_one_word_each() {
+        for phase in Phase::ALL {
+            assert_eq!(serde_json::to_value(phase).unwrap(), phase.word());
+        }
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rustix::io::write;
 
 use crate::folder::Folder;
 use crate::keeper::{Keeper, Request, left_behind};
+use crate::limits::raise_files_max;
 use crate::nodes::{Node, NodeSummary, nodes};
 use crate::{LocalError, LocalSettings};
 
@@ -40,6 +41,7 @@ impl LocalBackend {
         let program = path.canonicalize().map_err(|source| LocalError::Program { path, source })?;
         let settings = LocalSettings { program, ..settings };
 
+        raise_files_max();
         let nodes = nodes(settings.nodes)?;
         let summaries = nodes.iter().map(Node::summary).collect();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
@@ -96,6 +98,10 @@ impl Backend for LocalBackend {
 
     fn forget(&mut self, replica: ReplicaId) {
         self.ask(Request::Forget(replica));
+    }
+
+    fn keep_only(&mut self, replicas: &[ReplicaId]) {
+        self.ask(Request::KeepOnly(replicas.to_vec()));
     }
 }
 

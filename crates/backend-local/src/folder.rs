@@ -40,6 +40,9 @@ pub(crate) struct Record {
     /// Grace of a stop that says none.
     pub(crate) grace: Duration,
     pub(crate) log: LogLimits,
+    /// Files that it may have open, if there is a limit.
+    #[serde(default)]
+    pub(crate) files_max: Option<u64>,
 }
 
 /// Who may carry an order out.

@@ -18,6 +18,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open
 
 use crate::LocalSettings;
 use crate::folder::{Claim, Ending, Folder, Record};
+use crate::limits::raise_files_max;
 use crate::nodes::Node;
 use crate::process::{kill, marked, signal};
 
@@ -30,6 +31,7 @@ pub(crate) enum Request {
     Start(ReplicaOrder),
     Stop(ReplicaId, Duration),
     Forget(ReplicaId),
+    KeepOnly(Vec<ReplicaId>),
 }
 
 /// A replica that has not ended.
@@ -63,17 +65,19 @@ impl Stage {
 
 /// Replicas without an end. Those with one are many, and nothing happens to them any more.
 pub(crate) fn left_behind(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
-    let mut left_behind = BTreeSet::new();
+    let mut left_behind = all(replicas)?;
+    left_behind.retain(|replica| !Folder::of(replicas, *replica).has_ended());
+    Ok(left_behind)
+}
+
+/// Replicas of which anything is kept.
+fn all(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
+    let mut all = BTreeSet::new();
     for entry in fs::read_dir(replicas)? {
         // Whatever else is there is not ours.
-        let Some(replica) = entry?.file_name().to_str().and_then(|name| name.parse().ok()).map(ReplicaId) else {
-            continue;
-        };
-        if !Folder::of(replicas, replica).has_ended() {
-            left_behind.insert(replica);
-        }
+        all.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()).map(ReplicaId));
     }
-    Ok(left_behind)
+    Ok(all)
 }
 
 /// The owner of all replicas.
@@ -116,11 +120,20 @@ impl Keeper {
             Request::Adopt(known) => self.adopt(&known),
             Request::Start(order) => self.start(order),
             Request::Stop(replica, grace) => self.stop(replica, grace),
-            Request::Forget(replica) if self.live.contains_key(&replica) => {}
-            Request::Forget(replica) => {
-                // What cannot be deleted costs only its room.
-                let _ = fs::remove_dir_all(self.folder(replica).path());
+            Request::Forget(replica) => self.forget(replica),
+            Request::KeepOnly(kept) => {
+                let kept = BTreeSet::from_iter(kept);
+                // What cannot be seen cannot be deleted either.
+                let there = all(&self.replicas).unwrap_or_default();
+                there.difference(&kept).for_each(|&replica| self.forget(replica));
             }
+        }
+    }
+
+    fn forget(&self, replica: ReplicaId) {
+        if !self.live.contains_key(&replica) {
+            // What cannot be deleted costs only its room.
+            let _ = self.folder(replica).remove();
         }
     }
 
@@ -191,7 +204,13 @@ impl Keeper {
         let replica = order.replica;
         let folder = self.folder(replica);
         let failure = match folder.create() {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => return,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                // Whoever orders it again has not heard of its end.
+                if !self.live.contains_key(&replica) {
+                    self.tell_ending(replica);
+                }
+                return;
+            }
             Err(error) => failure(format!("its folder cannot be made: {error}")),
             Ok(()) => match self.try_start(&folder, order) {
                 Ok(live) => {
@@ -212,7 +231,8 @@ impl Keeper {
         let slots = self.slots_for(&order)?;
         let node = self.nodes.iter().find(|node| node.name == order.node);
         order.environment.extend(node.map(|node| node.environment(&slots)).unwrap_or_default());
-        let record = Record { order, slots, grace: self.settings.grace, log: self.settings.log };
+        let record =
+            Record { order, slots, grace: self.settings.grace, log: self.settings.log, files_max: raise_files_max() };
         let stage = folder.write_order(&record).and_then(|()| self.spawn(folder, &record.order.secrets));
         let stage = stage.map_err(|error| failure(format!("its shim cannot be started: {error}")))?;
         Ok(Live { slots: record.slots, stage })

@@ -31,6 +31,7 @@ mod gpus;
 mod nodes;
 mod process;
 mod folder;
+mod limits;
 mod keeper;
 mod backend;
 mod shim;

@@ -13,7 +13,7 @@ pub trait Backend: Send {
     /// that run are adopted, of the others the end is observed. Replicas that run and are not known are stopped.
     fn adopt(&mut self, known: &[ReplicaId]);
 
-    /// Starts a replica. One that was started before is not started again.
+    /// Starts a replica. One that was started before is not started again; if it has ended, that is observed again.
     fn start(&mut self, order: &ReplicaOrder);
 
     /// Asks a replica to end, and ends it with everything that it started once the `grace` is over. Asking again may
@@ -28,4 +28,7 @@ pub trait Backend: Send {
 
     /// Deletes all that is kept of a replica that has ended; one that has not is left alone.
     fn forget(&mut self, replica: ReplicaId);
+
+    /// Deletes all that is kept of replicas that have ended, but for these.
+    fn keep_only(&mut self, replicas: &[ReplicaId]);
 }

@@ -44,6 +44,7 @@ macro_rules! conformance_tests {
             unknown_replicas_are_stopped,
             a_replica_that_never_started_is_lost,
             what_is_forgotten_is_gone,
+            what_nobody_keeps_is_gone,
             a_meeting_point_is_free,
         }
     };
@@ -167,8 +168,10 @@ pub fn starting_twice_runs_once(trial: &mut Trial) {
     trial.backend().start(&order);
     trial.wait_for_log(replica, "once");
     trial.backend().stop(replica, PATIENT);
-    trial.exit_of(replica);
+    let exit = trial.exit_of(replica);
+    trial.unhear();
     trial.backend().start(&order);
+    assert_eq!(trial.exit_of(replica), exit);
     let other = trial.start("exit 0");
     trial.exit_of(other);
     assert_eq!(trial.log(replica).matches("once").count(), 1);
@@ -228,6 +231,23 @@ pub fn what_is_forgotten_is_gone(trial: &mut Trial) {
     assert!(!trial.backend().log_files(replica).is_empty());
     trial.backend().forget(replica);
     trial.wait_until("its log is gone", |trial| trial.backend().log_files(replica).is_empty());
+}
+
+/// Traces of replicas that a server forgot to delete, or forgot altogether; but not what runs.
+pub fn what_nobody_keeps_is_gone(trial: &mut Trial) {
+    let [kept, unkept] = [0; 2].map(|_| trial.start("echo ended"));
+    for replica in [kept, unkept] {
+        trial.exit_of(replica);
+    }
+    let running = trial.start("echo ready; sleep 600");
+    trial.wait_for_log(running, "ready");
+    trial.restart();
+    trial.backend().adopt(&[running]);
+    trial.backend().keep_only(&[kept]);
+    trial.wait_until("its log is gone", |trial| trial.backend().log_files(unkept).is_empty());
+    assert!([kept, running].iter().all(|replica| !trial.backend().log_files(*replica).is_empty()));
+    trial.backend().stop(running, PATIENT);
+    assert!(!matches!(trial.exit_of(running), Exit::Lost));
 }
 
 /// One may listen there.

@@ -35,7 +35,7 @@ pub enum Observation {
         replica: ReplicaId,
         /// One line that says why.
         reason: String,
-        /// Whether another attempt makes sense.
+        /// Whether another attempt makes sense, because the machine was short of something.
         retryable: bool,
     },
     /// A replica has ended, with everything that it started: its GPUs are free.

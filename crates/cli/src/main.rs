@@ -126,7 +126,8 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
         Command::Demo(args) => {
             let report = demo::run(args)?;
-            output::print(args.output, &report, |out| report.write_text(out))
+            output::print(args.output, &report, |out| report.write_text(out))?;
+            Ok(report.check()?)
         }
         Command::Shim { arguments } => Ok(pollux_backend_local::shim(arguments)?),
     }
@@ -136,12 +137,14 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<live::LiveError>() {
         return error.exit_code();
     }
+    if let Some(error) = error.downcast_ref::<demo::DemoError>() {
+        return error.exit_code();
+    }
     let mistake = error.is::<fit::FitError>()
         || error.is::<sim::SimError>()
         || error.is::<experiment::ExperimentError>()
         || error.downcast_ref::<up::UpError>().is_some_and(up::UpError::is_mistake)
-        || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake)
-        || error.is::<demo::DemoError>();
+        || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake);
     if mistake { 2 } else { 1 }
 }
 

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufReader, Read};
 use std::time::Duration;
@@ -26,11 +27,18 @@ const ANSWER_BYTES_MAX: u64 = 64 << 20;
 const PAGE_MAX: u32 = 1_000;
 
 /// Speaks to one server. Calls wait for the answer.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Client {
     agent: Agent,
     url: String,
     authorization: String,
+}
+
+// Whatever prints a client must not show the token.
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("url", &self.url).finish_non_exhaustive()
+    }
 }
 
 /// What may be done with a job.
@@ -42,6 +50,17 @@ pub enum JobAction {
     Pause,
     /// Let it go on.
     Resume,
+}
+
+impl JobAction {
+    /// What is true of a job once it is accepted.
+    pub const fn outcome(self) -> &'static str {
+        match self {
+            Self::Cancel => "is cancelled",
+            Self::Pause => "is paused",
+            Self::Resume => "goes on when there are GPUs for it",
+        }
+    }
 }
 
 /// What may be done with a node.
@@ -60,8 +79,21 @@ pub struct JobQuery {
     pub phase: Option<Phase>,
     /// So many at most; what a server thinks right, if left out.
     pub limit: Option<u32>,
+    /// Live ones that were submitted after this one only, then ended ones.
+    pub after_live: Option<u64>,
     /// Ended ones that were submitted before this one only.
     pub before: Option<u64>,
+}
+
+impl JobQuery {
+    /// What to ask for after an answer; nothing if it was the last.
+    pub const fn next(self, answer: &JobList) -> Option<Self> {
+        match (answer.next_after_live, answer.next_before) {
+            (None, None) => None,
+            (Some(_), _) => Some(Self { after_live: answer.next_after_live, before: None, ..self }),
+            (None, Some(_)) => Some(Self { after_live: None, before: answer.next_before, ..self }),
+        }
+    }
 }
 
 /// Which lines.
@@ -136,25 +168,28 @@ impl Client {
 
     /// One answer's worth of jobs.
     pub fn jobs(&self, query: JobQuery) -> Result<JobList, ClientError> {
-        let phase = query.phase.map(|phase| format!("phase={}", word(phase)));
+        let phase = query.phase.map(|phase| format!("phase={}", phase.word()));
         let limit = query.limit.map(|limit| format!("limit={limit}"));
+        let after_live = query.after_live.map(|after| format!("after_live={after}"));
         let before = query.before.map(|before| format!("before={before}"));
-        self.get(&with_query("jobs", [phase, limit, before]))
+        self.get(&with_query("jobs", [phase, limit, after_live, before]))
     }
 
     /// Up to so many jobs, in as many requests as it takes.
     pub fn jobs_up_to(&self, phase: Option<Phase>, limit: u32) -> Result<JobList, ClientError> {
-        let mut query = JobQuery { phase, limit: Some(limit.min(PAGE_MAX)), before: None };
+        let query = JobQuery { phase, limit: Some(limit.min(PAGE_MAX)), ..JobQuery::default() };
         let mut list = self.jobs(query)?;
-        while let Some(before) = list.next_before
-            && list.jobs.len() < limit as usize
-        {
-            query.before = Some(before);
-            let page = self.jobs(query)?;
-            list.jobs.extend(page.jobs);
-            list.next_before = page.next_before;
+        let mut known: BTreeSet<u64> = list.jobs.iter().map(|job| job.id).collect();
+        while let Some(next) = query.next(&list) {
+            let missing = limit.saturating_sub(u32::try_from(list.jobs.len()).unwrap_or(u32::MAX));
+            if missing == 0 {
+                break;
+            }
+            let page = self.jobs(JobQuery { limit: Some(missing.min(PAGE_MAX)), ..next })?;
+            // One that was live, and has ended since, is there already.
+            list.jobs.extend(page.jobs.into_iter().filter(|job| known.insert(job.id)));
+            (list.next_after_live, list.next_before) = (page.next_after_live, page.next_before);
         }
-        list.jobs.truncate(limit as usize);
         Ok(list)
     }
 
@@ -302,12 +337,6 @@ fn job_of(query: EventQuery) -> Option<String> {
     query.job.map(|job| format!("job={job}"))
 }
 
-/// A phase as it is written.
-fn word(phase: Phase) -> String {
-    let text = serde_json::to_value(phase).expect("a phase is a word");
-    text.as_str().expect("a phase is a word").to_owned()
-}
-
 /// A name as one part of a path.
 fn escaped(name: &str) -> String {
     let mut part = String::with_capacity(name.len());
@@ -334,6 +363,5 @@ mod tests {
     fn queries_say_what_was_asked_for_and_nothing_else() {
         assert_eq!(with_query("jobs", [None, None]), "jobs");
         assert_eq!(with_query("jobs", [Some("a=1".to_owned()), None, Some("b=2".to_owned())]), "jobs?a=1&b=2");
-        assert_eq!(word(Phase::Succeeded), "succeeded");
     }
 }

@@ -33,16 +33,22 @@ struct Whereabouts {
 }
 
 impl Connection {
-    /// A server given by its address, or the one that runs with the state folder; the same for the token.
+    /// A server given by its address, or the one that runs with the state folder. The folder's token, if none is given,
+    /// is for that one and for this machine only.
     pub fn find(url: Option<&str>, token: Option<&str>, state_dir: &Path) -> Result<Self, ClientError> {
         let url = match url {
-            Some(url) => url.to_owned(),
-            None => address_in(state_dir)?,
+            Some(url) => checked(url)?,
+            None => checked(&address_in(state_dir)?)?,
         };
-        let url = checked(&url)?;
+        let is_own = || {
+            let host = url.parse::<Uri>().ok().and_then(|uri| uri.host().map(is_loopback));
+            host == Some(true) || address_in(state_dir).is_ok_and(|own| own.trim_end_matches('/') == url)
+        };
         let token = match token {
-            Some(token) => token.to_owned(),
-            None => token_in(state_dir)?,
+            Some(token) if is_token(token) => token.to_owned(),
+            Some(_) => return Err(ClientError::UnusableToken),
+            None if is_own() => token_in(state_dir)?,
+            None => return Err(ClientError::NoToken { url }),
         };
         Ok(Self { url, token, authority: None })
     }
@@ -121,6 +127,26 @@ mod tests {
         let given = Connection::find(Some("https://gpus.example/"), Some("other"), folder.path()).unwrap();
         assert_eq!((given.url.as_str(), given.token.as_str()), ("https://gpus.example", "other"));
         assert!(!format!("{found:?}").contains("secret"));
+    }
+
+    #[test]
+    fn the_token_of_the_state_folder_is_sent_to_its_own_server_and_this_machine_only() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("server.json"), r#"{"url": "https://gpus.example:7878"}"#).unwrap();
+        fs::write(folder.path().join("token"), "secret\n").unwrap();
+        let find = |url, token| Connection::find(Some(url), token, folder.path()).map(|found| found.token);
+        for url in ["https://gpus.example:7878/", "http://127.0.0.1:9", "https://localhost:9"] {
+            assert_eq!(find(url, None).unwrap(), "secret");
+        }
+        let refused = find("https://elsewhere.example", None).unwrap_err().to_string();
+        assert_eq!(
+            refused,
+            "https://elsewhere.example is not the server of this state folder: give a token in POLLUX_TOKEN"
+        );
+        for token in ["", "two words", "\u{fffd}"] {
+            let refused = find("https://gpus.example:7878", Some(token)).unwrap_err();
+            assert!(matches!(refused, ClientError::UnusableToken) && refused.is_mistake());
+        }
     }
 
     #[test]

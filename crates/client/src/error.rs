@@ -37,6 +37,15 @@ pub enum ClientError {
         /// What would help.
         remedy: &'static str,
     },
+    /// A token that cannot be one. It is not shown.
+    #[error("POLLUX_TOKEN is no token; accepted is what `pollux token` shows, or nothing")]
+    UnusableToken,
+    /// A server that the token of the state folder is not for.
+    #[error("{url} is not the server of this state folder: give a token in POLLUX_TOKEN")]
+    NoToken {
+        /// As given.
+        url: String,
+    },
     /// The server was there and is not any more, or does not answer.
     #[error("the server at {url} does not answer ({reason}): try again")]
     Away {
@@ -60,7 +69,7 @@ pub enum ClientError {
         url: String,
     },
     /// It says no, and why.
-    #[error("{message}")]
+    #[error("{message}{}", next_step(.code))]
     Refused {
         /// Of the answer.
         status: u16,
@@ -79,16 +88,44 @@ pub enum ClientError {
     },
 }
 
+/// Where a command finds the names that there are. The server speaks to programs, too, and knows no commands.
+fn next_step(code: &str) -> &'static str {
+    match code {
+        "unknown_job" => "; `pollux ps -a` lists jobs",
+        "unknown_node" => "; `pollux nodes` lists nodes",
+        "unknown_token" => "; `pollux token list` lists tokens",
+        "unknown_replica" => "; `pollux describe JOB` lists replicas",
+        // The rest says it all.
+        _ => "",
+    }
+}
+
 impl ClientError {
     /// Whether something has to be asked for differently, for the same will be refused again.
     pub const fn is_mistake(&self) -> bool {
         match self {
-            Self::Address { .. } => true,
+            Self::Address { .. } | Self::UnusableToken | Self::NoToken { .. } => true,
             Self::Refused { status, .. } => matches!(status, 400 | 404 | 405 | 409 | 413 | 415 | 422),
             Self::NoServer { .. }
             | Self::Unknown { .. }
             | Self::File { .. }
             | Self::Away { .. }
+            | Self::Untrusted { .. }
+            | Self::Token { .. }
+            | Self::Garbage { .. } => false,
+        }
+    }
+
+    /// Whether the server is away for now, and the same may be answered later.
+    pub const fn is_passing(&self) -> bool {
+        match self {
+            Self::NoServer { .. } | Self::Away { .. } => true,
+            Self::Refused { status, .. } => *status == 503,
+            Self::Unknown { .. }
+            | Self::Address { .. }
+            | Self::File { .. }
+            | Self::UnusableToken
+            | Self::NoToken { .. }
             | Self::Untrusted { .. }
             | Self::Token { .. }
             | Self::Garbage { .. } => false,

@@ -140,4 +140,6 @@ pub enum FailureKind {
     Retryable,
     /// It will fail again.
     Permanent,
+    /// The machine could not do its part. The job has nothing to do with it: it is tried again, however often.
+    Machine,
 }

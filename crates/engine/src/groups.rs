@@ -114,6 +114,9 @@ impl Engine {
         if matches!(job.phase, Phase::Queued { .. }) {
             job.generation = job.generation.next();
             job.generation_heard = job.generation;
+            let is_first = job.books.first_started.is_none();
+            let change = SizeChange { at: self.now, from: 0, to: job.group.replicas() };
+            job.size_change = (!is_first).then_some(change);
             job.books.started(self.now);
             job.enter(Phase::Starting, self.now);
         }

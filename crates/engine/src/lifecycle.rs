@@ -115,7 +115,7 @@ impl Engine {
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
         self.failed_on(id, generation, node, kind)?;
-        if kind == FailureKind::Retryable {
+        if kind != FailureKind::Permanent {
             self.nodes.blame_for_launch(node, self.now);
         }
         self.fail(id, FailureCause::Launch { node }, kind, out);
@@ -193,7 +193,7 @@ impl Engine {
             return Err(Refusal::NoReplica { job: id, node });
         }
         match kind {
-            FailureKind::Retryable => self.nodes.blame(node, id, self.now),
+            FailureKind::Retryable | FailureKind::Machine => self.nodes.blame(node, id, self.now),
             FailureKind::Permanent => {} // The job's own fault.
         }
         Ok(())
@@ -211,15 +211,17 @@ impl Engine {
                 self.rounds.request(self.now);
                 return;
             }
-            FailureKind::Retryable if retries < job.spec.retries_max => {
-                job.books.retries += 1;
+            FailureKind::Retryable if retries >= job.spec.retries_max => {
+                FailureReason::RetriesExhausted { retries, cause }
+            }
+            FailureKind::Retryable | FailureKind::Machine => {
+                job.books.retries += u32::from(kind == FailureKind::Retryable);
                 let retry_at = self.now.after_s(self.settings.backoff_s(retries + 1));
                 self.stop_group(id, Phase::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);
                 self.set_timer(id, Some(retry_at));
                 self.rounds.request(self.now);
                 return;
             }
-            FailureKind::Retryable => FailureReason::RetriesExhausted { retries, cause },
         };
         self.end(id, Phase::Failed { reason }, StopReason::Failed, out);
     }

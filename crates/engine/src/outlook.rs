@@ -40,9 +40,19 @@ pub struct SizeOutlook {
 impl Job {
     /// What it does now; nothing unless it trains and its agent has told its batch.
     pub fn pace(&self) -> Option<Pace> {
-        let trains = matches!(self.phase, Phase::Running | Phase::Resizing { .. });
-        let report = self.report.as_ref().filter(|_| trains).map(|received| &received.report)?;
-        let (tuning, shape) = (report.tuning?, self.group.shape()?);
+        let training = match &self.phase {
+            Phase::Running => &self.group,
+            // Those who come do not train yet.
+            Phase::Resizing { survivors, .. } => survivors,
+            Phase::Queued { .. }
+            | Phase::Starting
+            | Phase::Paused
+            | Phase::Succeeded
+            | Phase::Failed { .. }
+            | Phase::Cancelled => return None,
+        };
+        let report = self.report.as_ref().map(|received| &received.report)?;
+        let (tuning, shape) = (report.tuning?, training.shape()?);
         let micro_batches = u64::from(tuning.accumulation_steps) + 1;
         let batch_size = u64::from(shape.replicas()) * u64::from(tuning.local_batch) * micro_batches;
         let scale = batch_size as f64 / f64::from(report.limits.batch_size_baseline());

@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use pollux_policy::{JobId, Plan, PolicySettings, SucceededJob, Timestamp};
+use pollux_policy::{JobId, PlacementRules, Plan, PolicySettings, SucceededJob, Timestamp};
 use thiserror::Error;
 
 use crate::node::Nodes;
@@ -81,13 +81,19 @@ impl Engine {
         }
     }
 
-    /// A round of the past and what came of it; nothing, if its plan could not be used.
+    /// A round of the past and what came of it; nothing, if its plan could not be used. Under other settings than those
+    /// of the past a plan may not fit any more: it is left out, and the next round decides.
     pub fn replay_round(&mut self, now: Timestamp, plan: Option<Plan>, out: &mut Vec<Command>) {
         self.now = self.now.max(now);
+        // What another policy promised is not to be judged by the rules of this one.
+        let rules = PlacementRules { one_multi_node_job_per_node: false };
+        let checked = plan.map(|plan| self.view(self.now, |view| plan.check(view, rules)).map(|()| plan));
         self.succeeded.clear();
         self.rounds.ran(self.now);
-        if let Some(plan) = plan {
-            self.adopt(plan, out);
+        match checked {
+            None => {}
+            Some(Ok(plan)) => self.adopt(plan, out),
+            Some(Err(error)) => out.push(Command::PlanRejected { error }),
         }
     }
 }

@@ -116,6 +116,9 @@ impl Cluster<'_> {
 pub struct JobSummary {
     /// How it ended.
     pub phase: Phase,
+    /// Why it was given up.
+    #[serde(default)]
+    pub failure: Option<String>,
     /// Its times and GPU-seconds.
     pub books: Books,
     /// What its agent said last.

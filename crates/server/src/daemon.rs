@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::http::{AppState, HttpSettings, Listeners, serve};
 use crate::tokens::LOCAL_TOKEN;
-use crate::{Handle, Server, ServerError, ServerSettings, files};
+use crate::{Handle, Happening, Server, ServerError, ServerSettings, files};
 
 const TOKEN_FILE: &str = "token";
 const SERVER_FILE: &str = "server.json";
@@ -55,6 +55,9 @@ impl Daemon {
             .build()
             .map_err(ServerError::Thread)?;
         let server = Server::start(ServerSettings { url: listeners.local_url(), ..settings }, open_backend)?;
+        if let Some(record) = server.damaged() {
+            eprintln!("pollux: {}", Happening::Damaged { record });
+        }
         match introduce(&server, &listeners) {
             Ok(()) => Ok(Self::answer(server, runtime, listeners)),
             Err(error) => {

@@ -79,18 +79,21 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
 
 /// GPUs of the cluster for each job that wants some.
 fn fair_share(cluster: &Cluster<'_>) -> Option<f64> {
-    let engine = cluster.engine();
-    let usable = engine.nodes().filter(|node| node.is_schedulable(cluster.now()));
-    let gpus: u32 = usable.map(pollux_engine::Node::gpus).sum();
-    let jobs = engine.jobs().filter(|job| job.phase().is_plannable()).count();
-    (jobs > 0).then(|| f64::from(gpus) / jobs as f64)
+    let jobs = cluster.engine().jobs().filter(|job| job.phase().is_plannable()).count();
+    (jobs > 0).then(|| f64::from(usable_gpus(cluster)) / jobs as f64)
+}
+
+fn usable_gpus(cluster: &Cluster<'_>) -> u32 {
+    let usable = cluster.engine().nodes().filter(|node| node.is_schedulable(cluster.now()));
+    usable.map(pollux_engine::Node::gpus).sum()
 }
 
 fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer: Option<&api::Payer>) -> Vec<String> {
     let mut sentences = vec![situation(cluster, job)];
     sentences.extend(job.size_change().and_then(|change| size_change(cluster.now(), job, change)));
     sentences.extend(explanation.wait.and_then(|wait| waiting(cluster, job, wait)));
-    if let Some(reason) = explanation.reason.filter(|_| job.phase().is_plannable()) {
+    let is_given = job.group().is_empty() && !job.target().is_empty();
+    if let Some(reason) = explanation.reason.filter(|_| job.phase().is_plannable() && !is_given) {
         sentences.push(binding(cluster, job, reason.binding));
         sentences.extend(worth(job, reason.one_more, reason.one_fewer));
         let competes = matches!(reason.binding, Binding::Contention | Binding::RestartCost);
@@ -153,6 +156,7 @@ fn size_change(now: Timestamp, job: &Job, change: SizeChange) -> Option<String> 
     }
     Some(match (from, to) {
         (_, 0) => format!("{ago} ago it gave up its {}.", counted(from, "GPU")),
+        (0, to) => format!("It was started again on {} {ago} ago.", counted(to, "GPU")),
         (from, to) if to < from => format!("It was shrunk from {from} to {} {ago} ago.", counted(to, "GPU")),
         (from, to) => format!("It was grown from {from} to {} {ago} ago.", counted(to, "GPU")),
     })
@@ -178,18 +182,18 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
 
 /// What keeps it from having more.
 fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
-    let (spec, has) = (job.spec(), job.group().replicas());
+    let (spec, planned) = (job.spec(), job.target().replicas());
     let is_rigid = spec.flexibility == Flexibility::Rigid;
     let fewest = counted(if is_rigid { spec.replicas_requested } else { spec.replicas_min }, "GPU");
-    let gpus: u32 = cluster.engine().nodes().map(pollux_engine::Node::gpus).sum();
+    let gpus = usable_gpus(cluster);
     match binding {
-        Binding::Contention if has == 0 => {
+        Binding::Contention if planned == 0 => {
             format!("It needs {fewest} at once; all are in better use, or others came first.")
         }
         Binding::Contention => "Other jobs make better use of the remaining GPUs.".to_owned(),
         Binding::NoGain => "More GPUs would not raise its goodput.".to_owned(),
-        Binding::Maximum if has >= gpus => format!("It has the whole cluster: {}.", counted(gpus, "GPU")),
-        Binding::Maximum => format!("It has as many as it may: {}.", counted(spec.replicas_max, "GPU")),
+        Binding::Maximum if planned >= gpus => format!("It has the whole cluster: {}.", counted(gpus, "GPU")),
+        Binding::Maximum => format!("It has as many as it may: {}.", counted(planned, "GPU")),
         Binding::Profile => match job.replicas_profiled() {
             Some(profiled) => format!(
                 "It was measured on up to {}; it gets more once that was measured, too.",
@@ -202,9 +206,8 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
         }
         Binding::Request => format!("It asked for exactly {}.", counted(spec.replicas_requested, "GPU")),
         Binding::Impossible => {
-            let needs = counted(spec.replicas_min.max(1), "GPU");
             format!(
-                "It needs at least {needs} of one kind, and the cluster has {gpus}: it waits for nodes to be added."
+                "It needs at least {fewest} of one kind, and the cluster has {gpus}: it waits for nodes to be added."
             )
         }
         // Reasons may gain others.
@@ -219,10 +222,12 @@ fn worth(job: &Job, one_more: Option<f64>, one_fewer: Option<f64>) -> Option<Str
         true => format!("with one GPU more its goodput would rise by {}", percent(gain)),
         false => "with one GPU more its goodput would not rise".to_owned(),
     });
-    let fewer = one_fewer.filter(|_| has > 0).map(|loss| match has {
+    let whose = if one_more.is_some() { "with one fewer it" } else { "with one GPU fewer its goodput" };
+    let fewer = one_fewer.filter(|_| has > 0).map(|change| match has {
         1 => "without its GPU it would wait".to_owned(),
-        _ if one_more.is_some() => format!("with one fewer it would fall by {}", percent(-loss)),
-        _ => format!("with one GPU fewer its goodput would fall by {}", percent(-loss)),
+        _ if change < 0.0 => format!("{whose} would fall by {}", percent(-change)),
+        // Fewer may fit on fewer nodes.
+        _ => format!("{whose} would rise by {}", percent(change)),
     });
     let text = [more, fewer].into_iter().flatten().collect::<Vec<_>>().join(", ");
     let mut letters = text.chars();

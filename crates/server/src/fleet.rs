@@ -144,9 +144,9 @@ impl Fleet {
             }
             Command::Stop { job, generation, allocation, why } => {
                 if *why != StopReason::Resized
-                    && let Some(group) = self.groups.get_mut(job)
+                    && let Some(group) = self.groups.get_mut(job).filter(|group| !group.stopping)
                 {
-                    group.stopping = true;
+                    group.stop(*why);
                     self.silent.remove(job);
                     out.regrouped.insert(*job);
                 }
@@ -309,7 +309,16 @@ impl Fleet {
     pub(crate) fn ended(&mut self, id: ReplicaId, ending: Ending, out: &mut Consequences) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         match replica.state {
-            ReplicaState::Leaving(_) | ReplicaState::Stray => self.left(id, out),
+            ReplicaState::Leaving(generation) => {
+                let job = replica.job;
+                let led = self.groups.get(&job).is_some_and(|group| group.last_leader == Some(id));
+                // It was done before it was told.
+                if led && ending == Ending::Exited(Exit::Code(0)) {
+                    out.events.push(Event::JobSucceeded { job, generation });
+                }
+                self.left(id, out);
+            }
+            ReplicaState::Stray => self.left(id, out),
             ReplicaState::Ended => {}
             ReplicaState::Ordered | ReplicaState::Running => {
                 replica.state = ReplicaState::Ended;

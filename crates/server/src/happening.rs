@@ -89,6 +89,11 @@ pub enum Happening {
         /// Its name.
         node: String,
     },
+    /// The last record of the journal made no sense when a scheduler began: it was set aside.
+    Damaged {
+        /// Its number.
+        record: u64,
+    },
     /// A policy made a plan that could not be used.
     PlanRejected {
         /// What is wrong with it.
@@ -133,6 +138,9 @@ impl fmt::Display for Happening {
             Self::NodeLost { node } => write!(f, "node {node} is gone"),
             Self::NodeDrained { node } => write!(f, "node {node} is being emptied"),
             Self::NodeUndrained { node } => write!(f, "node {node} is used again"),
+            Self::Damaged { record } => {
+                write!(f, "record {record} of the journal was damaged and is set aside; all jobs are there")
+            }
             Self::PlanRejected { error } => write!(f, "a plan could not be used: {error}"),
         }
     }

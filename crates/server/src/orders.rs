@@ -1,7 +1,6 @@
 //! What workers are told: who belongs to their group, and what they find in their environment.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use pollux_api::{AssignedReplica, Assignment, AssignmentState};
 use pollux_backend::{ReplicaId, ReplicaOrder};
@@ -40,7 +39,7 @@ pub(crate) fn assignment(group: &Group, fleet: &Fleet, roster: &Roster) -> Assig
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) url: &'a str,
-    pub(crate) checkpoints: &'a Path,
+    pub(crate) checkpoints: &'a str,
     pub(crate) token: &'a str,
 }
 
@@ -64,7 +63,7 @@ pub(crate) fn order(
         ("POLLUX_JOB_ID", replica.job.0.to_string()),
         ("POLLUX_REPLICA_ID", id.0.to_string()),
         ("POLLUX_GENERATION", assignment.generation.to_string()),
-        ("POLLUX_CHECKPOINT_DIR", surroundings.checkpoints.to_string_lossy().into_owned()),
+        ("POLLUX_CHECKPOINT_DIR", surroundings.checkpoints.to_owned()),
     ];
     let mut environment = request.environment.clone();
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));

@@ -1,7 +1,7 @@
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use pollux_store::{Reader, Store, StoreError};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task;
 
 use crate::Refused;
@@ -27,18 +27,70 @@ impl Readers {
         &self,
         read: impl FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Refused> {
-        let _place = self.places.acquire().await.map_err(|_| Refused::Away)?;
+        let place = Arc::clone(&self.places).acquire_owned().await.map_err(|_| Refused::Away)?;
         let idle = Arc::clone(&self.idle);
         let outcome = task::spawn_blocking(move || {
             let reader = lock(&idle).pop().ok_or(Refused::Away)?;
-            let outcome = read(&reader);
-            lock(&idle).push(reader);
+            let borrowed = Borrowed { reader: Some(reader), idle, _place: place };
+            let outcome = borrowed.reader.as_ref().map(read).ok_or(Refused::Away)?;
             outcome.map_err(|error| Refused::Unreadable(error.to_string()))
         });
         outcome.await.unwrap_or(Err(Refused::Away))
     }
 }
 
+/// A reader in use. It goes back before its place is free, whoever has left or panicked meanwhile.
+struct Borrowed {
+    reader: Option<Reader>,
+    idle: Arc<Mutex<Vec<Reader>>>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        lock(&self.idle).extend(self.reader.take());
+    }
+}
+
 fn lock(idle: &Mutex<Vec<Reader>>) -> MutexGuard<'_, Vec<Reader>> {
     idle.lock().expect("nobody panics with it")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_leaves_or_panics_while_reading_leaves_the_reader_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = Store::open(folder.path()).unwrap();
+        let readers = Readers::open(&store).unwrap();
+        let mut releases = Vec::new();
+        for _ in 0..READERS {
+            let (begun, has_begun) = tokio::sync::oneshot::channel();
+            let (release, released) = mpsc::channel::<()>();
+            let slow = readers.clone();
+            let slow = tokio::spawn(async move {
+                let read = move |_: &Reader| {
+                    begun.send(()).unwrap();
+                    released.recv().unwrap_err();
+                    Ok(())
+                };
+                slow.read(read).await
+            });
+            has_begun.await.unwrap();
+            slow.abort();
+            slow.await.unwrap_err();
+            releases.push(release);
+        }
+        assert_eq!(readers.places.available_permits(), 0, "places are free when their readers are back");
+        drop(releases);
+        readers.read(|_| Ok(())).await.unwrap();
+        for _ in 0..=READERS {
+            assert!(readers.read(|_| -> Result<(), StoreError> { panic!("a broken row") }).await.is_err());
+        }
+        readers.read(|_| Ok(())).await.unwrap();
+    }
 }

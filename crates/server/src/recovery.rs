@@ -8,7 +8,7 @@ use std::time::Instant;
 use pollux_backend::{Backend, Observer, ReplicaId};
 use pollux_engine::{Engine, Event, FailureKind, Phase};
 use pollux_policy::JobId;
-use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store};
+use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 
@@ -20,20 +20,23 @@ use crate::readers::Readers;
 use crate::roster::Roster;
 use crate::scheduler::{LOGGED_MAX, Scheduler, Undone};
 use crate::tokens::Tokens;
-use crate::{Handle, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
+use crate::{Handle, Happening, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
 
 /// Reads the state folder, and opens the backend when the folder is ours.
 pub(crate) fn recover(
-    settings: ServerSettings,
+    mut settings: ServerSettings,
     open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, ServerError>,
 ) -> Result<(Scheduler, Handle), ServerError> {
     if settings.policy.needs_oracle() {
         return Err(ServerError::NeedsOracle { policy: settings.policy.name().to_owned() });
     }
     let (store, recovered) = Store::open(&settings.state_dir)?;
+    // Workers start elsewhere, and are told where to save.
+    let folder = settings.state_dir;
+    settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records)?;
     let fleet = fleet(&recovered)?;
@@ -78,9 +81,11 @@ pub(crate) fn recover(
         last_job: recovered.last_job.unwrap_or_default(),
         last_history: recovered.last_history,
         snapshot,
+        snapshot_tried: snapshot,
         unwritten: Batch::default(),
         tally: Tally::default(),
         logged,
+        damaged: recovered.damaged,
         undone: Undone { adopts: true, ..Undone::default() },
     };
     Ok((scheduler, handle))
@@ -106,7 +111,7 @@ fn replayed(settings: &ServerSettings, snapshot: Option<&Snapshot>, records: &[R
 
 /// Replicas of jobs that are over and whose logs are kept. Of a job whose row makes no sense none are known.
 fn logged(store: &Store) -> Result<VecDeque<Vec<ReplicaId>>, ServerError> {
-    let rows = store.reader()?.ended_jobs(None, None, LOGGED_MAX)?;
+    let rows = store.reader()?.last_ended_jobs(LOGGED_MAX)?;
     let replicas = |row: &JobRow| {
         let summary = row.ended.as_ref().and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
         summary.map(|summary| summary.replicas).unwrap_or_default()
@@ -136,9 +141,15 @@ impl Scheduler {
     /// Does what was decided and perhaps not done, and brings fleet and engine together.
     pub(crate) fn resume(&mut self) -> Result<(), ServerError> {
         let now = self.clock.now();
+        if let Some(record) = self.damaged {
+            self.remember(now, None, &Happening::Damaged { record });
+        }
         let mut commands = Vec::new();
         for (job, spec) in self.forgotten_jobs() {
             self.tell(now, Event::JobSubmitted { job, spec }, &mut commands);
+        }
+        for job in self.finished_jobs() {
+            self.tell(now, Event::Cancel { job }, &mut commands);
         }
         let repeated = self.unsettled();
         self.engine.outstanding(&mut commands);
@@ -166,6 +177,12 @@ impl Scheduler {
         let is_forgotten = |job: &JobId| self.engine.job(*job).is_none() && !ended.contains(job);
         let forgotten = self.requests.iter().filter(|(job, _)| is_forgotten(job));
         forgotten.map(|(job, request)| (*job, request.spec.clone())).collect()
+    }
+
+    /// Jobs whose end is written, but which the engine still has: under other settings their end made no sense to it.
+    fn finished_jobs(&self) -> Vec<JobId> {
+        let live = self.engine.jobs().filter(|job| !job.phase().is_ended()).map(pollux_engine::Job::id);
+        live.filter(|job| !self.requests.contains_key(job)).collect()
     }
 
     /// Replicas that were ordered and may not have been started: starting them again does no harm.

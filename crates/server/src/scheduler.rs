@@ -27,7 +27,7 @@ use intake::{Intake, TokenChange};
 
 /// Messages that share a commit at most.
 const MESSAGES_MAX: usize = 1_000;
-/// Records after which a snapshot is worth its writing.
+/// Records after which a snapshot is worth its writing, if there are few jobs.
 const SNAPSHOT_RECORDS: u64 = 5_000;
 /// Before another attempt to write on a disk that is full.
 const RETRY: Duration = Duration::from_secs(1);
@@ -56,6 +56,10 @@ pub(crate) struct Scheduler {
     pub(crate) last_history: u64,
     /// What the last snapshot contains.
     pub(crate) snapshot: u64,
+    /// The last record when another snapshot was tried.
+    pub(crate) snapshot_tried: u64,
+    /// A record that was set aside at the start.
+    pub(crate) damaged: Option<u64>,
     /// What has happened and is not durable yet.
     pub(crate) unwritten: Batch,
     pub(crate) undone: Undone,
@@ -156,7 +160,8 @@ impl Scheduler {
         for look in std::mem::take(&mut intake.looks) {
             look(&cluster);
         }
-        if self.store.sequence() - self.snapshot >= SNAPSHOT_RECORDS {
+        let worthwhile = SNAPSHOT_RECORDS.max(2 * self.engine.jobs().len() as u64);
+        if self.store.sequence() - self.snapshot_tried >= worthwhile {
             self.save()?;
         }
         Ok(())
@@ -297,12 +302,12 @@ impl Scheduler {
             return Ok(());
         }
         self.may_halt()?;
+        self.snapshot_tried = self.store.sequence();
         match self.store.save_snapshot(&crate::text(&self.engine.state())) {
-            Ok(()) => {}
+            Ok(()) => self.snapshot = self.snapshot_tried,
             Err(error) if error.is_retryable() => {}
             Err(error) => return Err(error.into()),
         }
-        self.snapshot = self.store.sequence();
         Ok(())
     }
 

@@ -15,6 +15,7 @@ pub struct Server {
     handle: Handle,
     state_dir: PathBuf,
     policy: &'static str,
+    damaged: Option<u64>,
     /// Closed when the scheduler has ended, however that came.
     ended: oneshot::Receiver<Infallible>,
     thread: JoinHandle<Result<(), ServerError>>,
@@ -27,8 +28,9 @@ impl Server {
         open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, E>,
     ) -> Result<Self, ServerError> {
         let open = |observer| open_backend(observer).map_err(|error| ServerError::Backend(error.into()));
-        let (state_dir, policy) = (settings.state_dir.clone(), settings.policy.name());
+        let policy = settings.policy.name();
         let (mut scheduler, handle) = recover(settings, open)?;
+        let (state_dir, damaged) = (scheduler.settings.state_dir.clone(), scheduler.damaged);
         let (running, ended) = oneshot::channel();
         let run = move || {
             let _running = running;
@@ -36,7 +38,7 @@ impl Server {
             scheduler.run()
         };
         let thread = thread::Builder::new().name("scheduler".to_owned()).spawn(run).map_err(ServerError::Thread)?;
-        Ok(Self { handle, state_dir, policy, ended, thread })
+        Ok(Self { handle, state_dir, policy, damaged, ended, thread })
     }
 
     /// How to speak to it.
@@ -44,7 +46,7 @@ impl Server {
         &self.handle
     }
 
-    /// Where everything is kept.
+    /// Where everything is kept; absolute.
     pub fn state_dir(&self) -> &Path {
         &self.state_dir
     }
@@ -52,6 +54,11 @@ impl Server {
     /// Who decides who gets what, by name.
     pub const fn policy(&self) -> &'static str {
         self.policy
+    }
+
+    /// The number of a record at the end of the journal that made no sense and was set aside.
+    pub const fn damaged(&self) -> Option<u64> {
+        self.damaged
     }
 
     /// Waits in a task until it has ended.

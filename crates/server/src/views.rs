@@ -108,7 +108,7 @@ pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
         job.attained_gpu_s = books.attained_gpu_s();
         job.queued_s = books.queued_s();
         (job.restarts, job.retries) = (books.restarts, books.retries);
-        job.failure = failure(&summary.phase, |node| node.to_string());
+        job.failure = summary.failure;
     }
     Some(job)
 }
@@ -299,7 +299,7 @@ pub(crate) fn phase(phase: &Phase) -> api::Phase {
 }
 
 /// Why a job was given up, `name` telling what a node is called.
-fn failure(phase: &Phase, name: impl Fn(NodeId) -> String) -> Option<String> {
+pub(crate) fn failure(phase: &Phase, name: impl Fn(NodeId) -> String) -> Option<String> {
     let Phase::Failed { reason } = phase else { return None };
     let (cause, retries) = match *reason {
         FailureReason::Permanent { cause } => (cause, None),
@@ -312,6 +312,7 @@ fn failure(phase: &Phase, name: impl Fn(NodeId) -> String) -> Option<String> {
     };
     Some(match retries {
         None | Some(0) => what,
+        Some(1) => format!("{what}, after 1 retry"),
         Some(retries) => format!("{what}, after {retries} retries"),
     })
 }

@@ -1,6 +1,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use rusqlite::{ErrorCode, ffi};
 use thiserror::Error;
 
 /// Why a state folder cannot be used, or not now.
@@ -64,10 +65,25 @@ impl StoreError {
 
 impl From<rusqlite::Error> for StoreError {
     fn from(error: rusqlite::Error) -> Self {
-        match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => Self::Full,
-            // The rest of the database's codes have no remedy of their own.
-            _ => Self::Database(error),
-        }
+        // A quota that is used up, and a disk without room for the index of the log, are told as failed writes. Those
+        // come before a commit; what becomes of one that could not be flushed nobody knows.
+        let is_full = error.sqlite_error().is_some_and(|error| {
+            error.code == ErrorCode::DiskFull
+                || [ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE].contains(&error.extended_code)
+        });
+        if is_full { Self::Full } else { Self::Database(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_that_found_no_room_may_be_tried_again_and_failed_flushes_may_not() {
+        let is_retryable =
+            |code| StoreError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).is_retryable();
+        assert!([ffi::SQLITE_FULL, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE].into_iter().all(is_retryable));
+        assert!(![ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_CORRUPT].into_iter().any(is_retryable));
     }
 }

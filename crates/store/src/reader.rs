@@ -47,6 +47,15 @@ impl Reader {
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
+    /// The jobs that ended last, the latest first.
+    pub fn last_ended_jobs(&self, limit: usize) -> Result<Vec<JobRow>, StoreError> {
+        let mut query = self.connection.prepare_cached(&format!(
+            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL ORDER BY ended_ms DESC, id DESC LIMIT ?1"
+        ))?;
+        let rows = query.query_map([number(limit as u64)], job)?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
     /// What happened after a number, in order; to one job, if one is named.
     pub fn history(&self, after: u64, job: Option<JobId>, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
         let of_job = if job.is_some() { "job = ?3" } else { "?3 IS NULL" };

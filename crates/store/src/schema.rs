@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::StoreError;
@@ -46,7 +47,10 @@ pub(crate) fn check(file: &Path) -> Result<(), StoreError> {
         return Ok(());
     }
     // Read-write, because a journal that was not closed cannot be opened otherwise; nothing is written.
+    let has_log = file.with_extension("db-wal").exists();
     let connection = Connection::open_with_flags(file, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    // Whoever closes a journal last would merge the log that a kill has left.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, has_log)?;
     let foreign = |_| StoreError::Foreign { file: file.to_owned() };
     let application: i64 = connection.query_row("PRAGMA application_id", [], |row| row.get(0)).map_err(foreign)?;
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0)).map_err(foreign)?;

@@ -21,7 +21,11 @@ fn submission(id: u64) -> Batch {
 }
 
 fn end(id: u64, phase: &str) -> Batch {
-    let ended = EndedJob { id: JobId(id), ended: Timestamp(99), phase: phase.to_owned(), summary: "done".to_owned() };
+    end_at(id, phase, 99)
+}
+
+fn end_at(id: u64, phase: &str, at: u64) -> Batch {
+    let ended = EndedJob { id: JobId(id), ended: Timestamp(at), phase: phase.to_owned(), summary: "done".to_owned() };
     Batch { ended: vec![ended], ..Batch::default() }
 }
 
@@ -115,6 +119,20 @@ fn ended_jobs_are_paged_from_the_newest_and_found_by_phase() {
 }
 
 #[test]
+fn jobs_that_ended_last_are_found_whenever_they_were_submitted() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    for id in 1..=4 {
+        store.commit(&submission(id)).unwrap();
+    }
+    for (id, at) in [(3, 100), (2, 100), (1, 300)] {
+        store.commit(&end_at(id, "succeeded", at)).unwrap();
+    }
+    let jobs = store.reader().unwrap().last_ended_jobs(2).unwrap();
+    assert_eq!(jobs.iter().map(|job| job.submitted.id.0).collect::<Vec<_>>(), [1, 3]);
+}
+
+#[test]
 fn two_schedulers_never_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let _store = Store::open(folder.path()).unwrap();
@@ -131,6 +149,25 @@ fn a_newer_state_folder_is_refused_and_left_as_it_is() {
     let error = Store::open(folder.path()).unwrap_err();
     assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 2, .. }), "{error}");
     assert_eq!(fs::read(folder.path().join("pollux.db")).unwrap(), before);
+}
+
+#[test]
+fn a_newer_state_folder_that_was_not_closed_is_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Store::open(folder.path()).unwrap());
+    let newer = database(folder.path());
+    newer.pragma_update(None, "user_version", 99).unwrap();
+    // As after a kill: the copy has a write-ahead log that nobody has merged.
+    let copy = tempfile::tempdir().unwrap();
+    let names = ["pollux.db", "pollux.db-wal"];
+    for name in names {
+        fs::copy(folder.path().join(name), copy.path().join(name)).unwrap();
+    }
+    let contents = || names.map(|name| fs::read(copy.path().join(name)).unwrap());
+    let before = contents();
+    let error = Store::open(copy.path()).unwrap_err();
+    assert!(matches!(error, StoreError::NewerVersion { found: 99, .. }), "{error}");
+    assert!(contents() == before);
 }
 
 #[test]

@@ -14,11 +14,17 @@ const ANSWER: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 
 /// The worker's part of the REST interface.
-#[derive(Debug)]
 pub(crate) struct Client {
     agent: ureq::Agent,
     job_url: String,
     authorization: String,
+}
+
+// Whatever prints a client must not show the token.
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Client").field("job_url", &self.job_url).finish_non_exhaustive()
+    }
 }
 
 /// Why a request came to nothing.

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use crate::WorkerError;
 
 /// Where the scheduler is and who speaks to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Connection {
     /// Address of the server, like `http://127.0.0.1:7878`.
     pub url: String,
@@ -16,6 +16,15 @@ pub struct Connection {
     pub token: String,
     /// The group it was started for.
     pub generation: u64,
+}
+
+// Whatever prints a connection must not show the token.
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Connection");
+        shown.field("url", &self.url).field("job", &self.job).field("replica", &self.replica);
+        shown.field("generation", &self.generation).finish_non_exhaustive()
+    }
 }
 
 impl Connection {

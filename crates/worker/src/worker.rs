@@ -13,8 +13,11 @@ use crate::{Connection, Termination, WorkerError, backoff};
 const LONG_POLL: Duration = Duration::from_secs(30);
 /// A server that answers sooner than asked, without news, is asked again after this long.
 const POLL_PAUSE: Duration = Duration::from_millis(200);
-/// How long a worker that got `SIGTERM` waits to hear what for.
-const EXPLANATION: Duration = Duration::from_secs(3);
+/// How long a worker that got `SIGTERM` waits to hear what for: a scheduler that is started again is there by then, and
+/// what is left of an ordinary grace period is enough to save.
+const EXPLANATION: Duration = Duration::from_secs(8);
+/// After this long it asks again.
+const ASK_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a worker is to do, as far as it has heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,7 +157,10 @@ fn tell(client: &Client, mailbox: &Mailbox) {
             // The words of a generation that is over interest nobody.
             Err(Failure::Stale) => mailbox.settle(),
             Err(failure) => {
-                let pause = trouble.pause(&failure);
+                let mut pause = trouble.pause(&failure);
+                if matches!(letter, Letter::Ask) {
+                    pause = pause.min(ASK_PAUSE);
+                }
                 match failure {
                     Failure::Rejected(_) | Failure::Stale => mailbox.settle(),
                     Failure::Away(_) | Failure::Refused(_) | Failure::Garbage(_) => mailbox.put_back(letter),

@@ -6,9 +6,14 @@ use std::process::{Command, Stdio};
 use std::{env, fs};
 
 use pollux_backend::ReplicaOrder;
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use crate::folder::{Ending, Folder};
+use crate::limits::lower_files_max;
+
+/// What the user named is no program, for reasons that have no kind.
+const PERMANENT: [Option<i32>; 2] = [Some(Errno::NOEXEC.raw_os_error()), Some(Errno::LOOP.raw_os_error())];
 
 /// Turns this process, a child of the shim, into the worker. What keeps it from that is written to the pipe that it has
 /// as its stdin; the pipe closes without a word when the worker runs.
@@ -21,7 +26,10 @@ pub(super) fn become_worker(folder: &Path, parent: Pid) -> io::Result<()> {
     // A copy that closes when another program takes over.
     let mut pipe = fs::File::from(io::stdin().as_fd().try_clone_to_owned()?);
     let failure = match Folder::at(folder).order() {
-        Ok(record) => run(&record.order),
+        Ok(record) => {
+            lower_files_max(record.files_max);
+            run(&record.order)
+        }
         Err(error) => Ending::StartFailed { reason: format!("its order cannot be read: {error}"), retryable: true },
     };
     pipe.write_all(&serde_json::to_vec(&failure)?)
@@ -47,6 +55,7 @@ fn failure(what: &str, error: &io::Error) -> Ending {
         ErrorKind::InvalidInput | ErrorKind::ArgumentListTooLong | ErrorKind::InvalidFilename => {
             (error.to_string(), false)
         }
+        _ if PERMANENT.contains(&error.raw_os_error()) => (error.to_string(), false),
         // Whatever the machine is short of now.
         _ => (error.to_string(), true),
     };

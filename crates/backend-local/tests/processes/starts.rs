@@ -14,10 +14,13 @@ fn orders_that_cannot_be_carried_out_say_why() {
     let text = machine.state.join("notes.txt");
     fs::write(&text, "no program").unwrap();
     let text = text.to_str().unwrap().to_owned();
+    let link = machine.state.join("link");
+    std::os::unix::fs::symlink(&link, &link).unwrap();
     let huge = "x".repeat(4_000_000);
     for (command, working_dir, expected) in [
         (vec!["/no/such/program"], "/", "program /no/such/program: not found"),
         (vec![text.as_str()], "/", "notes.txt: permission denied"),
+        (vec![link.to_str().unwrap()], "/", "/link: Too many levels of symbolic links"),
         (vec!["true"], "/no/such/folder", "working directory /no/such/folder: not found"),
         (vec!["true"], "/dev/null", "working directory /dev/null: not a folder"),
         (vec![], "/", "the command is empty"),
@@ -104,4 +107,19 @@ fn secrets_reach_the_program_and_no_file() {
     assert_eq!(machine.trial.exit_of(order.replica), Exit::Code(0));
     let written = fs::read_to_string(machine.folder(order.replica).join("order.json")).unwrap();
     assert_eq!(written.matches("swordfish").count(), 1, "only in the command that looks for it: {written}");
+}
+
+#[test]
+fn a_worker_may_have_as_many_files_open_as_before_the_daemon_raised_its_limit() {
+    let limit = |process: &str| {
+        let limits = fs::read_to_string(format!("/proc/{process}/limits")).unwrap();
+        let files = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+        files.split_whitespace().take(2).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = limit(&std::os::unix::process::parent_id().to_string());
+    let mut machine = Machine::with_slots("as_many_files_open", 1);
+    let replica = machine.trial.start("ulimit -Sn; exit 0");
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
+    assert_eq!(machine.trial.log(replica).trim(), before[0]);
+    assert_eq!(limit("self"), [before[1].clone(), before[1].clone()], "the daemon's own");
 }

@@ -12,11 +12,11 @@ use super::DemoError;
 use super::scenario::{DemoJob, LAYOUT, Sharing};
 
 const START_MAX: Duration = Duration::from_secs(30);
-const END_MAX: Duration = Duration::from_secs(20);
+const END_MAX: Duration = Duration::from_secs(15);
 
-/// A scheduler of the demo's own, and everything below it.
+/// A scheduler of the demo's own, and everything below it. All of it ends with this.
 pub(super) struct DemoCluster {
-    daemon: Child,
+    _daemon: Daemon,
     client: Client,
     sharing: Sharing,
     folder: PathBuf,
@@ -34,18 +34,22 @@ impl DemoCluster {
         command.args(["--round-interval", "5", "--grace", "10"]);
         // A group of its own: Ctrl-C is for the demo, which ends the jobs first.
         let daemon = command.process_group(0).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&talk)?);
-        let mut daemon = daemon.spawn()?;
+        let mut daemon = Daemon(daemon.spawn()?);
         let deadline = Instant::now() + START_MAX;
         loop {
             let client = Connection::find(None, None, &state).and_then(|connection| Client::new(&connection));
             if let Ok(client) = client
                 && client.cluster().is_ok()
             {
-                return Ok(Self { daemon, client, sharing, folder: folder.to_owned(), trainer: trainer.to_owned() });
+                return Ok(Self {
+                    _daemon: daemon,
+                    client,
+                    sharing,
+                    folder: folder.to_owned(),
+                    trainer: trainer.to_owned(),
+                });
             }
-            if daemon.try_wait()?.is_some() || Instant::now() > deadline {
-                // It may have ended.
-                let _ = daemon.kill();
+            if daemon.0.try_wait()?.is_some() || Instant::now() > deadline {
                 let talk = fs::read_to_string(&talk).unwrap_or_default();
                 let talk = talk.lines().last().unwrap_or("it said nothing").to_owned();
                 return Err(DemoError::NotStarted { talk }.into());
@@ -72,9 +76,11 @@ impl DemoCluster {
         let events = self.client.events(query)?.events;
         Ok(events.iter().filter_map(|event| event.detail.get("pause_s")?.as_f64()).collect())
     }
+}
 
-    /// Ends what still runs, then the scheduler.
-    pub(super) fn end(mut self) {
+/// Ends what still runs, then the scheduler.
+impl Drop for DemoCluster {
+    fn drop(&mut self) {
         let deadline = Instant::now() + END_MAX;
         // What cannot be asked for any more ends with the scheduler, or after its grace period.
         while let Ok(jobs) = self.jobs() {
@@ -87,7 +93,15 @@ impl DemoCluster {
             }
             std::thread::sleep(Duration::from_millis(100));
         }
-        let _ = kill_process(Pid::from_child(&self.daemon), Signal::TERM);
-        let _ = self.daemon.wait();
+    }
+}
+
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        // It may have ended, and then there is nothing to do.
+        let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+        let _ = self.0.wait();
     }
 }

@@ -20,4 +20,21 @@ pub(crate) enum DemoError {
     /// The user has seen enough.
     #[error("stopped; nothing is left behind")]
     Interrupted,
+    /// Trainings that should have ended well did not.
+    #[error("trainings failed: {}; `make test` says what is wrong with this build", .jobs.join("; "))]
+    Failed {
+        /// Which, and why.
+        jobs: Vec<String>,
+    },
+}
+
+impl DemoError {
+    /// What the command ends with: 2 for what has to be asked for differently, 130 as shells say it of an interruption.
+    pub(crate) const fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoTrainer { .. } => 2,
+            Self::NotStarted { .. } | Self::Failed { .. } => 1,
+            Self::Interrupted => 130,
+        }
+    }
 }

@@ -33,12 +33,7 @@ pub(crate) struct NodesArgs {
 pub(crate) fn run_on_jobs(args: &JobsArgs, action: JobAction) -> anyhow::Result<()> {
     let client = args.server.client()?;
     let ids: Vec<u64> = args.jobs.iter().map(|job| job_id(&client, job)).collect::<Result<_, _>>()?;
-    let done = match action {
-        JobAction::Cancel => "is cancelled",
-        JobAction::Pause => "is paused",
-        JobAction::Resume => "goes on when there are GPUs for it",
-    };
-    all(ids.into_iter().map(|id| client.act(id, action).map(|()| format!("job {id} {done}"))))
+    all(ids.into_iter().map(|id| client.act(id, action).map(|()| format!("job {id} {}", action.outcome()))))
 }
 
 /// Drains or undrains nodes.

@@ -6,9 +6,7 @@ use pollux_api::{Flexibility, JobDetail, SubmitRequest, Work};
 
 use super::lookup::job_id;
 use super::server_args::ServerArgs;
-use super::text::{
-    amount, count, has_ended, ids, known, moment, now_ms, percent, phase_style, phase_word, seconds_between, span,
-};
+use super::text::{amount, count, has_ended, ids, known, moment, now_ms, percent, phase_style, seconds_between, span};
 use crate::output::{self, OutputFormat, one_line};
 use crate::table::{Align, Cell, Table};
 
@@ -36,7 +34,7 @@ pub(crate) fn run(args: &DescribeArgs) -> anyhow::Result<()> {
 fn write_text(detail: &JobDetail, now_ms: u64, out: &mut dyn Write) -> io::Result<()> {
     let job = &detail.job;
     let (bold, style) = (Style::new().bold(), phase_style(job.phase));
-    let (name, phase) = (one_line(&job.name), phase_word(job.phase));
+    let (name, phase) = (one_line(&job.name), job.phase.word());
     let since = span(seconds_between(job.phase_since_ms, now_ms));
     let since = if has_ended(job.phase) { format!("{since} ago") } else { format!("for {since}") };
     writeln!(out, "{bold}job {} {name}{bold:#}: {style}{phase}{style:#} {since}", job.id)?;

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use pollux_api::Phase;
 use thiserror::Error;
 
-use super::text::{ids, phase_word};
+use super::text::ids;
 
 /// What came of a command that speaks to a scheduler, besides what the scheduler says.
 #[derive(Debug, Error)]
@@ -39,7 +39,11 @@ pub(crate) enum LiveError {
         jobs: Vec<u64>,
     },
     /// A job that was watched did not train to the end.
-    #[error("job {id} {}{}", phase_word(*.phase), .reason.as_ref().map(|it| format!(": {it}")).unwrap_or_default())]
+    #[error(
+        "job {id} {}{}; `pollux logs {id}` shows what it wrote",
+        .phase.word(),
+        .reason.as_ref().map(|it| format!(": {it}")).unwrap_or_default()
+    )]
     NotTrained {
         /// Which.
         id: u64,

@@ -5,8 +5,8 @@ use clap::builder::styling::{AnsiColor, Style};
 use pollux_api::{Event, EventList};
 use pollux_client::{Client, EventQuery};
 
-use super::LiveError;
 use super::lookup::job_id;
+use super::patience::Patience;
 use super::server_args::ServerArgs;
 use super::text::moment;
 use crate::output::{self, OutputFormat, one_line};
@@ -58,11 +58,38 @@ pub(crate) fn run(args: &EventsArgs) -> anyhow::Result<()> {
     }
     let mut stdout = anstream::stdout();
     list.events.iter().try_for_each(|event| show(args.output, event, &mut stdout))?;
-    // A server that shuts down ends the stream, which is no end of what happens.
-    for event in client.event_stream(EventQuery { after: list.next_after, job, limit: None })? {
-        show(args.output, &event?, &mut stdout)?;
+    follow(&client, EventQuery { after: list.next_after, job, limit: None }, &mut |event| {
+        show(args.output, event, &mut stdout)
+    })
+}
+
+/// Tells what happens for as long as there is a server, each event once.
+fn follow(
+    client: &Client,
+    mut query: EventQuery,
+    show: &mut dyn FnMut(&Event) -> io::Result<()>,
+) -> anyhow::Result<()> {
+    let mut patience = Patience::default();
+    loop {
+        match client.event_stream(query) {
+            Ok(events) => {
+                patience.renew();
+                for event in events {
+                    let event = match event {
+                        Ok(event) => event,
+                        Err(error) if error.is_passing() => break,
+                        Err(error) => return Err(error.into()),
+                    };
+                    show(&event)?;
+                    query.after = event.sequence;
+                }
+            }
+            Err(error) if error.is_passing() => {}
+            Err(error) => return Err(error.into()),
+        }
+        // A server that shuts down ends the stream, which is no end of what happens.
+        patience.wait(client)?;
     }
-    Err(LiveError::ShutDown { url: client.url().to_owned() }.into())
 }
 
 /// The last events of a job, or of all.

@@ -6,7 +6,7 @@ use pollux_api::Explanation;
 
 use super::lookup::job_id;
 use super::server_args::ServerArgs;
-use super::text::{amount, bar, count, percent, phase_style, phase_word};
+use super::text::{amount, bar, count, percent, phase_style};
 use crate::output::{self, OutputFormat, one_line};
 use crate::table::{Align, Cell, Table};
 
@@ -38,7 +38,7 @@ fn write_text(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> 
     let (bold, style) = (Style::new().bold(), phase_style(explanation.phase));
     let Explanation { id, name, phase, replicas, .. } = explanation;
     let on = if *replicas == 0 { String::new() } else { format!(" on {}", count(*replicas, "GPU")) };
-    let (name, phase) = (one_line(name), phase_word(*phase));
+    let (name, phase) = (one_line(name), phase.word());
     writeln!(out, "{bold}job {id} {name}{bold:#}: {style}{phase}{style:#}{on}")?;
     for sentence in &explanation.sentences {
         writeln!(out, "  {}", one_line(sentence))?;

@@ -54,17 +54,14 @@ impl<W: Write> Harmless<W> {
             },
             State::Lead => {
                 // U+0080 to U+009F are controls too.
-                if byte >= 0xa0 {
-                    clean.extend([0xc2, byte]);
-                    State::Text
-                } else if byte == 0x1b {
-                    State::Escape
-                } else if byte >= 0x80 {
-                    State::Text
-                } else {
-                    clean.push(byte);
-                    State::Text
+                self.state = State::Text;
+                match byte {
+                    0xa0.. => clean.extend([0xc2, byte]),
+                    0x80..0xa0 => {}
+                    // No character after all.
+                    0..0x80 => self.take(byte, clean),
                 }
+                return;
             }
             State::Escape => match byte {
                 b'[' => {
@@ -176,6 +173,7 @@ mod tests {
         check("\u{1b}]0;title\u{7}x\u{1b}]52;c;aGk=\u{1b}\\y\u{1b}Pq\u{1b}\\z", "xyz");
         check("\u{1b}(0a\u{1b}cb\u{8}\u{7}\0c\u{7f}", "abc");
         check("\u{9b}2Ja\u{85}b", "2Jab");
+        assert_eq!(cleaned(&[b"\xc2\x07\xc2\x08a\xc2\x1b[2Jb\xc2\nc\xc2\x7f"]), b"ab\nc");
         check("\u{1b}[>4;2mx\u{1b}[?1my", "xy");
         check(&format!("\u{1b}[{}mx", "1;".repeat(64)), "x");
     }
@@ -186,12 +184,20 @@ mod tests {
         check("\u{1b}[12\nnext", "\nnext");
     }
 
+    /// Mostly those that mean something.
+    fn bytes() -> impl Strategy<Value = Vec<u8>> {
+        let telling = prop::sample::select(b"\x1b\xc2\x9b[]P(m;12\x07\x08\\\n\r\t\x7fa".to_vec());
+        prop::collection::vec(prop_oneof![4 => telling, 1 => any::<u8>()], 0..100)
+    }
+
     proptest! {
         #[test]
-        fn only_colours_come_through_however_the_bytes_are_cut(text in any::<Vec<u8>>(), cut in any::<prop::sample::Index>()) {
+        fn only_colours_come_through_however_the_bytes_are_cut(text in bytes(), cut in any::<prop::sample::Index>()) {
             let at = cut.index(text.len() + 1);
             let out = cleaned(&[&text[..at], &text[at..]]);
             prop_assert_eq!(&out, &cleaned(&[&text]));
+            let is_control = |byte: &u8| *byte == 0x7f || (*byte < 0x20 && !b"\n\r\t\x1b".contains(byte));
+            prop_assert!(!out.iter().any(is_control), "{:?}", out);
             for (idx, _) in out.iter().enumerate().filter(|&(_, &byte)| byte == 0x1b) {
                 let rest = &out[idx + 1..];
                 let letter = rest.iter().skip(1).find(|byte| !matches!(byte, b'0'..=b'9' | b';' | b':'));

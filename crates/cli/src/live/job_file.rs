@@ -31,8 +31,9 @@ impl JobFile {
     pub(super) fn read(file: &Path) -> Result<Self, LiveError> {
         let refused = |line, reason| LiveError::JobFile { file: file.to_owned(), line, reason };
         let accepted = "accepted are .yaml, .yml, .toml and .json, or - for YAML or JSON from stdin";
+        let read = |from: &mut dyn Read| io::read_to_string(from.take(BYTES_MAX + 1));
         let (text, syntax) = if file == Path::new("-") {
-            (io::read_to_string(io::stdin().take(BYTES_MAX)), Syntax::Yaml)
+            (read(&mut io::stdin()), Syntax::Yaml)
         } else {
             let syntax = match file.extension().and_then(|ending| ending.to_str()) {
                 Some("yaml" | "yml") => Syntax::Yaml,
@@ -40,9 +41,12 @@ impl JobFile {
                 Some("json") => Syntax::Json,
                 Some(_) | None => return Err(refused(None, format!("no known ending; {accepted}"))),
             };
-            (fs::File::open(file).and_then(|open| io::read_to_string(open.take(BYTES_MAX))), syntax)
+            (fs::File::open(file).and_then(|mut open| read(&mut open)), syntax)
         };
         let text = text.map_err(|error| refused(None, format!("{error}; accepted is a file that can be read")))?;
+        if text.len() as u64 > BYTES_MAX {
+            return Err(refused(None, format!("more than {BYTES_MAX} bytes; accepted are fewer")));
+        }
         let mut job = Self::parse(&text, syntax).map_err(|(line, reason)| refused(line, reason))?;
         if let (Some(folder), Some(home)) = (&job.working_dir, file.parent()) {
             job.working_dir = Some(home.join(folder));
@@ -101,6 +105,18 @@ mod tests {
         assert_eq!(JobFile::parse(toml, Syntax::Toml).unwrap(), job);
         assert_eq!(JobFile::parse(json, Syntax::Json).unwrap(), job);
         assert_eq!(JobFile::parse(json, Syntax::Yaml).unwrap(), job);
+    }
+
+    #[test]
+    fn a_file_that_is_too_long_is_refused_and_not_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("job.yaml");
+        let long = |bytes: u64| fs::write(&file, "name: a\n".to_owned() + &"#".repeat(bytes as usize - 8)).unwrap();
+        long(BYTES_MAX);
+        assert_eq!(JobFile::read(&file).unwrap().name.as_deref(), Some("a"));
+        long(BYTES_MAX + 1);
+        let refused = JobFile::read(&file).unwrap_err().to_string();
+        assert!(refused.ends_with("job.yaml: more than 1048576 bytes; accepted are fewer"), "{refused}");
     }
 
     #[test]

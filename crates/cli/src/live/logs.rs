@@ -1,13 +1,13 @@
 use std::io::{self, IsTerminal, Read, Write};
 
 use clap::Args;
-use pollux_client::{Client, ClientError, LogQuery};
+use pollux_client::{Client, LogQuery};
 
-use super::LiveError;
 use super::harmless::Harmless;
+use super::log_lines;
 use super::lookup::job_id;
 use super::server_args::ServerArgs;
-use super::text::has_ended;
+use crate::output;
 use crate::usage::whole;
 
 /// What `pollux logs` takes.
@@ -40,29 +40,33 @@ pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<()> {
     let client = args.server.client()?;
     let id = job_id(&client, &args.job)?;
     let query = LogQuery { replica: args.replica, tail: args.tail, follow: args.follow };
-    let mut logs = client.logs(id, query)?;
     let mut screen = Screen::open();
+    let mut is_empty = true;
+    let mut show = |bytes: &[u8]| {
+        is_empty &= bytes.is_empty();
+        screen.show(bytes)
+    };
+    if args.follow {
+        log_lines::follow(&client, id, query, &mut |lines| Ok(show(&lines)?))?;
+    } else {
+        copy(&client, &mut client.logs(id, query)?, &mut show)?;
+    }
+    screen.finish()?;
+    if is_empty && args.tail != Some(0) {
+        output::note(&format!("job {id} has written nothing that is kept; `pollux describe {id}` tells how it is"));
+    }
+    Ok(())
+}
+
+fn copy(client: &Client, logs: &mut dyn Read, show: &mut dyn FnMut(&[u8]) -> io::Result<()>) -> anyhow::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
     loop {
         match logs.read(&mut bytes) {
-            Ok(0) => break,
-            Ok(length) => screen.show(&bytes[..length])?,
+            Ok(0) => return Ok(()),
+            Ok(length) => show(&bytes[..length])?,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(client.broken_stream(&error).into()),
         }
-    }
-    screen.finish()?;
-    if args.follow { check_ended(&client, id) } else { Ok(()) }
-}
-
-/// Logs that are followed end with their job. If that goes on, it is the server that has ended.
-fn check_ended(client: &Client, id: u64) -> anyhow::Result<()> {
-    match client.job(id) {
-        Ok(detail) if has_ended(detail.job.phase) => Ok(()),
-        Ok(_) | Err(ClientError::NoServer { .. } | ClientError::Away { .. }) => {
-            Err(LiveError::ShutDown { url: client.url().to_owned() }.into())
-        }
-        Err(error) => Err(error.into()),
     }
 }
 

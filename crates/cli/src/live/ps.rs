@@ -5,7 +5,7 @@ use clap::builder::styling::Style;
 use pollux_api::{Job, JobList, Phase};
 
 use super::server_args::ServerArgs;
-use super::text::{amount, has_ended, known, now_ms, percent, phase, phase_style, phase_word, seconds_between, span};
+use super::text::{amount, has_ended, known, now_ms, percent, phase, phase_style, seconds_between, span};
 use crate::output::{self, ListFormat, one_line};
 use crate::table::{Align, Cell, Table};
 use crate::usage::whole;
@@ -38,12 +38,14 @@ pub(crate) struct PsArgs {
 pub(crate) fn run(args: &PsArgs) -> anyhow::Result<()> {
     let mut list = args.server.client()?.jobs_up_to(args.phase, args.limit)?;
     if args.phase.is_none() && !args.all {
-        // Ended jobs come last, so that none beyond the limit is live.
         list.jobs.retain(|job| !has_ended(job.phase));
         list.next_before = None;
         if list.jobs.is_empty() {
             output::note(&"no job waits or runs; `pollux ps -a` lists those that have ended");
         }
+    }
+    if list.next_after_live.or(list.next_before).is_some() {
+        output::note(&format!("there are more than {} jobs: --limit N lists up to N", args.limit));
     }
     let ids = list.jobs.iter().map(|job| job.id);
     output::print_list(args.output, &list, ids, |out| write_table(&list, now_ms(), out))
@@ -80,7 +82,7 @@ fn line(job: &Job, now_ms: u64) -> Vec<Cell> {
     let mut cells = vec![
         Cell::styled(job.id.to_string(), rest),
         Cell::styled(one_line(&job.name), rest),
-        Cell::styled(phase_word(job.phase), style),
+        Cell::styled(job.phase.word(), style),
     ];
     cells.extend(texts.map(|text| Cell::styled(text, rest)));
     cells

@@ -1,4 +1,5 @@
 use std::env;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -33,7 +34,9 @@ impl ServerArgs {
 
     /// Where the scheduler is, and what opens it.
     pub(super) fn connection(&self) -> anyhow::Result<Connection> {
-        let token = env::var("POLLUX_TOKEN").ok();
+        let token = env::var_os("POLLUX_TOKEN");
+        // What is not text is no token either, and refused as such.
+        let token = token.as_deref().map(OsStr::to_string_lossy);
         let authority = env::var_os("POLLUX_CA").map(PathBuf::from);
         let connection = Connection::find(self.server.as_deref(), token.as_deref(), &self.state.folder()?)?;
         Ok(Connection { authority, ..connection })

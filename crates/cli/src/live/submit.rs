@@ -7,7 +7,6 @@ use pollux_api::{Flexibility, Job, SubmitRequest, Work};
 
 use super::job_file::JobFile;
 use super::server_args::ServerArgs;
-use super::text::phase_word;
 use super::{LiveError, watch};
 use crate::output::{self, ListFormat, one_line};
 use crate::usage::whole;
@@ -99,7 +98,7 @@ pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
     let client = args.server.client()?;
     let job = client.submit(&request)?;
     output::print_list(args.output, &job, [job.id].into_iter(), |out| {
-        writeln!(out, "job {} {} is {}", job.id, one_line(&job.name), phase_word(job.phase))
+        writeln!(out, "job {} {} is {}", job.id, one_line(&job.name), job.phase.word())
     })?;
     if args.watch {
         return watch::run(&client, job.id);

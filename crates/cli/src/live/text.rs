@@ -8,32 +8,6 @@ use pollux_api::Phase;
 /// What is not known.
 pub(super) const UNKNOWN: &str = "-";
 
-/// Every phase.
-pub(super) const PHASES: [Phase; 8] = [
-    Phase::Queued,
-    Phase::Starting,
-    Phase::Running,
-    Phase::Resizing,
-    Phase::Paused,
-    Phase::Succeeded,
-    Phase::Failed,
-    Phase::Cancelled,
-];
-
-/// A phase as it is written.
-pub(super) const fn phase_word(phase: Phase) -> &'static str {
-    match phase {
-        Phase::Queued => "queued",
-        Phase::Starting => "starting",
-        Phase::Running => "running",
-        Phase::Resizing => "resizing",
-        Phase::Paused => "paused",
-        Phase::Succeeded => "succeeded",
-        Phase::Failed => "failed",
-        Phase::Cancelled => "cancelled",
-    }
-}
-
 /// Green trains, yellow waits, red has failed, dim is over.
 pub(super) const fn phase_style(phase: Phase) -> Style {
     match phase {
@@ -51,8 +25,8 @@ pub(super) const fn has_ended(phase: Phase) -> bool {
 
 /// Reads a phase.
 pub(super) fn phase(text: &str) -> Result<Phase, String> {
-    let words = || PHASES.map(phase_word).join(", ");
-    PHASES.into_iter().find(|&phase| phase_word(phase) == text).ok_or_else(|| format!("accepted are {}", words()))
+    let words = || Phase::ALL.map(Phase::word).join(", ");
+    Phase::ALL.into_iter().find(|phase| phase.word() == text).ok_or_else(|| format!("accepted are {}", words()))
 }
 
 /// Milliseconds since 1970, by the clock of this machine.
@@ -175,9 +149,9 @@ mod tests {
 
     #[test]
     fn every_phase_is_read_as_it_is_written() {
-        for it in PHASES {
-            assert_eq!(phase(phase_word(it)), Ok(it));
-            assert_eq!(serde_json::to_value(it).unwrap(), phase_word(it));
+        for it in Phase::ALL {
+            assert_eq!(phase(it.word()), Ok(it));
+            assert_eq!(serde_json::to_value(it).unwrap(), it.word());
         }
         assert!(phase("done").unwrap_err().starts_with("accepted are queued, starting, "));
     }

@@ -1,4 +1,3 @@
-use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
@@ -7,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use pollux_api::{JobDetail, Phase};
-use pollux_client::{Client, ClientError, LogQuery};
+use pollux_client::{Client, LogQuery};
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
-use super::LiveError;
 use super::logs::Screen;
-use super::text::{count, has_ended, phase_word, seconds_between, span};
+use super::text::{count, seconds_between, span};
+use super::{LiveError, log_lines};
 use crate::output;
 
 /// Between two looks at the job.
@@ -35,27 +34,15 @@ pub(super) fn run(client: &Client, id: u64) -> anyhow::Result<()> {
     conclude(&ended)
 }
 
+/// What was read, or why it could not be read on.
+type Piece = anyhow::Result<Vec<u8>>;
+
 /// Reads logs until they end. It gives up when nobody listens any more.
-fn pass_on(client: &Client, id: u64, pieces: &SyncSender<Result<Vec<u8>, ClientError>>) {
-    let mut logs = match client.logs(id, LogQuery { follow: true, ..LogQuery::default() }) {
-        Ok(logs) => logs,
-        Err(error) => {
-            // Whoever listened may have left.
-            let _ = pieces.send(Err(error));
-            return;
-        }
-    };
-    let mut bytes = vec![0; 64 * 1024];
-    loop {
-        let piece = match logs.read(&mut bytes) {
-            Ok(0) => return,
-            Ok(length) => Ok(bytes[..length].to_vec()),
-            Err(error) => Err(client.broken_stream(&error)),
-        };
-        let is_last = piece.is_err();
-        if pieces.send(piece).is_err() || is_last {
-            return;
-        }
+fn pass_on(client: &Client, id: u64, pieces: &SyncSender<Piece>) {
+    let mut send = |lines| pieces.send(Ok(lines)).context("nobody listens");
+    if let Err(error) = log_lines::follow(client, id, LogQuery::default(), &mut send) {
+        // Whoever listened may have left.
+        let _ = pieces.send(Err(error));
     }
 }
 
@@ -63,7 +50,7 @@ fn pass_on(client: &Client, id: u64, pieces: &SyncSender<Result<Vec<u8>, ClientE
 fn follow(
     client: &Client,
     id: u64,
-    pieces: &Receiver<Result<Vec<u8>, ClientError>>,
+    pieces: &Receiver<Piece>,
     interrupted: &AtomicBool,
 ) -> anyhow::Result<Option<JobDetail>> {
     let mut screen = Screen::open();
@@ -82,7 +69,12 @@ fn follow(
             continue;
         }
         looked = Some(Instant::now());
-        let detail = client.job(id)?;
+        let detail = match client.job(id) {
+            Ok(detail) => detail,
+            // Whoever reads the logs waits for the server, and not for ever.
+            Err(error) if error.is_passing() && !all_shown => continue,
+            Err(error) => return Err(error.into()),
+        };
         let state = state(&detail);
         if state != told {
             output::note(&state);
@@ -90,9 +82,7 @@ fn follow(
         }
         if all_shown {
             screen.finish()?;
-            // Logs that are followed end with their job. If that goes on, it is the server that has ended.
-            let shut_down = || LiveError::ShutDown { url: client.url().to_owned() };
-            return if has_ended(detail.job.phase) { Ok(Some(detail)) } else { Err(shut_down().into()) };
+            return Ok(Some(detail));
         }
     }
     screen.finish()?;
@@ -107,7 +97,7 @@ fn state(JobDetail { job, .. }: &JobDetail) -> String {
         (replicas, nodes) => format!(" on {} of {}", count(replicas, "GPU"), count(nodes, "node")),
     };
     let batch = job.batch_size.filter(|_| job.replicas > 0).map(|batch| format!(", batch {batch}"));
-    format!("job {} is {}{on}{}", job.id, phase_word(job.phase), batch.unwrap_or_default())
+    format!("job {} is {}{on}{}", job.id, job.phase.word(), batch.unwrap_or_default())
 }
 
 fn conclude(JobDetail { job, .. }: &JobDetail) -> anyhow::Result<()> {

@@ -1,4 +1,6 @@
-use pollux_api::{ClusterStatus, Event, EventList, Explanation, Node, NodeJob, NodeList, Phase, SizeOutlook};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pollux_api::{ClusterStatus, Event, EventList, Explanation, JobList, Node, NodeJob, NodeList, Phase, SizeOutlook};
 
 use crate::recorded::{detail, failure, job, json, list};
 use crate::server::Server;
@@ -17,7 +19,7 @@ fn jobs(test: &str) -> Server {
             (200, list(&jobs, None))
         }
         "GET /v1/jobs?phase=failed&limit=2" => (200, list(&[job(3, "old", Phase::Failed)], Some(3))),
-        "GET /v1/jobs?phase=failed&limit=2&before=3" => (200, list(&[job(0, "older", Phase::Failed)], None)),
+        "GET /v1/jobs?phase=failed&limit=1&before=3" => (200, list(&[job(0, "older", Phase::Failed)], None)),
         "POST /v1/jobs/1/cancel" | "POST /v1/jobs/2/cancel" => (204, String::new()),
         "POST /v1/jobs/3/cancel" => (409, failure("wrong_phase", "job 3 is failed: it cannot be cancelled")),
         "GET /v1/jobs/1" => (200, detail(&job(1, "resnet", Phase::Running))),
@@ -44,6 +46,22 @@ fn ps_lists_live_jobs_and_with_a_all_of_them() {
 fn a_listing_takes_as_many_requests_as_it_needs() {
     let server = jobs("ps_pages");
     assert_eq!(server.pollux(&["ps", "--phase", "failed", "--limit", "2", "-o", "id"]).stdout, "3\n0\n");
+}
+
+#[test]
+fn a_listing_that_is_cut_says_so() {
+    let page = |id, next_after_live| {
+        let jobs = vec![job(id, "resnet", Phase::Running)];
+        (200, json(&JobList { jobs, next_after_live, next_before: None }))
+    };
+    let server = Server::new("ps_cut", move |line| match line {
+        "GET /v1/jobs?limit=2" => page(1, Some(1)),
+        "GET /v1/jobs?limit=1&after_live=1" => page(4, Some(4)),
+        _ => (404, failure("unknown_route", line)),
+    });
+    let cut = server.pollux(&["ps", "--limit", "2", "-o", "id"]);
+    let note = "note: there are more than 2 jobs: --limit N lists up to N\n";
+    assert_eq!((cut.stdout.as_str(), cut.stderr.as_str()), ("1\n4\n", note));
 }
 
 #[test]
@@ -174,6 +192,33 @@ fn events_are_the_last_ones_unless_a_number_is_given() {
 }
 
 #[test]
+fn events_and_logs_go_on_where_a_server_that_went_away_left_them() {
+    let event = |sequence: u64| {
+        let event = Event { sequence, at_ms: 0, job: None, kind: "ready".into(), text: "x".into(), detail: ().into() };
+        (200, format!("id: {sequence}\ndata: {}\n\n", json(&event)))
+    };
+    let looks = AtomicUsize::new(0);
+    let server = Server::new("away", move |line| match line {
+        "GET /v1/events?after=0&limit=50" => (200, json(&EventList { events: Vec::new(), next_after: 0 })),
+        "GET /v1/events/stream?after=0" => event(1),
+        "GET /v1/events/stream?after=1" => event(2),
+        "GET /v1/jobs/1/logs?follow=true" if looks.load(Ordering::Relaxed) == 0 => (200, "7| a\n7| b\n7| c".into()),
+        "GET /v1/jobs/1/logs?follow=true" => (200, "7| a\n7| b\n7| cd\n8| a\n".into()),
+        "GET /v1/jobs/1" if looks.fetch_add(1, Ordering::Relaxed) == 0 => {
+            (200, detail(&job(1, "resnet", Phase::Running)))
+        }
+        "GET /v1/jobs/1" => (200, detail(&job(1, "resnet", Phase::Succeeded))),
+        _ => (404, failure("unknown_route", line)),
+    });
+    let events = server.pollux(&["events", "-f", "--after", "0", "-o", "json"]);
+    let told: Vec<&str> = events.stdout.lines().map(|line| line.split(',').next().unwrap()).collect();
+    assert_eq!(told, ["{\"sequence\":1", "{\"sequence\":2"]);
+    assert!(events.stderr.contains("is away, and jobs train on; waiting for it\n"), "{}", events.stderr);
+    let logs = server.pollux(&["logs", "-f", "1"]);
+    assert_eq!((logs.code, logs.stdout.as_str()), (Some(0), "7| a\n7| b\n7| cd\n8| a\n"));
+}
+
+#[test]
 fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
     let node = Node {
         name: "local-0".to_owned(),
@@ -195,7 +240,10 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
     assert_eq!(server.pollux(&["drain", "local-0"]).code, Some(0));
     assert_eq!(server.pollux(&["undrain", "local-0"]).code, Some(0));
     let unknown = server.pollux(&["drain", "../jobs"]);
-    assert_eq!((unknown.code, unknown.stderr.as_str()), (Some(2), "error: \"../jobs\" is no node that is up\n"));
+    assert_eq!(
+        (unknown.code, unknown.stderr.as_str()),
+        (Some(2), "error: \"../jobs\" is no node that is up; `pollux nodes` lists nodes\n")
+    );
     assert_eq!(server.lines().last().unwrap(), "POST /v1/nodes/%2E%2E%2Fjobs/drain");
 }
 

@@ -33,7 +33,7 @@ pub(crate) fn job(id: u64, name: &str, phase: Phase) -> Job {
 }
 
 pub(crate) fn list(jobs: &[Job], next_before: Option<u64>) -> String {
-    json(&JobList { jobs: jobs.to_vec(), next_before })
+    json(&JobList { jobs: jobs.to_vec(), next_after_live: None, next_before })
 }
 
 pub(crate) fn failure(code: &str, message: &str) -> String {

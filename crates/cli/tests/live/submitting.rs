@@ -103,5 +103,9 @@ fn watching_shows_phases_and_logs_and_ends_as_the_job_does() {
     assert_eq!(run.stderr, expected);
     let run = watched("watch_failed", Phase::Failed).pollux(&["submit", "--watch", "--", "train"]);
     assert_eq!(run.code, Some(1));
-    assert!(run.stderr.ends_with("error: job 7 failed: exit code 1, 4 times\n"), "{}", run.stderr);
+    assert!(
+        run.stderr.ends_with("error: job 7 failed: exit code 1, 4 times; `pollux logs 7` shows what it wrote\n"),
+        "{}",
+        run.stderr
+    );
 }

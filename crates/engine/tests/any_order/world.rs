@@ -217,6 +217,7 @@ impl World {
             0 => Event::JobSucceeded { job, generation },
             1..=2 => Event::ReplicaFailed { job, generation, node, kind: FailureKind::Retryable },
             3 => Event::ReplicaFailed { job, generation, node, kind: FailureKind::Permanent },
+            4 if self.dice.percent(50) => Event::LaunchFailed { job, generation, node, kind: FailureKind::Machine },
             4 => Event::LaunchFailed { job, generation, node, kind: FailureKind::Retryable },
             _ => Event::Report { job, generation, report: self.report() },
         };

@@ -151,3 +151,18 @@ fn a_node_that_cannot_start_a_replica_is_left_alone_for_a_while() {
          120 tick j1=n0*2                  => plan rejected: job 1 gets replicas on node 0, which takes none",
     );
 }
+
+#[test]
+fn what_the_machine_is_to_blame_for_uses_up_no_retries() {
+    check(
+        "0   join n0 4                         =>
+         0   join n1 4                         =>
+         0   submit j1 2 retries=0             =>
+         60  tick j1=n0*2                      => launch j1 g1 n0*2
+         61  launch-failed j1 g1 n0 machine    => stop j1 g1 n0*2 failed
+         62  released j1 g1 n0*2               =>
+         120 tick j1=n1*2                      => launch j1 g2 n1*2
+         121 launch-failed j1 g2 n1 machine    => stop j1 g2 n1*2 failed
+         121 show j1                           => queued until 131 leaving g2 n1*2",
+    );
+}

@@ -90,7 +90,11 @@ fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Share>>, words: &[&
 }
 
 fn event(verb: &str, words: &[&str]) -> Event {
-    let kind = if words.contains(&"permanent") { FailureKind::Permanent } else { FailureKind::Retryable };
+    let kind = match words.last() {
+        Some(&"permanent") => FailureKind::Permanent,
+        Some(&"machine") => FailureKind::Machine,
+        _ => FailureKind::Retryable,
+    };
     match (verb, words) {
         ("tick", _) => Event::Tick,
         ("submit", [name, replicas, rest @ ..]) => Event::JobSubmitted { job: job(name), spec: spec(replicas, rest) },

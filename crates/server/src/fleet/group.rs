@@ -1,5 +1,5 @@
 use pollux_backend::ReplicaId;
-use pollux_engine::Generation;
+use pollux_engine::{Generation, StopReason};
 use serde::{Deserialize, Serialize};
 
 /// Replicas of the past whose logs are kept while their job lives.
@@ -27,6 +27,9 @@ pub(crate) struct Group {
     pub(crate) shrunk: bool,
     /// Whether all of it is to save and leave.
     pub(crate) stopping: bool,
+    /// Who led it when it was told to leave, though it could have gone on.
+    #[serde(default)]
+    pub(crate) last_leader: Option<ReplicaId>,
     /// Replicas that are gone, the newest last.
     pub(crate) past: Vec<ReplicaId>,
 }
@@ -51,6 +54,20 @@ impl Group {
         self.heard = (self.number + 1, generation);
         self.members.clear();
         self.stopping = false;
+        self.last_leader = None;
+    }
+
+    /// All of it is to save and leave.
+    pub(super) fn stop(&mut self, why: StopReason) {
+        self.stopping = true;
+        self.last_leader = match why {
+            StopReason::Paused | StopReason::Preempted | StopReason::Moved => self.members.first().copied(),
+            StopReason::Resized
+            | StopReason::Cancelled
+            | StopReason::Succeeded
+            | StopReason::Failed
+            | StopReason::NodeLost => None,
+        };
     }
 
     pub(super) fn announce(&mut self, meeting: (String, u16)) {

@@ -138,6 +138,22 @@ fn the_leader_decides_whether_a_job_has_succeeded() {
 }
 
 #[test]
+fn a_leader_that_was_done_before_it_was_told_to_leave_has_succeeded() {
+    let (job, generation) = (JOB, Generation(1));
+    for why in [StopReason::Paused, StopReason::Preempted, StopReason::Moved] {
+        let mut fleet = trained();
+        obey(&mut fleet, &stop(1, &[(0, 2), (1, 1)], why));
+        let mut fleet = restarted(&fleet);
+        obey(&mut fleet, &stop(1, &[(0, 2), (1, 1)], why));
+        assert_eq!(exit(&mut fleet, 2, 0), [release(1, 0)], "not the leader");
+        assert_eq!(exit(&mut fleet, 1, 0), [Event::JobSucceeded { job, generation }, release(1, 0)]);
+    }
+    let mut fleet = trained();
+    obey(&mut fleet, &stop(1, &[(0, 2), (1, 1)], StopReason::Paused));
+    assert_eq!(exit(&mut fleet, 1, 143), [release(1, 0)]);
+}
+
+#[test]
 fn a_group_that_starts_again_has_a_larger_number_and_nobody_of_the_old_one_is_heard() {
     let mut fleet = trained();
     obey(&mut fleet, &stop(1, &[(0, 2), (1, 1)], StopReason::Preempted));

@@ -1,9 +1,12 @@
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use pollux_api::{Explanation, Failure, Job, JobDetail, JobList, Phase, SubmitRequest};
 use pollux_policy::JobId;
+use pollux_store::{JobRow, SubmittedJob};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -12,7 +15,8 @@ use utoipa_axum::routes;
 use super::extract::{Id, Json, Query, page};
 use super::failure::HttpError;
 use super::state::AppState;
-use crate::{Action, Refused, explain, explain_ended, views};
+use crate::clock::milliseconds;
+use crate::{Action, JobRequest, Refused, explain, explain_ended, views};
 
 /// For users.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -33,14 +37,21 @@ pub(super) fn own_routes() -> OpenApiRouter<AppState> {
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", security(("token" = [])), request_body = SubmitRequest,
     responses((status = 201, body = Job, headers(("Location" = String))), (status = "default", body = Failure)))]
 async fn submit(State(state): State<AppState>, Json(asked): Json<SubmitRequest>) -> Result<Response, HttpError> {
-    let id = state.handle.submit(views::job_request(asked)).get().await?;
+    let request = views::job_request(asked);
+    let asked_for = as_asked_for(&request)?;
+    let id = state.handle.submit(request).get().await?;
     let live = state.handle.look(move |cluster| cluster.engine().job(id).map(|job| views::job(cluster, job)));
-    let job = match live.get().await? {
-        Some(job) => job,
-        None => readable(id, views::job_of_row(&state.row(id).await?))?,
-    };
+    // It is durable: whatever keeps us from a look at it, whoever asked must not ask again.
+    let job = live.get().await.ok().flatten().unwrap_or(Job { id: id.0, ..asked_for });
     let location = format!("/v1/jobs/{}", id.0);
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(job)).into_response())
+}
+
+/// A job of which nothing is known but the request.
+fn as_asked_for(request: &JobRequest) -> Result<Job, HttpError> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let submitted = SubmittedJob { id: JobId(0), submitted: milliseconds(now), request: crate::text(request) };
+    readable(submitted.id, views::job_of_row(&JobRow { submitted, ended: None }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -49,9 +60,11 @@ async fn submit(State(state): State<AppState>, Json(asked): Json<SubmitRequest>)
 struct JobsQuery {
     /// Only jobs in this phase.
     phase: Option<Phase>,
-    /// How many, 100 unless told; live jobs are all listed.
+    /// How many, 100 unless told.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
+    /// Only live jobs with numbers above, then ended ones: what `next_after_live` of the page before said.
+    after_live: Option<u64>,
     /// Only ended jobs with numbers below: what `next_before` of the page before said.
     #[param(maximum = 18_446_744_073_709_551_615_u64)]
     before: Option<u64>,
@@ -61,23 +74,30 @@ struct JobsQuery {
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", security(("token" = [])), params(JobsQuery),
     responses((status = 200, body = JobList), (status = "default", body = Failure)))]
 async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> Result<Json<JobList>, HttpError> {
-    let JobsQuery { phase, before, .. } = query;
+    let JobsQuery { phase, after_live, before, .. } = query;
     let limit = page(query.limit)?;
     let ended_phase = phase.filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Cancelled));
     let mut jobs = Vec::new();
     if before.is_none() && ended_phase.is_none() {
         let look = state.handle.look(move |cluster| {
-            let live = cluster.engine().jobs().map(|job| views::job(cluster, job));
-            live.filter(|job| phase.is_none_or(|phase| job.phase == phase)).collect()
+            let is_asked_for = |job: &&pollux_engine::Job| {
+                after_live.is_none_or(|after| job.id().0 > after)
+                    && phase.is_none_or(|phase| views::phase(job.phase()) == phase)
+            };
+            let live = cluster.engine().jobs().filter(is_asked_for);
+            live.take(limit + 1).map(|job| views::job(cluster, job)).collect()
         });
         jobs = look.get().await?;
     }
-    if phase.is_some() && ended_phase.is_none() {
-        return Ok(Json(JobList { jobs, next_before: None }));
+    let has_more = jobs.len() > limit;
+    jobs.truncate(limit);
+    if has_more || (phase.is_some() && ended_phase.is_none()) {
+        let next_after_live = jobs.last().filter(|_| has_more).map(|job| job.id);
+        return Ok(Json(JobList { jobs, next_after_live, next_before: None }));
     }
-    let room = limit.saturating_sub(jobs.len());
-    let (before, phase) = (before.map(JobId), ended_phase.map(word));
-    let rows = state.handle.read(move |reader| reader.ended_jobs(before, phase.as_deref(), room + 1)).await?;
+    let room = limit - jobs.len();
+    let (before, phase) = (before.map(JobId), ended_phase.map(Phase::word));
+    let rows = state.handle.read(move |reader| reader.ended_jobs(before, phase, room + 1)).await?;
     let next_before = rows.get(room).map(|row| row.submitted.id.0 + 1);
     // One that has ended since the look is there already.
     let live = jobs.len();
@@ -85,12 +105,7 @@ async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> 
         let is_new = !jobs[..live].iter().any(|job: &Job| job.id == row.submitted.id.0);
         jobs.extend(Some(row).filter(|_| is_new).and_then(views::job_of_row));
     }
-    Ok(Json(JobList { jobs, next_before }))
-}
-
-/// As the store knows it.
-fn word(phase: Phase) -> String {
-    crate::text(&phase).trim_matches('"').to_owned()
+    Ok(Json(JobList { jobs, next_after_live: None, next_before }))
 }
 
 /// Everything that is known of a job.

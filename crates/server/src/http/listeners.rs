@@ -36,7 +36,7 @@ pub struct TlsFiles {
 #[derive(Debug)]
 pub(crate) struct Listeners {
     pub(crate) public: Listener,
-    /// Workers always find a plain listener of this machine.
+    /// Workers always find a plain listener of this machine, those of an earlier process at the port they know.
     pub(crate) workers: Option<Listener>,
 }
 
@@ -56,9 +56,19 @@ impl Listeners {
             return Err(ServerError::Insecure { listen: settings.listen });
         }
         let tls = settings.tls.as_ref().map(tls::configure).transpose()?;
-        let needs_another = tls.is_some();
-        let public = Listener::bind(settings.listen, tls, &settings.hosts)?;
-        let workers = if needs_another { Some(worker_listener(state_dir)?) } else { None };
+        let known = fs::read_to_string(state_dir.join(WORKER_PORT_FILE)).ok().and_then(|text| text.trim().parse().ok());
+        let bind = |address| Listener::bind(address, tls.clone(), &settings.hosts);
+        // Of any port, that at which workers look is as good as another.
+        let any = known.filter(|_| settings.listen.port() == 0 && tls.is_none());
+        let again = any.and_then(|port| bind(SocketAddr::new(settings.listen.ip(), port)).ok());
+        let public = again.map_or_else(|| bind(settings.listen), Ok)?;
+        let is_plain = public.tls.is_none();
+        let at = |port| Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None, &[]);
+        let there = known.filter(|&port| !is_plain || port != public.address.port()).and_then(|port| at(port).ok());
+        let workers = match there {
+            None if !is_plain => Some(at(0)?),
+            there => there,
+        };
         Ok(Self { public, workers })
     }
 
@@ -74,12 +84,8 @@ impl Listeners {
 
     /// Remembers the port of the workers, who outlive this process.
     pub(crate) fn remember(&self, state_dir: &Path) -> Result<(), ServerError> {
-        match &self.workers {
-            Some(workers) => {
-                crate::files::write(&state_dir.join(WORKER_PORT_FILE), &workers.address.port().to_string())
-            }
-            None => Ok(()),
-        }
+        let port = self.workers.as_ref().unwrap_or(&self.public).address.port();
+        crate::files::write(&state_dir.join(WORKER_PORT_FILE), &port.to_string())
     }
 }
 
@@ -98,9 +104,39 @@ impl Listener {
     }
 }
 
-/// At the same port as the last time, if it is still free.
-fn worker_listener(state_dir: &Path) -> Result<Listener, ServerError> {
-    let known = fs::read_to_string(state_dir.join(WORKER_PORT_FILE)).ok().and_then(|text| text.trim().parse().ok());
-    let at = |port| Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None, &[]);
-    known.map(at).and_then(Result::ok).map_or_else(|| at(0), Ok)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bind(listen: &str, state_dir: &Path) -> Listeners {
+        let settings = HttpSettings { listen: listen.parse().unwrap(), tls: None, hosts: Vec::new() };
+        let listeners = Listeners::bind(&settings, state_dir).unwrap();
+        listeners.remember(state_dir).unwrap();
+        listeners
+    }
+
+    #[test]
+    fn workers_find_the_next_server_where_they_found_the_last() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = bind("127.0.0.1:0", folder.path());
+        let port = first.public.address.port();
+        assert!(first.workers.is_none());
+        drop(first);
+        let again = bind("127.0.0.1:0", folder.path());
+        assert_eq!((again.public.address.port(), again.workers.is_none()), (port, true));
+        drop(again);
+        let other = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let moved = bind(&other.to_string(), folder.path());
+        assert_eq!(moved.public.address, other);
+        assert_eq!(moved.workers.map(|workers| workers.address.port()), Some(port));
+    }
+
+    #[test]
+    fn workers_follow_to_the_new_port_where_the_old_one_is_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = bind("127.0.0.1:0", folder.path());
+        let second = bind("127.0.0.1:0", folder.path());
+        assert!(second.workers.is_none());
+        assert_ne!(second.local_url(), first.local_url());
+    }
 }

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,11 +17,13 @@ use super::extract::{Id, Query};
 use super::failure::HttpError;
 use super::feed::{Pieces, feed};
 use super::state::AppState;
-use super::tail::{LogFiles, Tail};
+use super::tail::Tail;
 use crate::JobSummary;
 
 /// How often a log that is followed is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// What is told of one replica before it is the next one's turn.
+const PIECES_MAX: usize = 4;
 /// More renames in a row than any log has.
 const OPENINGS_MAX: usize = 5;
 
@@ -54,81 +56,127 @@ async fn logs(
     Id(job): Id,
     Query(query): Query<LogsQuery>,
 ) -> Result<Response, HttpError> {
-    let written = find(&state, job, query.replica).await?;
+    let written = find(&state, job, query.replica, BTreeSet::new()).await?;
     let produce = |pieces| tell(state.clone(), job, query, written, pieces);
     feed(&state, "text/plain; charset=utf-8", produce)
 }
 
-/// Where replicas have written, and whether there may be more.
+/// Who has written, and whether there may be more.
 struct Written {
     is_live: bool,
-    files: BTreeMap<u64, Vec<PathBuf>>,
+    replicas: Vec<Writer>,
 }
 
-async fn find(state: &AppState, job: JobId, only: Option<u64>) -> Result<Written, HttpError> {
-    let live = state.handle.look(move |cluster| cluster.engine().job(job).map(|_| cluster.replicas(job)));
-    let (is_live, replicas) = match live.get().await? {
-        Some(replicas) => (true, replicas),
+struct Writer {
+    id: u64,
+    /// Or may run.
+    runs: bool,
+    /// Where it has written, if that may be news.
+    files: Option<Vec<PathBuf>>,
+}
+
+/// Looks for replicas of a job. Files of those that are `known` are not listed again, which is work for the scheduler.
+async fn find(state: &AppState, job: JobId, only: Option<u64>, known: BTreeSet<u64>) -> Result<Written, HttpError> {
+    let is_wanted = move |replica: &ReplicaId| only.is_none_or(|only| replica.0 == only);
+    let look = state.handle.look(move |cluster| {
+        cluster.engine().job(job)?;
+        let running: BTreeSet<ReplicaId> = cluster.fleet.replicas().map(|(replica, _)| replica).collect();
+        let writer = |replica: ReplicaId| Writer {
+            id: replica.0,
+            runs: running.contains(&replica),
+            files: (!known.contains(&replica.0)).then(|| cluster.log_files(replica)),
+        };
+        Some(cluster.replicas(job).into_iter().filter(is_wanted).map(writer).collect())
+    });
+    let live: Option<Vec<Writer>> = look.get().await?;
+    let is_live = live.is_some();
+    let replicas = match live {
+        Some(replicas) => replicas,
         None => {
             let ended = state.row(job).await?.ended;
             let summary = ended.and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
-            (false, summary.map(|summary| summary.replicas).unwrap_or_default())
+            let replicas = summary.map(|summary| summary.replicas).unwrap_or_default();
+            let look = state.handle.look(move |cluster| {
+                let writer = |it: ReplicaId| Writer { id: it.0, runs: false, files: Some(cluster.log_files(it)) };
+                replicas.into_iter().filter(is_wanted).map(writer).collect()
+            });
+            look.get().await?
         }
     };
-    if let Some(replica) = only.filter(|only| !replicas.contains(&ReplicaId(*only))) {
-        return Err(HttpError::NoReplica { job, replica });
+    match only {
+        Some(replica) if replicas.is_empty() => Err(HttpError::NoReplica { job, replica }),
+        Some(_) | None => Ok(Written { is_live, replicas }),
     }
-    let wanted = replicas.into_iter().filter(move |replica| only.is_none_or(|only| replica.0 == only));
-    let files = state.handle.look(move |cluster| wanted.map(|it| (it.0, cluster.log_files(it))).collect());
-    Ok(Written { is_live, files: files.get().await? })
-}
-
-/// Opens the files of a replica, which may be renamed meanwhile.
-async fn open(state: &AppState, job: JobId, replica: u64, mut paths: Vec<PathBuf>) -> Option<LogFiles> {
-    for _ in 0..OPENINGS_MAX {
-        if let Ok(files) = task::spawn_blocking(move || LogFiles::open(&paths)).await.ok()? {
-            return Some(files);
-        }
-        paths = find(state, job, Some(replica)).await.ok()?.files.remove(&replica)?;
-    }
-    None
 }
 
 async fn tell(state: AppState, job: JobId, query: LogsQuery, mut written: Written, pieces: Pieces) -> Option<()> {
     let mut tails: BTreeMap<u64, Tail> = BTreeMap::new();
+    let mut done: BTreeSet<u64> = BTreeSet::new();
     let mut skip = query.tail;
     loop {
         let is_last = !query.follow || !written.is_live;
-        for (replica, paths) in written.files {
-            let prefix = || query.replica.is_none().then(|| format!("{replica}| "));
-            // Logs of the oldest replicas are deleted.
-            let Some(mut files) = open(&state, job, replica, paths).await else { continue };
-            let mut tail = tails.remove(&replica).unwrap_or_else(|| Tail::new(prefix()));
-            let mut skip = skip;
-            loop {
-                let read = move || {
-                    skip.inspect(|&lines| tail.skip_to_last(&mut files, lines));
-                    let lines = tail.read(&mut files);
-                    (tail, files, lines)
-                };
-                let lines;
-                (tail, files, lines) = task::spawn_blocking(read).await.ok()?;
-                skip = None;
-                if lines.is_empty() {
-                    break;
-                }
-                pieces.send(lines).await?;
+        let mut has_more = false;
+        for writer in written.replicas {
+            if done.contains(&writer.id) {
+                continue;
             }
-            if is_last {
+            let prefix = || query.replica.is_none().then(|| format!("{}| ", writer.id));
+            let tail = tails.remove(&writer.id).unwrap_or_else(|| Tail::new(prefix()));
+            let tail = open(&state, job, &writer, tail, skip).await?;
+            let pieces_max = if is_last { usize::MAX } else { PIECES_MAX };
+            let (mut tail, is_read) = pass_on(tail, &pieces, pieces_max).await?;
+            has_more |= !is_read;
+            if is_last || (is_read && !writer.runs && tail.is_settled()) {
                 pieces.send(tail.rest()).await?;
+                done.insert(writer.id);
+            } else {
+                tails.insert(writer.id, tail);
             }
-            tails.insert(replica, tail);
         }
         if is_last {
             return None;
         }
         skip = None;
-        tokio::time::sleep(LOOK_AGAIN).await;
-        written = find(&state, job, query.replica).await.ok()?;
+        if !has_more {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        let settled = tails.iter().filter(|(_, tail)| tail.is_settled()).map(|(&replica, _)| replica);
+        written = find(&state, job, query.replica, settled.chain(done.iter().copied()).collect()).await.ok()?;
     }
+}
+
+/// Opens the files of a replica, which may be renamed meanwhile. Logs of the oldest replicas are deleted.
+async fn open(state: &AppState, job: JobId, writer: &Writer, mut tail: Tail, skip: Option<u64>) -> Option<Tail> {
+    let Some(mut paths) = writer.files.clone() else { return Some(tail) };
+    for _ in 0..OPENINGS_MAX {
+        let work = move || {
+            let opened = tail.open(&paths).is_ok();
+            // Better all of it than nothing.
+            let _ = skip.filter(|_| opened).map(|lines| tail.skip_to_last(lines));
+            (tail, opened)
+        };
+        let opened;
+        (tail, opened) = task::spawn_blocking(work).await.ok()?;
+        let again = if opened { None } else { find(state, job, Some(writer.id), BTreeSet::new()).await.ok() };
+        let Some(again) = again else { break };
+        paths = again.replicas.into_iter().find_map(|it| it.files).unwrap_or_default();
+    }
+    Some(tail)
+}
+
+/// Sends some of what there is, and tells whether it was all.
+async fn pass_on(mut tail: Tail, pieces: &Pieces, pieces_max: usize) -> Option<(Tail, bool)> {
+    for _ in 0..pieces_max {
+        let work = move || {
+            let lines = tail.read();
+            (tail, lines)
+        };
+        let lines;
+        (tail, lines) = task::spawn_blocking(work).await.ok()?;
+        if lines.is_empty() {
+            return Some((tail, true));
+        }
+        pieces.send(lines).await?;
+    }
+    Some((tail, false))
 }

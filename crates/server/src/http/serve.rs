@@ -1,5 +1,8 @@
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -22,6 +25,10 @@ use super::{AppState, app};
 
 /// Connections of one listener at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 1_000;
+/// Connections of another machine at once, so that none can keep all others out; more are hung up on.
+const CONNECTIONS_OF_ONE: usize = 200;
+/// What is kept of a request's head and its next piece.
+const BUFFER_BYTES: usize = 64 * 1024;
 /// What a client may take to say who it is, and to ask the next thing.
 const HEADER_WAIT: Duration = Duration::from_secs(30);
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
@@ -37,6 +44,7 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
     let state = state.at(hosts);
     let (app, tls) = (app(state.clone()), tls.map(TlsAcceptor::from));
     let (places, graceful) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), GracefulShutdown::new());
+    let guests = Guests::default();
     let accept_all = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
@@ -44,10 +52,11 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
                 tokio::time::sleep(RETRY).await;
                 continue;
             };
+            let Some(guest) = guests.enter(address.ip()) else { continue };
             let (app, tls, watcher) = (app.clone(), tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 converse(stream, tls, app, Peer(address.ip()), watcher).await;
-                drop(place);
+                drop((place, guest));
             });
         }
     };
@@ -59,6 +68,42 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
     // Whoever takes longer is cut off with the runtime.
     let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
     Ok(())
+}
+
+/// Who is connected, and how often.
+#[derive(Clone, Default)]
+struct Guests(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+
+/// One connection of an address, while it lasts.
+struct Guest {
+    guests: Guests,
+    address: IpAddr,
+}
+
+impl Guests {
+    /// Lets one more in, unless there are enough from that address.
+    fn enter(&self, address: IpAddr) -> Option<Guest> {
+        let limit = if address.is_loopback() { CONNECTIONS_MAX } else { CONNECTIONS_OF_ONE };
+        let mut guests = self.0.lock().expect("nobody panics with it");
+        let connections = guests.entry(address).or_default();
+        if *connections >= limit {
+            return None;
+        }
+        *connections += 1;
+        Some(Guest { guests: self.clone(), address })
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let mut guests = self.guests.0.lock().expect("nobody panics with it");
+        if let Entry::Occupied(mut connections) = guests.entry(self.address) {
+            *connections.get_mut() -= 1;
+            if *connections.get() == 0 {
+                connections.remove();
+            }
+        }
+    }
 }
 
 async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, app: Router, peer: Peer, watcher: Watcher) {
@@ -89,7 +134,27 @@ async fn answer(
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_WAIT)
+        .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     // A client that hangs up or speaks something else is no fault of ours.
     let _ = watcher.watch(connection).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_address_cannot_keep_all_others_out() {
+        let guests = Guests::default();
+        let [far, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
+        let mut inside: Vec<Guest> = (0..CONNECTIONS_OF_ONE).map_while(|_| guests.enter(far)).collect();
+        assert_eq!(inside.len(), CONNECTIONS_OF_ONE);
+        assert!(guests.enter(far).is_none());
+        assert!(guests.enter(other).is_some());
+        inside.pop();
+        assert!(guests.enter(far).is_some());
+        drop(inside);
+        assert!(guests.0.lock().unwrap().is_empty());
+    }
 }

@@ -1,59 +1,75 @@
-use std::fs::File;
+use std::collections::VecDeque;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 /// What is read at once.
 const CHUNK_BYTES: u64 = 64 * 1024;
 /// A longer line is told in pieces.
 const LINE_BYTES_MAX: usize = 64 * 1024;
+/// A folder that was changed so lately may have been changed after its files were listed.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// Reads on in a log of several files, the newest of which grows, is renamed, and is followed by another.
 #[derive(Debug)]
 pub(crate) struct Tail {
     /// Before each line.
     prefix: Option<String>,
-    /// The file by its inode, whatever it is called by now, and what of it was read.
-    place: Option<(u64, u64)>,
+    /// What is left of the log, oldest first. The last one stays open, so that no other file can be taken for it.
+    files: VecDeque<File>,
+    /// Their folder and when it was changed last, if those are all of its files for sure.
+    settled: Option<(PathBuf, SystemTime)>,
     /// A line without its end.
     unfinished: Vec<u8>,
 }
 
-/// The files of a log, oldest first, whatever they are called by now.
-#[derive(Debug)]
-pub(crate) struct LogFiles(Vec<(File, u64)>);
+impl Tail {
+    pub(crate) const fn new(prefix: Option<String>) -> Self {
+        Self { prefix, files: VecDeque::new(), settled: None, unfinished: Vec::new() }
+    }
 
-impl LogFiles {
-    pub(crate) fn open(paths: &[PathBuf]) -> io::Result<Self> {
-        let open = |path: &PathBuf| {
-            let file = File::open(path)?;
-            let inode = file.metadata()?.ino();
-            Ok((file, inode))
-        };
-        let files = paths.iter().map(open).collect::<io::Result<Vec<_>>>()?;
-        // Renames while they are opened would hide one of them.
-        for (path, (_, inode)) in paths.iter().zip(&files) {
-            if path.metadata()?.ino() != *inode {
+    /// Adds those of a log's files that are newer than what it has. Fails if they are renamed meanwhile.
+    pub(crate) fn open(&mut self, paths: &[PathBuf]) -> io::Result<()> {
+        let folder = paths.last().and_then(|path| path.parent()).map(Path::to_owned);
+        let modified = folder.as_deref().and_then(modified);
+        let files = paths.iter().map(File::open).collect::<io::Result<Vec<_>>>()?;
+        for (path, file) in paths.iter().zip(&files) {
+            if identity(&path.metadata()?) != identity(&file.metadata()?) {
                 return Err(io::ErrorKind::NotFound.into());
             }
         }
-        Ok(Self(files))
+        let newest = self.files.back().map(File::metadata).transpose()?.map(|newest| identity(&newest));
+        let mut known = 0;
+        for (idx, file) in files.iter().enumerate() {
+            if Some(identity(&file.metadata()?)) == newest {
+                known = idx + 1;
+            }
+        }
+        // One that is gone was older than all that are left.
+        self.files.extend(files.into_iter().skip(known));
+        let is_old = |at: &SystemTime| at.elapsed().is_ok_and(|age| age > SETTLED);
+        self.settled = folder.zip(modified.filter(is_old));
+        Ok(())
     }
-}
 
-impl Tail {
-    pub(crate) const fn new(prefix: Option<String>) -> Self {
-        Self { prefix, place: None, unfinished: Vec::new() }
+    /// Whether there was no other file when its end was read.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.settled.is_some()
     }
 
     /// Some more lines; none if there are none at the moment.
-    pub(crate) fn read(&mut self, files: &mut LogFiles) -> Vec<u8> {
+    pub(crate) fn read(&mut self) -> Vec<u8> {
         let mut lines = Vec::new();
         while lines.is_empty() {
-            match self.chunk(files) {
+            match self.chunk() {
                 Ok(chunk) if !chunk.is_empty() => self.take(&chunk, &mut lines),
                 // A disk that cannot be read has no more.
-                Ok(_) | Err(_) => break,
+                Ok(_) | Err(_) => {
+                    self.settled = self.settled.take().filter(|(folder, at)| modified(folder) == Some(*at));
+                    break;
+                }
             }
         }
         lines
@@ -69,38 +85,34 @@ impl Tail {
     }
 
     /// Leaves out all but the last so many lines.
-    pub(crate) fn skip_to_last(&mut self, files: &mut LogFiles, lines: u64) {
+    pub(crate) fn skip_to_last(&mut self, lines: u64) -> io::Result<()> {
         let mut missing = lines;
-        for (file, inode) in files.0.iter_mut().rev() {
-            // Better all of it than nothing.
-            match last_lines(file, missing).unwrap_or(LastLines::Counted(0)) {
+        for idx in (0..self.files.len()).rev() {
+            let file = &mut self.files[idx];
+            match last_lines(file, missing)? {
                 LastLines::From(offset) => {
-                    self.place = Some((*inode, offset));
-                    return;
+                    file.seek(SeekFrom::Start(offset))?;
+                    self.files.drain(..idx);
+                    return Ok(());
                 }
                 LastLines::Counted(counted) => {
-                    self.place = Some((*inode, 0));
+                    file.rewind()?;
                     missing -= counted;
                 }
             }
         }
+        Ok(())
     }
 
     /// The next bytes of the file that is being read, or of the one after it.
-    fn chunk(&mut self, files: &mut LogFiles) -> io::Result<Vec<u8>> {
-        let current = self.place.and_then(|(inode, _)| files.0.iter().position(|(_, other)| *other == inode));
-        // One that is gone was the oldest, and what is left comes after it.
-        let first = current.unwrap_or(0);
-        let read = self.place.filter(|_| current.is_some()).map_or(0, |(_, read)| read);
+    fn chunk(&mut self) -> io::Result<Vec<u8>> {
         let mut chunk = Vec::new();
-        for (idx, (file, inode)) in files.0.iter_mut().enumerate().skip(first) {
-            let from = if idx == first { read } else { 0 };
-            file.seek(SeekFrom::Start(from))?;
+        while let Some(file) = self.files.front_mut() {
             file.take(CHUNK_BYTES).read_to_end(&mut chunk)?;
-            if !chunk.is_empty() {
-                self.place = Some((*inode, from + chunk.len() as u64));
+            if !chunk.is_empty() || self.files.len() == 1 {
                 break;
             }
+            self.files.pop_front();
         }
         Ok(chunk)
     }
@@ -121,6 +133,14 @@ impl Tail {
         lines.push(b'\n');
         self.unfinished.clear();
     }
+}
+
+fn identity(file: &fs::Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
+fn modified(folder: &Path) -> Option<SystemTime> {
+    folder.metadata().and_then(|folder| folder.modified()).ok()
 }
 
 enum LastLines {
@@ -160,15 +180,21 @@ fn last_lines(file: &mut File, lines: u64) -> io::Result<LastLines> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::io::Write;
 
     use super::*;
 
-    fn all(tail: &mut Tail, files: &[&PathBuf]) -> String {
-        let files: Vec<PathBuf> = files.iter().map(|&file| file.clone()).collect();
-        let mut files = LogFiles::open(&files).unwrap();
-        let lines = std::iter::from_fn(|| Some(tail.read(&mut files)).filter(|lines| !lines.is_empty()));
+    fn opened(tail: &mut Tail, files: &[&PathBuf]) {
+        tail.open(&files.iter().map(|&file| file.clone()).collect::<Vec<_>>()).unwrap();
+    }
+
+    fn all(tail: &mut Tail) -> String {
+        let lines = std::iter::from_fn(|| Some(tail.read()).filter(|lines| !lines.is_empty()));
         String::from_utf8(lines.flatten().collect()).unwrap()
+    }
+
+    fn append(file: &Path, text: &[u8]) {
+        fs::OpenOptions::new().append(true).create(true).open(file).unwrap().write_all(text).unwrap();
     }
 
     #[test]
@@ -176,15 +202,48 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [old, log] = ["log.1", "log"].map(|name| folder.path().join(name));
         let mut tail = Tail::new(Some("7| ".to_owned()));
-        fs::write(&log, "one\ntwo\nthr").unwrap();
-        assert_eq!(all(&mut tail, &[&log]), "7| one\n7| two\n");
-        fs::write(&log, "one\ntwo\nthree\n").unwrap();
+        append(&log, b"one\ntwo\nthr");
+        opened(&mut tail, &[&log]);
+        assert_eq!(all(&mut tail), "7| one\n7| two\n");
+        append(&log, b"ee\n");
         fs::rename(&log, &old).unwrap();
-        fs::write(&log, b"four\n\xff\n").unwrap();
-        assert_eq!(all(&mut tail, &[&old, &log]), "7| three\n7| four\n7| \u{fffd}\n");
-        fs::write(&log, b"four\n\xff\nend").unwrap();
-        assert_eq!(all(&mut tail, &[&old, &log]), "");
+        append(&log, b"four\n\xff\n");
+        opened(&mut tail, &[&old, &log]);
+        assert_eq!(all(&mut tail), "7| three\n7| four\n7| \u{fffd}\n");
+        append(&log, b"end");
+        assert_eq!(all(&mut tail), "");
         assert_eq!([tail.rest(), tail.rest()], [b"7| end\n".to_vec(), Vec::new()]);
+    }
+
+    #[test]
+    fn files_that_are_new_are_read_from_their_start_though_the_one_before_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let mut tail = Tail::new(None);
+        for text in ["one\n", "two\n", "three\n"] {
+            // A file that nobody held open would often be followed by one of the same number.
+            append(&log, text.as_bytes());
+            opened(&mut tail, &[&log]);
+            assert_eq!(all(&mut tail), text);
+            fs::remove_file(&log).unwrap();
+        }
+        opened(&mut tail, &[]);
+        assert_eq!(all(&mut tail), "");
+    }
+
+    #[test]
+    fn a_folder_that_has_changed_is_to_be_listed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        append(&log, b"one\n");
+        let mut tail = Tail::new(None);
+        opened(&mut tail, &[&log]);
+        assert!(!tail.is_settled(), "another file may have come after the listing");
+        File::open(folder.path()).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+        opened(&mut tail, &[&log]);
+        assert_eq!((all(&mut tail).as_str(), tail.is_settled()), ("one\n", true));
+        append(&folder.path().join("log.1"), b"");
+        assert_eq!((all(&mut tail).as_str(), tail.is_settled()), ("", false));
     }
 
     #[test]
@@ -196,8 +255,9 @@ mod tests {
         fs::write(&files[1], "a\nb\nc").unwrap();
         let last = |lines| {
             let mut tail = Tail::new(None);
-            tail.skip_to_last(&mut LogFiles::open(&files).unwrap(), lines);
-            all(&mut tail, &[&files[0], &files[1]]) + &String::from_utf8(tail.rest()).unwrap()
+            opened(&mut tail, &[&files[0], &files[1]]);
+            tail.skip_to_last(lines).unwrap();
+            all(&mut tail) + &String::from_utf8(tail.rest()).unwrap()
         };
         assert_eq!(last(0), "");
         assert_eq!(last(2), "b\nc\n");

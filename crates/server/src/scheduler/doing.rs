@@ -1,6 +1,7 @@
 //! Commands become orders, which are made durable and then carried out.
 
-use std::fs;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
@@ -10,6 +11,7 @@ use pollux_store::{EndedJob, Record, ReplicaRow};
 use super::Scheduler;
 use crate::fleet::Consequences;
 use crate::orders::{Surroundings, assignment, order};
+use crate::views::{self, checkpoint_dir};
 use crate::{Happening, JobSummary, ServerError};
 
 /// Jobs that are over whose logs are kept.
@@ -38,18 +40,23 @@ impl Scheduler {
     }
 
     fn obey(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
-        if let Some((job, happening)) = Happening::of_command(command) {
-            self.remember(now, job, &happening);
-        }
-        match command {
-            Command::Launch { .. } => self.tally.launches += 1,
-            Command::Resize { .. } => self.tally.resizes += 1,
-            Command::Stop { .. } => self.tally.stops += 1,
-            Command::PlanRejected { .. } | Command::Refused(_) => {}
-        }
         let mut out = Consequences::default();
         let Self { fleet, roster, backend, .. } = self;
         fleet.obey(command, &mut |node| backend.meeting_point(roster.name(node)), &mut out);
+        let counter = match command {
+            Command::Launch { .. } => Some(&mut self.tally.launches),
+            Command::Resize { .. } => Some(&mut self.tally.resizes),
+            Command::Stop { .. } => Some(&mut self.tally.stops),
+            Command::PlanRejected { .. } | Command::Refused(_) => None,
+        };
+        // After a restart commands are given again: those that change no group were carried out before.
+        let is_repeated = counter.is_some() && out.regrouped.is_empty();
+        if !is_repeated {
+            counter.into_iter().for_each(|counter| *counter += 1);
+            if let Some((job, happening)) = Happening::of_command(command) {
+                self.remember(now, job, &happening);
+            }
+        }
         for id in std::mem::take(&mut out.start) {
             let Some(replica) = self.fleet.replica(id) else { continue };
             let (job, detail) = (replica.job, crate::text(replica));
@@ -68,7 +75,7 @@ impl Scheduler {
             self.secrets.insert(job, token);
             self.unwritten.tokens.push(row);
         }
-        let checkpoints = self.settings.state_dir.join("checkpoints").join(job.0.to_string());
+        let checkpoints = checkpoint_dir(&self.settings.state_dir, job.0);
         let surroundings =
             Surroundings { url: &self.settings.url, checkpoints: &checkpoints, token: &self.secrets[&job] };
         let (replica, group, request) = (self.fleet.replica(id), self.fleet.group(job), self.requests.get(&job));
@@ -105,6 +112,7 @@ impl Scheduler {
             }
             let summary = JobSummary {
                 phase: job.phase().clone(),
+                failure: views::failure(job.phase(), |node| self.roster.name(node).to_owned()),
                 books: job.books(now),
                 report: job.report().cloned(),
                 replicas,
@@ -143,13 +151,17 @@ impl Scheduler {
         for order in std::mem::take(&mut self.undone.starts) {
             if let Some(checkpoints) = order.environment.get("POLLUX_CHECKPOINT_DIR") {
                 // Without it the worker cannot save, and says so.
-                let _ = fs::create_dir_all(checkpoints);
+                let _ = DirBuilder::new().recursive(true).mode(0o700).create(checkpoints);
             }
             self.backend.start(&order);
             self.may_halt()?;
         }
         if std::mem::take(&mut self.undone.adopts) {
-            self.backend.adopt(&self.fleet.replicas().map(|(id, _)| id).collect::<Vec<_>>());
+            let known: Vec<ReplicaId> = self.fleet.replicas().map(|(id, _)| id).collect();
+            self.backend.adopt(&known);
+            let past = self.fleet.groups().flat_map(|(_, group)| &group.past);
+            let kept = known.iter().chain(past).chain(self.logged.iter().flatten());
+            self.backend.keep_only(&kept.copied().collect::<Vec<_>>());
         }
         for replica in std::mem::take(&mut self.undone.stops) {
             self.backend.stop(replica, self.settings.grace);

@@ -217,7 +217,7 @@ impl Scheduler {
             Observation::NodeGone { node } => self.roster.gone(&node, &mut self.fleet, &mut out),
             Observation::Started { replica } => self.fleet.started(replica, now),
             Observation::StartFailed { replica, reason, retryable } => {
-                let kind = if retryable { FailureKind::Retryable } else { FailureKind::Permanent };
+                let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };
                 let happening = Happening::NotStarted { replica: replica.0, reason };
                 self.conclude(now, replica, Ending::NotStarted(kind), &happening, &mut out);
             }

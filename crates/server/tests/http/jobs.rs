@@ -32,8 +32,8 @@ async fn a_job_is_submitted_listed_described_explained_and_cancelled() {
     let ended = ended.await;
     assert_eq!((ended.job.phase, ended.replicas_logged), (Phase::Cancelled, vec![1, 2]));
     assert_eq!(site.post("/v1/jobs/1/cancel", "").await.failure(409), ("ended".into(), "job 1 has ended".into()));
-    let explanation: Explanation = site.get("/v1/jobs/1/explanation").await.json(StatusCode::OK);
-    assert_eq!((explanation.phase, explanation.replicas), (Phase::Cancelled, 0));
+    let told: Explanation = site.get("/v1/jobs/1/explanation").await.json(StatusCode::OK);
+    assert!(told.sentences[0].starts_with("resnet (job 1) was cancelled "), "{:?}", told.sentences);
     assert_eq!(site.get("/v1/jobs/1/assignment").await.failure(409).0, "ended");
     assert_eq!(site.get("/v1/jobs/2").await.failure(404), ("unknown_job".into(), "job 2 is unknown".into()));
 }
@@ -49,13 +49,23 @@ async fn pages_of_a_listing_have_every_job_once_live_ones_first() {
     }
     let list = async |query: &str| -> (Vec<u64>, Option<u64>) {
         let list: JobList = site.get(&format!("/v1/jobs{query}")).await.json(StatusCode::OK);
+        assert_eq!(list.next_after_live, None);
         (list.jobs.iter().map(|job| job.id).collect(), list.next_before)
+    };
+    let live = async |query: &str| -> (Vec<u64>, Option<u64>) {
+        let list: JobList = site.get(&format!("/v1/jobs{query}")).await.json(StatusCode::OK);
+        assert_eq!(list.next_before, None);
+        (list.jobs.iter().map(|job| job.id).collect(), list.next_after_live)
     };
     site.until("the ends", async || (list("?phase=cancelled").await.0.len() == 3).then_some(())).await;
     assert_eq!(list("").await, (vec![1, 4, 6, 5, 3, 2], None));
     assert_eq!(list("?limit=4").await, (vec![1, 4, 6, 5], Some(4)));
     assert_eq!(list("?limit=4&before=4").await, (vec![3, 2], None));
-    assert_eq!(list("?limit=1").await, (vec![1, 4, 6], Some(6)), "live jobs are all there");
+    assert_eq!(list("?limit=3").await, (vec![1, 4, 6], Some(6)));
+    assert_eq!(live("?limit=2").await, (vec![1, 4], Some(4)));
+    assert_eq!(list("?limit=2&after_live=4").await, (vec![6, 5], Some(4)));
+    assert_eq!(live("?limit=1&phase=queued").await, (vec![4], Some(4)));
+    assert_eq!(live("?limit=1&phase=queued&after_live=4").await, (vec![6], None));
     assert_eq!(list("?limit=1&before=6").await, (vec![5], Some(4)));
     assert_eq!(list("?phase=queued").await, (vec![4, 6], None));
     assert_eq!(list("?phase=cancelled&limit=2").await, (vec![5, 3], Some(3)));

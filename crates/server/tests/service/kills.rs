@@ -130,8 +130,13 @@ fn a_job_whose_record_is_damaged_is_not_lost() {
     drop(database);
     let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
     assert_eq!(phase(server.handle(), JobId(1)).as_deref(), Some("queued"));
+    assert_eq!(server.damaged(), Some(1));
     server.handle().shut_down().wait().unwrap();
     server.join().unwrap();
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let history = store.reader().unwrap().history(0, None, 100).unwrap();
+    assert!(history.iter().any(|entry| entry.text == r#"{"happened":"damaged","record":1}"#), "{history:?}");
+    drop(store);
     let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
     assert_eq!(phase(server.handle(), JobId(1)).as_deref(), Some("queued"), "it has a record again");
 }

@@ -1,4 +1,6 @@
 use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use pollux_api::{AssignmentState, ReadyRequest};
@@ -156,4 +158,47 @@ fn a_crash_looping_job_is_given_up_and_its_neighbour_unharmed() {
     });
     assert_eq!((crashes, world.running_for(neighbour)[0].replica.0), (4, 1), "three retries after the first attempt");
     world.check();
+}
+
+#[test]
+fn workers_are_told_an_absolute_folder_that_is_the_users_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = std::env::current_dir().unwrap();
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let relative = up.join(folder.path().strip_prefix("/").unwrap());
+    let world = World::new(&[("a", 1)]);
+    let server = world.serve(settings(&relative, PolicySettings::Fifo));
+    let job = server.handle().submit(request("resnet", 1)).wait().unwrap();
+    let orders = eventually("the launch", || Some(world.running_for(job)).filter(|orders| !orders.is_empty()));
+    let checkpoints = folder.path().canonicalize().unwrap().join("checkpoints/1");
+    assert_eq!(Path::new(&orders[0].environment["POLLUX_CHECKPOINT_DIR"]), checkpoints);
+    assert_eq!(server.state_dir(), folder.path().canonicalize().unwrap());
+    let mode = |folder: &Path| folder.metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!([mode(&checkpoints), mode(checkpoints.parent().unwrap())], [0o700; 2]);
+}
+
+#[test]
+fn a_restart_tells_and_counts_nothing_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&[("a", 1)]);
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    let job = server.handle().submit(request("resnet", 1)).wait().unwrap();
+    eventually("the launch", || (!world.running_for(job).is_empty()).then_some(()));
+    server.handle().shut_down().wait().unwrap();
+    server.join().unwrap();
+    // Now it starts, and later it is told to leave and does not.
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    world.set_stubborn(1, true);
+    server.handle().act(job, Action::Pause).wait().unwrap();
+    server.handle().shut_down().wait().unwrap();
+    server.join().unwrap();
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    let tally = server.handle().look(pollux_server::Cluster::tally).wait().unwrap();
+    assert_eq!((tally.launches, tally.stops), (0, 0));
+    server.handle().shut_down().wait().unwrap();
+    server.join().unwrap();
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let history = store.reader().unwrap().history(0, Some(job), 100).unwrap();
+    let count = |what: &str| history.iter().filter(|entry| entry.text.contains(what)).count();
+    assert_eq!((count("launched"), count("stopped")), (1, 1), "{history:?}");
 }

@@ -224,6 +224,13 @@ impl Backend for Machine {
     fn forget(&mut self, replica: ReplicaId) {
         self.0.machines().forgotten.insert(replica);
     }
+
+    fn keep_only(&mut self, replicas: &[ReplicaId]) {
+        let mut machines = self.0.machines();
+        let ended = machines.replicas.iter().filter(|(id, it)| it.exit.is_some() && !replicas.contains(id));
+        let ended: Vec<_> = ended.map(|(id, _)| *id).collect();
+        machines.forgotten.extend(ended);
+    }
 }
 
 /// A job that is the faster the more GPUs it has.

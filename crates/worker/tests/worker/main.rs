@@ -253,7 +253,7 @@ fn a_signal_that_the_scheduler_explains_by_a_removal_lets_the_worker_train_until
         assert_eq!(worker.orders(), Orders::Train);
         (generation(&worker) == Some(2)).then_some(())
     });
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(9));
     assert_eq!(worker.orders(), Orders::Train);
 }
 
@@ -265,5 +265,26 @@ fn a_signal_that_nobody_explains_makes_the_worker_leave_after_a_while() {
     let asked = Instant::now();
     assert_eq!(worker.orders(), Orders::Train);
     eventually("the decision", || (worker.orders() == Orders::Leave).then_some(()));
-    assert!(asked.elapsed() >= Duration::from_secs(3));
+    assert!(asked.elapsed() >= Duration::from_secs(8));
+}
+
+#[test]
+fn a_worker_that_got_a_signal_asks_until_a_scheduler_that_is_started_again_explains_it() {
+    let server = Server::new(|_| Answer::Hangup);
+    let (worker, termination) = start(&server);
+    worker.report(1, report(1));
+    // It has given up asking often before the signal comes.
+    eventually("failures", || (server.requests().len() >= 10).then_some(()));
+    termination.request();
+    server.clear();
+    let questions = || server.requests().iter().filter(|request| !request.waits()).count();
+    eventually("questions", || {
+        assert_eq!(worker.orders(), Orders::Train);
+        (questions() >= 10).then_some(())
+    });
+    server.answer(|request| if request.waits() { Answer::Hangup } else { json(&assignment(2, &[8])) });
+    eventually("the explanation", || {
+        assert_eq!(worker.orders(), Orders::Train);
+        (generation(&worker) == Some(2)).then_some(())
+    });
 }

@@ -9,7 +9,7 @@ use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Padding, Paragraph, Row, StatefulWidget, Table, TableState, Widget};
 
-use super::super::text::{amount, bar, count, has_ended, known, moment, percent, phase_word, seconds_between, span};
+use super::super::text::{amount, bar, count, has_ended, known, moment, percent, seconds_between, span};
 use super::feed::World;
 use super::screen::{Popup, Screen};
 use crate::output::one_line;
@@ -107,7 +107,7 @@ impl Screen {
 /// The cluster in two lines.
 fn summary<'a>(cluster: &ClusterStatus, url: &str) -> [Line<'a>; 2] {
     let jobs = cluster.jobs.iter().filter(|&(_, &number)| number > 0);
-    let jobs: Vec<String> = jobs.map(|(&phase, number)| format!("{number} {}", phase_word(phase))).collect();
+    let jobs: Vec<String> = jobs.map(|(&phase, number)| format!("{number} {}", phase.word())).collect();
     let jobs = if jobs.is_empty() { "no jobs".to_owned() } else { jobs.join(", ") };
     let next = cluster.next_round_ms.map(|at| format!("next plan in {}", span(seconds_between(cluster.now_ms, at))));
     let share = f64::from(cluster.gpus_held) / f64::from(cluster.gpus.max(1));
@@ -184,7 +184,7 @@ fn row<'a>(job: &Job) -> Row<'a> {
     let cells = vec![
         right(job.id.to_string(), 6),
         Line::from(one_line(&job.name)),
-        Line::from(phase_word(job.phase)).style(phase_style(job.phase)),
+        Line::from(job.phase.word()).style(phase_style(job.phase)),
         right(if live { job.replicas.to_string() } else { "-".to_owned() }, 4),
         right(known(job.batch_size, |batch| batch.to_string()), 7),
         right(known(job.samples_per_s.filter(|_| live), amount), 9),

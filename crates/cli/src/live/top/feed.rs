@@ -82,12 +82,8 @@ impl Feed {
 
     /// Gives an order about a job.
     pub(super) fn act(&self, id: u64, action: JobAction) {
-        let done = match action {
-            JobAction::Cancel => "is cancelled",
-            JobAction::Pause => "is paused",
-            JobAction::Resume => "goes on when there are GPUs for it",
-        };
-        self.ask(move |client| client.act(id, action).map(|()| News::Told(format!("job {id} {done}"))));
+        let done = format!("job {id} {}", action.outcome());
+        self.ask(move |client| client.act(id, action).map(|()| News::Told(done)));
     }
 
     /// Asks why a job has what it has.
