@@ -14,6 +14,7 @@ use pollux_policy::JobId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::error::Category;
+use utoipa::IntoParams;
 
 use super::failure::HttpError;
 
@@ -118,14 +119,16 @@ pub(crate) fn page(limit: Option<usize>) -> Result<usize, HttpError> {
 }
 
 /// The job of a path.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Id(pub(crate) JobId);
+#[derive(Clone, Copy, Debug, IntoParams)]
+#[into_params(names("id"), parameter_in = Path)]
+pub(crate) struct Id(#[param(value_type = u64, maximum = 18_446_744_073_709_551_615_u64)] pub(crate) JobId);
 
 impl<S: Send + Sync> FromRequestParts<S> for Id {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, HttpError> {
-        let refused = |value: &str| HttpError::Path { name: "job", value: value.to_owned(), accepted: "a number" };
+        let refused =
+            |value: &str| HttpError::Path { name: "job", value: value.to_owned(), accepted: "a number of 64 bits" };
         let value = parameter(parts, state).await.map_err(|_| refused(""))?;
         // A sign would be a number to Rust, and is none to people.
         let digits = Some(&value).filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));

@@ -110,7 +110,7 @@ async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> 
 
 /// Everything that is known of a job.
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job")),
+    params(Id),
     responses((status = 200, body = JobDetail), (status = "default", body = Failure)))]
 async fn detail(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobDetail>, HttpError> {
     let state_dir = state.state_dir.clone();
@@ -127,7 +127,7 @@ async fn detail(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobDet
 
 /// Why a job has what it has, and when that may change.
 #[utoipa::path(get, path = "/v1/jobs/{id}/explanation", tag = "jobs", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job")),
+    params(Id),
     responses((status = 200, body = Explanation), (status = "default", body = Failure)))]
 async fn explanation(State(state): State<AppState>, Id(id): Id) -> Result<Json<Explanation>, HttpError> {
     let look = state.handle.look(move |cluster| (explain(cluster, id), cluster.now()));
@@ -142,7 +142,7 @@ async fn explanation(State(state): State<AppState>, Id(id): Id) -> Result<Json<E
 
 /// Ends a job.
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job")),
+    params(Id),
     responses((status = 204), (status = "default", body = Failure)))]
 async fn cancel(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
     act(&state, id, Action::Cancel).await
@@ -150,7 +150,7 @@ async fn cancel(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode,
 
 /// Sets a job aside.
 #[utoipa::path(post, path = "/v1/jobs/{id}/pause", tag = "jobs", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job")),
+    params(Id),
     responses((status = 204), (status = "default", body = Failure)))]
 async fn pause(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
     act(&state, id, Action::Pause).await
@@ -158,7 +158,7 @@ async fn pause(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, 
 
 /// Lets a job go on.
 #[utoipa::path(post, path = "/v1/jobs/{id}/resume", tag = "jobs", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job")),
+    params(Id),
     responses((status = 204), (status = "default", body = Failure)))]
 async fn resume(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
     act(&state, id, Action::Resume).await

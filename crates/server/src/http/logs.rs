@@ -36,8 +36,10 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 #[into_params(parameter_in = Query)]
 struct LogsQuery {
     /// Only this replica, and without its number before each line.
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
     replica: Option<u64>,
     /// Only so many lines of each replica, the last ones.
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
     tail: Option<u64>,
     /// Goes on until the job has ended.
     #[serde(default)]
@@ -46,7 +48,7 @@ struct LogsQuery {
 
 /// What the replicas of a job have written.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs", tag = "jobs", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job"), LogsQuery),
+    params(Id, LogsQuery),
     responses((status = 200, body = String, content_type = "text/plain; charset=utf-8"),
               (status = "default", body = Failure)))]
 async fn logs(

@@ -29,6 +29,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 struct AssignmentQuery {
     /// The newest generation that is known already.
     #[serde(default)]
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
     after: u64,
     /// How long to wait for another one, 60 at most.
     #[serde(default)]
@@ -38,7 +39,7 @@ struct AssignmentQuery {
 
 /// Who belongs to the newest group of a job. Waits for a generation above `after`, or for an order to stop.
 #[utoipa::path(get, path = "/v1/jobs/{id}/assignment", tag = "workers", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job"), AssignmentQuery),
+    params(Id, AssignmentQuery),
     responses((status = 200, body = Assignment), (status = "default", body = Failure)))]
 async fn assignment(
     State(state): State<AppState>,
@@ -70,7 +71,7 @@ async fn no_group(state: &AppState, job: JobId) -> HttpError {
 
 /// What the agent of a job has learned.
 #[utoipa::path(post, path = "/v1/jobs/{id}/reports", tag = "workers", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job")), request_body = ReportRequest,
+    params(Id), request_body = ReportRequest,
     responses((status = 204), (status = "default", body = Failure)))]
 async fn report(
     State(state): State<AppState>,
@@ -83,7 +84,7 @@ async fn report(
 
 /// Every rank of a generation trains.
 #[utoipa::path(post, path = "/v1/jobs/{id}/ready", tag = "workers", security(("token" = [])),
-    params(("id" = u64, Path, description = "The job")), request_body = ReadyRequest,
+    params(Id), request_body = ReadyRequest,
     responses((status = 204), (status = "default", body = Failure)))]
 async fn ready(
     State(state): State<AppState>,
