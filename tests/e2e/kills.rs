@@ -54,7 +54,7 @@ fn use_it(site: &Site, stop: &AtomicBool) -> Used {
             if let Ok(job) = client.submit(&site.training(&name, &options)) {
                 acknowledged.insert(name, job.id);
             }
-        } else if let Some(&newest) = live.iter().max().filter(|_| dice.up_to(6) == 0) {
+        } else if let Some(&newest) = live.iter().max().filter(|_| dice.up_to(30) == 0) {
             // It may have ended, or nobody may be there to hear it.
             let _ = client.act(newest, JobAction::Cancel);
             cancelled.insert(newest);
