@@ -2,6 +2,7 @@ use std::fs::{self, File};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use pollux_api::{Job, SubmitRequest};
@@ -18,6 +19,9 @@ pub(crate) fn program(name: &str) -> PathBuf {
     path
 }
 
+/// Where the next site looks for a port.
+static NEXT: AtomicU16 = AtomicU16::new(0);
+
 /// A state folder, and how daemons on it are started.
 pub(crate) struct Site {
     folder: tempfile::TempDir,
@@ -28,7 +32,11 @@ pub(crate) struct Site {
 impl Site {
     pub(crate) fn new(arguments: &[&str]) -> Self {
         // Workers keep the address of their server, so that it has to be the same after a restart.
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        // It must not be one that the system gives to others while there is no daemon, which begin at 32768.
+        let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+        let first =
+            20_000 + u16::try_from(std::process::id() % 10_000).unwrap() + NEXT.fetch_add(100, Ordering::Relaxed);
+        let port = (first..).find(free).unwrap();
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
         Self { folder: tempfile::tempdir().unwrap(), port, arguments }
     }

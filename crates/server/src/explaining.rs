@@ -95,7 +95,8 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
     let is_given = job.group().is_empty() && !job.target().is_empty();
     if let Some(reason) = explanation.reason.filter(|_| job.phase().is_plannable() && !is_given) {
         sentences.push(binding(cluster, job, reason.binding));
-        sentences.extend(worth(job, reason.one_more, reason.one_fewer));
+        let has_told = job.report().is_some() && job.spec().flexibility != Flexibility::Rigid;
+        sentences.extend(worth(job, reason.one_more, reason.one_fewer).filter(|_| has_told));
         let competes = matches!(reason.binding, Binding::Contention | Binding::RestartCost);
         sentences.extend(payer.filter(|_| competes).map(|payer| {
             let loss = percent(-payer.change);
@@ -105,7 +106,7 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
             )
         }));
     }
-    if job.is_silent() {
+    if job.is_silent() && !job.group().is_empty() {
         sentences.push("It has not spoken to Pollux, so it is left as it is until it ends.".to_owned());
     }
     if job.phase().is_plannable() {
@@ -171,6 +172,7 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
             let more = job.target().replicas().saturating_sub(job.group().replicas());
             format!("{} planned for it, and will be free when those who have them are gone.", are(more))
         }
+        Wait::Ready if *job.phase() == Phase::Starting => "It has not said yet that it trains.".to_owned(),
         Wait::Ready => "Its replicas are on their way into their new group.".to_owned(),
         Wait::Backoff { until } => {
             let seconds = duration(until.since_s(cluster.now()).max(0.0));
@@ -204,7 +206,8 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
         Binding::RestartCost => {
             "It would do better on more, but not by enough to pay for the change before the next one.".to_owned()
         }
-        Binding::Request => format!("It asked for exactly {}.", counted(spec.replicas_requested, "GPU")),
+        Binding::Request if is_rigid => format!("It asked for exactly {}.", counted(spec.replicas_requested, "GPU")),
+        Binding::Request => "It keeps what it has for now.".to_owned(),
         Binding::Impossible => {
             format!(
                 "It needs at least {fewest} of one kind, and the cluster has {gpus}: it waits for nodes to be added."

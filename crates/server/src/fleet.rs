@@ -20,6 +20,8 @@ pub(crate) struct Fleet {
     last: ReplicaId,
     /// Groups that were started afresh, run, and have said nothing yet, with the moment since when.
     silent: BTreeMap<JobId, Timestamp>,
+    /// Groups whose leader is done and whose others are not yet, with the moment since when.
+    finishing: BTreeMap<JobId, Timestamp>,
 }
 
 /// A replica that was ordered and is not known to be gone.
@@ -91,7 +93,7 @@ impl Fleet {
         for group in groups.values_mut() {
             group.members.retain(|id| replicas.contains_key(id));
         }
-        Self { replicas, groups, last, silent: BTreeMap::new() }
+        Self { replicas, groups, last, silent: BTreeMap::new(), finishing: BTreeMap::new() }
     }
 
     pub(crate) fn group(&self, job: JobId) -> Option<&Group> {
@@ -127,9 +129,23 @@ impl Fleet {
         self.silent.remove(&job);
     }
 
+    /// Groups whose leader is done and whose others are not yet, with the moment since when.
+    pub(crate) fn finishing(&self) -> impl Iterator<Item = (JobId, Timestamp)> {
+        self.finishing.iter().map(|(&job, &since)| (job, since))
+    }
+
+    /// A group is done, whatever its last members do.
+    pub(crate) fn finish(&mut self, job: JobId, out: &mut Consequences) {
+        self.finishing.remove(&job);
+        if let Some(group) = self.groups.get(&job) {
+            out.events.push(Event::JobSucceeded { job, generation: group.generation });
+        }
+    }
+
     /// Forgets a job that is over, and tells who worked for it.
     pub(crate) fn disband(&mut self, job: JobId) -> Vec<ReplicaId> {
         self.silent.remove(&job);
+        self.finishing.remove(&job);
         self.groups.remove(&job).map(|group| group.past).unwrap_or_default()
     }
 
@@ -306,7 +322,7 @@ impl Fleet {
     }
 
     /// Nothing of a replica runs any more.
-    pub(crate) fn ended(&mut self, id: ReplicaId, ending: Ending, out: &mut Consequences) {
+    pub(crate) fn ended(&mut self, id: ReplicaId, ending: Ending, now: Timestamp, out: &mut Consequences) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         match replica.state {
             ReplicaState::Leaving(generation) => {
@@ -325,16 +341,25 @@ impl Fleet {
                 let (job, node) = (replica.job, replica.node);
                 let Some(group) = self.groups.get(&job) else { return };
                 let generation = group.generation;
-                let is_leader = group.members.first() == Some(&id);
-                out.events.extend(match ending {
-                    Ending::Exited(Exit::Code(0)) if is_leader => Some(Event::JobSucceeded { job, generation }),
-                    // What its leader does with it decides.
-                    Ending::Exited(Exit::Code(0)) => None,
-                    Ending::Exited(Exit::Code(_) | Exit::Signal(_) | Exit::Lost) => {
-                        Some(Event::ReplicaFailed { job, generation, node, kind: FailureKind::Retryable })
+                let is_over = group.members.iter().all(|id| self.replicas.get(id).is_none_or(Replica::has_ended));
+                let is_led = group.members.first() != Some(&id);
+                match ending {
+                    // Once the leader is done it does not matter how the others end, but they may take their time.
+                    _ if is_led && self.finishing.contains_key(&job) => {
+                        if is_over {
+                            self.finish(job, out);
+                        }
                     }
-                    Ending::NotStarted(kind) => Some(Event::LaunchFailed { job, generation, node, kind }),
-                });
+                    // What its leader does decides.
+                    Ending::Exited(Exit::Code(0)) if is_led => {}
+                    Ending::Exited(Exit::Code(0)) if is_over => self.finish(job, out),
+                    Ending::Exited(Exit::Code(0)) => drop(self.finishing.insert(job, now)),
+                    Ending::Exited(Exit::Code(_) | Exit::Signal(_) | Exit::Lost) => {
+                        let kind = FailureKind::Retryable;
+                        out.events.push(Event::ReplicaFailed { job, generation, node, kind });
+                    }
+                    Ending::NotStarted(kind) => out.events.push(Event::LaunchFailed { job, generation, node, kind }),
+                }
             }
         }
     }

@@ -78,6 +78,7 @@ pub(crate) fn recover(
         messages,
         waiting,
         history,
+        last_failures: BTreeMap::new(),
         last_job: recovered.last_job.unwrap_or_default(),
         last_history: recovered.last_history,
         snapshot,

@@ -107,7 +107,12 @@ impl Roster {
 
     /// Lets nodes in that were seen and have nothing of ours on them; returns what is to be kept of them.
     pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Consequences) -> Vec<(NodeId, String)> {
-        if self.seen.keys().all(|name| self.current.contains_key(name)) {
+        if self.is_incomplete() || self.seen.keys().all(|name| self.current.contains_key(name)) {
+            return Vec::new();
+        }
+        // A machine that is cut into other nodes than before has what it had under the old names.
+        let is_gone = |node: &NodeId| !self.current.values().any(|current| current == node);
+        if self.known.keys().filter(|node| is_gone(node)).any(|&node| !fleet.on(node).is_empty()) {
             return Vec::new();
         }
         let mut joined = Vec::new();

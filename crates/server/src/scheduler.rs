@@ -52,6 +52,8 @@ pub(crate) struct Scheduler {
     pub(crate) messages: Receiver<Message>,
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) history: broadcast::Sender<HistoryEntry>,
+    /// How a replica of a live job ended that should not have, the last time; for people.
+    pub(crate) last_failures: BTreeMap<JobId, String>,
     pub(crate) last_job: JobId,
     pub(crate) last_history: u64,
     /// What the last snapshot contains.
@@ -117,9 +119,10 @@ impl Scheduler {
     /// How long nothing has to be done unless somebody says something.
     fn next_look(&self, now: Timestamp) -> Duration {
         let until = |moment: Timestamp| Duration::from_millis(moment.0.saturating_sub(now.0));
-        let silent =
-            self.fleet.silent().map(|(_, since)| since.0.saturating_add(milliseconds(self.settings.silence).0));
-        let mut wait = silent.map(|moment| until(Timestamp(moment))).min().unwrap_or(WAIT_MAX);
+        let after = |since: Timestamp, patience| until(Timestamp(since.0.saturating_add(milliseconds(patience).0)));
+        let silent = self.fleet.silent().map(|(_, since)| after(since, self.settings.silence));
+        let finishing = self.fleet.finishing().map(|(_, since)| after(since, self.settings.grace));
+        let mut wait = silent.chain(finishing).min().unwrap_or(WAIT_MAX);
         if self.roster.is_incomplete() {
             wait = wait.min(self.roll_call.saturating_duration_since(Instant::now()));
         } else if self.unwritten.is_empty() {

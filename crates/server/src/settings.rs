@@ -35,7 +35,7 @@ impl ServerSettings {
             engine: EngineSettings::default(),
             policy,
             grace: Duration::from_secs(30),
-            silence: Duration::from_secs(30),
+            silence: Duration::from_secs(10),
             roll_call: Duration::from_secs(10),
             halt_after: None,
         }

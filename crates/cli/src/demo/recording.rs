@@ -58,7 +58,13 @@ impl Recording {
 
     /// Goodput of all jobs together when it was last looked at.
     pub(super) fn goodput(&self) -> f64 {
-        self.tracks.values().filter_map(|track| track.job.goodput).sum()
+        // An empty sum would be -0.
+        self.tracks.values().filter_map(|track| track.job.goodput).fold(0.0, |sum, goodput| sum + goodput)
+    }
+
+    /// Jobs that are over.
+    pub(super) fn ended(&self) -> usize {
+        self.tracks.values().filter(|track| track.job.ended_ms.is_some()).count()
     }
 
     /// Goodput of all jobs together on average, until the last of them ended.

@@ -31,16 +31,18 @@ impl Screen {
     fn redrawn(&mut self, at_s: f64, pollux: &Recording, equal: &Recording) -> String {
         let bold = Style::new().bold();
         let mut lines = vec![format!(
-            "{bold}pollux demo{bold:#}  {at_s:>3.0} s  {} of {SLOTS} GPUs  goodput {:>5.0} samples/s  (equal shares: {:>5.0})",
+            "{bold}pollux demo{bold:#} {at_s:>3.0} s: {} of {SLOTS} GPUs, goodput {:.0}; equal shares: {:.0}, {} jobs done",
             pollux.replicas(),
             pollux.goodput(),
             equal.goodput(),
+            equal.ended(),
         )];
         lines.extend(pollux.tracks().map(job_line));
         let up = if self.lines == 0 { String::new() } else { format!("\x1b[{}A", self.lines) };
         self.lines = lines.len();
+        // Lines are cut where a narrow terminal would break them, or the next frame would miss its place.
         let body: String = lines.iter().map(|line| format!("\x1b[K{line}\n")).collect();
-        up + &body
+        format!("{up}\x1b[?7l{body}\x1b[?7h")
     }
 
     /// A line for each job whose phase, GPUs or batch are others than before.
@@ -49,7 +51,7 @@ impl Screen {
         for (idx, track) in pollux.tracks().enumerate() {
             let job = &track.job;
             let batch = job.batch_size.map_or_else(String::new, |batch| format!(", batch {batch}"));
-            let gpus = if job.replicas == 0 { String::new() } else { format!(", {} GPUs", job.replicas) };
+            let gpus = if job.replicas == 0 { String::new() } else { format!(", GPUs {}", job.replicas) };
             let line = format!("{}: {}{gpus}{batch}", job.name, word(job.phase));
             if self.told.get(idx) != Some(&line) {
                 text += &format!("{at_s:>5.1} s  {line}\n");

@@ -36,7 +36,7 @@ fn release(generation: u64, node: u32) -> Event {
 
 fn exit(fleet: &mut Fleet, id: u64, code: i32) -> Vec<Event> {
     let mut out = Consequences::default();
-    fleet.ended(ReplicaId(id), Ending::Exited(Exit::Code(code)), &mut out);
+    fleet.ended(ReplicaId(id), Ending::Exited(Exit::Code(code)), Timestamp(0), &mut out);
     out.events
 }
 
@@ -132,7 +132,10 @@ fn the_leader_decides_whether_a_job_has_succeeded() {
     let (job, generation) = (JOB, Generation(1));
     let mut fleet = trained();
     assert_eq!(exit(&mut fleet, 2, 0), []);
-    assert_eq!(exit(&mut fleet, 1, 0), [Event::JobSucceeded { job, generation }]);
+    assert_eq!(exit(&mut fleet, 1, 0), [], "the others may take their time");
+    assert_eq!(fleet.finishing().collect::<Vec<_>>(), [(JOB, Timestamp(0))]);
+    assert_eq!(exit(&mut fleet, 3, 75), [Event::JobSucceeded { job, generation }], "however they end");
+    let mut fleet = trained();
     let kind = FailureKind::Retryable;
     assert_eq!(exit(&mut fleet, 3, 75), [Event::ReplicaFailed { job, generation, node: NodeId(1), kind }]);
 }

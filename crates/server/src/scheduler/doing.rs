@@ -112,7 +112,7 @@ impl Scheduler {
             }
             let summary = JobSummary {
                 phase: job.phase().clone(),
-                failure: views::failure(job.phase(), |node| self.roster.name(node).to_owned()),
+                failure: self.failure(&job),
                 books: job.books(now),
                 report: job.report().cloned(),
                 replicas,
@@ -124,6 +124,13 @@ impl Scheduler {
             self.secrets.remove(&id);
             self.remember(now, Some(id), &Happening::Ended { phase: job.phase().clone() });
         }
+    }
+
+    /// Why a job was given up, with how its last replica ended.
+    fn failure(&mut self, job: &pollux_engine::Job) -> Option<String> {
+        let ending = self.last_failures.remove(&job.id());
+        let failure = views::failure(job.phase(), |node| self.roster.name(node).to_owned())?;
+        Some(ending.map_or_else(|| failure.clone(), |ending| format!("{failure}: {ending}")))
     }
 
     /// Groups are written as they are now, wherever they changed.

@@ -240,7 +240,18 @@ impl Scheduler {
     ) {
         let Some(job) = self.fleet.replica(replica).filter(|it| !it.has_ended()).map(|it| it.job) else { return };
         self.remember(now, Some(job), happening);
-        self.fleet.ended(replica, ending, out);
+        let before = out.events.len();
+        self.fleet.ended(replica, ending, now, out);
+        let is_failure = |event: &Event| matches!(event, Event::ReplicaFailed { .. } | Event::LaunchFailed { .. });
+        if out.events.iter().skip(before).any(is_failure) {
+            let how = match happening {
+                Happening::NotStarted { reason, .. } => reason.clone(),
+                Happening::Exited { exit, .. } => exit.to_string(),
+                // Nothing else is an end.
+                _ => return,
+            };
+            self.last_failures.insert(job, how);
+        }
     }
 
     /// What nobody says but time: nodes that stay away or may come, groups that do not speak.
@@ -257,6 +268,11 @@ impl Scheduler {
             self.fleet.has_spoken(job);
             let generation = self.engine.job(job).map(pollux_engine::Job::generation);
             out.events.extend(generation.map(|generation| Event::GroupSilent { job, generation }));
+        }
+        let patience = milliseconds(self.settings.grace).0;
+        let finishing = self.fleet.finishing().filter(|(_, since)| since.0.saturating_add(patience) <= now.0);
+        for job in finishing.map(|(job, _)| job).collect::<Vec<_>>() {
+            self.fleet.finish(job, &mut out);
         }
         self.absorb(out, &mut intake.seen);
     }

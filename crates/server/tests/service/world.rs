@@ -263,7 +263,8 @@ pub(crate) fn settings(state_dir: &Path, policy: PolicySettings) -> ServerSettin
         backoff_max_s: 0.1,
         ..EngineSettings::default()
     };
-    ServerSettings { engine, ..ServerSettings::new(state_dir, "http://127.0.0.1:7878", policy) }
+    let usual = ServerSettings::new(state_dir, "http://127.0.0.1:7878", policy);
+    ServerSettings { engine, grace: Duration::from_millis(100), ..usual }
 }
 
 pub(crate) fn elastic() -> PolicySettings {
