@@ -5,11 +5,12 @@ use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use pollux_api::{Event, Phase};
 use pollux_client::{Client, Connection, EventQuery, JobAction};
 
-use crate::daemon::{Daemon, Site, eventually, program};
+use crate::daemon::{Daemon, Site, eventually};
 use crate::processes::workers;
 
 const TRAINING: [&str; 9] = ["--epochs", "2", "--samples", "1024", "--pace", "good", "--checkpoint-every", "1", "-q"];
@@ -49,8 +50,9 @@ fn a_worker_that_ignores_sigterm_is_killed_after_the_grace_period() {
     let site = Site::new(&["--slots", "1", "--grace", "1"]);
     let daemon = site.start();
     let client = site.client().unwrap();
-    let job = client.submit(&site.job("deaf", shell("trap '' TERM; while :; do sleep 0.1; done"))).unwrap().id;
-    eventually("its start", || workers(&site.state()).iter().any(|worker| worker.job == job).then_some(()));
+    let job =
+        client.submit(&site.job("deaf", shell("trap '' TERM; touch deaf; while :; do sleep 0.1; done"))).unwrap().id;
+    eventually("its deafness", || site.folder().join("deaf").exists().then_some(()));
     client.act(job, JobAction::Cancel).unwrap();
     assert_eq!(wait_for_end(&site, job).job.phase, Phase::Cancelled);
     eventually("its death", || workers(&site.state()).is_empty().then_some(()));
@@ -88,7 +90,7 @@ fn a_job_that_crashes_again_and_again_is_backed_off_and_its_neighbour_unharmed()
     assert!(told.sentences[1].starts_with("It failed once; it is tried again in "), "{:?}", told.sentences);
     let ended = wait_for_end(&site, broken).job;
     assert_eq!((ended.phase, ended.retries), (Phase::Failed, 1));
-    assert_eq!(ended.failure.as_deref(), Some("a replica failed on local, after 1 retry"));
+    assert_eq!(ended.failure.as_deref(), Some("a replica failed on local, after 1 retry: exit code 3"));
     let neighbour = wait_for_end(&site, neighbour).job;
     assert_eq!((neighbour.phase, neighbour.retries), (Phase::Succeeded, 0));
     assert_eq!(site.epochs("neighbour"), [(1, 1024), (2, 1024)]);
@@ -197,13 +199,17 @@ fn on_a_full_disk_submissions_are_refused_and_what_runs_goes_on() {
 
 #[test]
 fn a_clock_that_is_set_back_an_hour_changes_nothing() {
-    if !Command::new("faketime").arg("--version").output().is_ok_and(|output| output.status.success()) {
-        skipped("faketime is not installed; `make setup` installs it for root");
-        return;
-    }
+    let Ok(told) = Command::new("faketime").args(["-f", "+3600s", "env"]).output() else {
+        return skipped("faketime is not installed; `make setup` installs it for root");
+    };
     let site = Site::new(&["--slots", "1", "--round-interval", "1"]);
-    let mut later = Command::new("faketime");
-    later.args(["-f", "+3600s"]).arg(program("pollux")).args(site.command().get_args());
+    let mut later = site.command();
+    // The wrapper stays between us and the daemon, and would be killed in its place: only what it sets is used.
+    for (name, value) in String::from_utf8(told.stdout).unwrap().lines().filter_map(|line| line.split_once('=')) {
+        if ["LD_PRELOAD", "FAKETIME"].contains(&name) {
+            later.env(name, value);
+        }
+    }
     let daemon = site.start_by(later);
     let client = site.client().unwrap();
     let first = client.submit(&site.training("first", &TRAINING)).unwrap();
@@ -211,6 +217,8 @@ fn a_clock_that_is_set_back_an_hour_changes_nothing() {
     let daemon = site.start();
     let second = client.submit(&site.training("second", &TRAINING)).unwrap();
     assert!(second.submitted_ms >= first.submitted_ms, "time does not go back");
+    let machine = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
+    assert!(u128::from(first.submitted_ms) > machine + 1_800_000, "the first daemon was ahead of the machine");
     for job in [first.id, second.id] {
         let ended = wait_for_end(&site, job).job;
         assert_eq!(ended.phase, Phase::Succeeded);
