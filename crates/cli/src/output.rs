@@ -28,7 +28,7 @@ pub(crate) enum ListFormat {
     Id,
 }
 
-/// Prints as [`print`] does, or only numbers.
+/// Prints as [`print()`] does, or only numbers.
 pub(crate) fn print_list(
     format: ListFormat,
     report: &impl Serialize,
