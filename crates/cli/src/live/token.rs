@@ -23,7 +23,7 @@ pub(crate) struct TokenArgs {
 /// What can be done with tokens.
 #[derive(Debug, Subcommand)]
 enum TokenCommand {
-    /// Print the token in use, as commands send it; what is done without a word
+    /// Print the token that commands send: what is done if nothing else is asked for
     Show,
     /// Make another one, which is shown only now
     Create {
