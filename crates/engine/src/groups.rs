@@ -28,6 +28,8 @@ impl Engine {
         if let Some(guest) = guest {
             if self.jobs[&guest].phase.has_group() {
                 self.promote(guest);
+                // What it waited to share may be free elsewhere on the node, for itself.
+                self.launch_if_free(guest, out);
             } else {
                 self.aim(guest, Allocation::NONE, None);
             }

@@ -149,6 +149,24 @@ fn a_guest_follows_its_host_through_resizes() {
 }
 
 #[test]
+fn a_guest_that_waits_for_more_takes_what_is_free_when_its_host_goes() {
+    check(
+        "0   join n0 1                =>
+         0   join n1 1                =>
+         0   join n2 1                =>
+         0   submit j1 3              =>
+         0   submit j2 2              =>
+         0   submit j3 1              =>
+         60  tick j1=n0*1 j2=n0*1@j1 j3=n2*1 => launch j1 g1 n0*1; launch j2 g1 n0*1@j1; launch j3 g1 n2*1
+         70  ready j1 g1              =>
+         70  ready j2 g1              =>
+         70  ready j3 g1              =>
+         120 tick j1=n0*1+n1*1+n2*1 j2=n0*1+n1*1@j1 j3=none => resize j1 g2 keep n0*1 add n1*1+n2*1; stop j3 g1 n2*1 preempted; resize j2 g2 keep n0*1 add n1*1
+         130 pause j1                 => stop j1 g2 n0*1 paused; launch j2 g2 n1*1",
+    );
+}
+
+#[test]
 fn a_lost_node_takes_host_and_guest_but_not_what_they_have_elsewhere() {
     check(
         "0   join n0 2                =>
