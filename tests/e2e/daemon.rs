@@ -106,20 +106,7 @@ impl Site {
     }
 
     pub(crate) fn job(&self, name: &str, command: Vec<String>) -> SubmitRequest {
-        SubmitRequest {
-            name: Some(name.to_owned()),
-            command,
-            working_dir: self.folder().to_str().unwrap().to_owned(),
-            environment: std::collections::BTreeMap::new(),
-            replicas_requested: 1,
-            replicas_min: 1,
-            replicas_max: None,
-            flexibility: pollux_api::Flexibility::Elastic,
-            batch_size: None,
-            priority: 0,
-            work: None,
-            retries_max: 3,
-        }
+        SubmitRequest { name: Some(name.to_owned()), ..SubmitRequest::new(command, self.folder().to_str().unwrap()) }
     }
 
     fn audit(&self, name: &str) -> PathBuf {

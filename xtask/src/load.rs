@@ -1,14 +1,13 @@
 //! `make bench`: what a live scheduler bears. A real `pollux up` of the release build, spoken to over loopback.
 
-use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use pollux_api::{Flexibility, SubmitRequest};
+use pollux_api::SubmitRequest;
 use pollux_client::{Client, ClientError, Connection, EventQuery, JobAction, JobQuery};
 use pollux_policy::JobId;
 use pollux_store::{Batch, EndedJob, HistoryEntry, Store, SubmittedJob};
@@ -271,18 +270,6 @@ fn read(client: &Client) -> anyhow::Result<Vec<(&'static str, Vec<Duration>)>> {
 }
 
 fn request(name: &str, command: &[&str]) -> SubmitRequest {
-    SubmitRequest {
-        name: Some(name.to_owned()),
-        command: command.iter().map(|&word| word.to_owned()).collect(),
-        working_dir: PathBuf::from("/").to_string_lossy().into_owned(),
-        environment: BTreeMap::new(),
-        replicas_requested: 1,
-        replicas_min: 1,
-        replicas_max: None,
-        flexibility: Flexibility::Elastic,
-        batch_size: None,
-        priority: 0,
-        work: None,
-        retries_max: 3,
-    }
+    let command = command.iter().map(|&word| word.to_owned()).collect();
+    SubmitRequest { name: Some(name.to_owned()), ..SubmitRequest::new(command, "/") }
 }

@@ -51,6 +51,26 @@ pub struct SubmitRequest {
     pub retries_max: u32,
 }
 
+impl SubmitRequest {
+    /// A command and where it starts; everything else is what a request says that leaves it out.
+    pub fn new(command: Vec<String>, working_dir: &str) -> Self {
+        Self {
+            name: None,
+            command,
+            working_dir: working_dir.to_owned(),
+            environment: BTreeMap::new(),
+            replicas_requested: one(),
+            replicas_min: one(),
+            replicas_max: None,
+            flexibility: Flexibility::default(),
+            batch_size: None,
+            priority: 0,
+            work: None,
+            retries_max: three(),
+        }
+    }
+}
+
 const fn one() -> u32 {
     1
 }
@@ -259,20 +279,8 @@ mod tests {
     #[test]
     fn a_command_and_a_folder_are_enough_and_unknown_fields_are_refused() {
         let request: SubmitRequest = serde_json::from_str(r#"{"command":["train"],"working_dir":"/"}"#).unwrap();
-        let expected = SubmitRequest {
-            name: None,
-            command: vec!["train".to_owned()],
-            working_dir: "/".to_owned(),
-            environment: BTreeMap::new(),
-            replicas_requested: 1,
-            replicas_min: 1,
-            replicas_max: None,
-            flexibility: Flexibility::Elastic,
-            batch_size: None,
-            priority: 0,
-            work: None,
-            retries_max: 3,
-        };
+        let expected = SubmitRequest::new(vec!["train".to_owned()], "/");
+        assert_eq!((expected.replicas_requested, expected.replicas_min, expected.retries_max), (1, 1, 3));
         assert_eq!(request, expected);
         let text = serde_json::to_string(&expected).unwrap();
         assert_eq!(serde_json::from_str::<SubmitRequest>(&text).unwrap(), expected);

@@ -80,6 +80,23 @@ pub fn work_done(work: Work, report: &AgentReport) -> Option<f64> {
 }
 
 impl Engine {
+    /// Goodput of all jobs that train and tell.
+    pub fn goodput(&self) -> f64 {
+        // An empty sum would be -0.
+        self.jobs().filter_map(|job| job.pace()?.goodput()).fold(0.0, |sum, goodput| sum + goodput)
+    }
+
+    /// GPUs that may be used.
+    pub fn usable_gpus(&self) -> u32 {
+        self.nodes().filter(|node| node.is_schedulable(self.now())).map(crate::Node::gpus).sum()
+    }
+
+    /// Those of them that are there for each job which plans include.
+    pub fn fair_share(&self) -> Option<f64> {
+        let jobs = self.jobs().filter(|job| job.phase().is_plannable()).count();
+        (jobs > 0).then(|| f64::from(self.usable_gpus()) / jobs as f64)
+    }
+
     /// What a job is expected to do on other numbers of GPUs that its bounds and the cluster allow, the one it has
     /// included; empty before its agent has told a model.
     pub fn outlook(&self, id: JobId) -> Vec<SizeOutlook> {

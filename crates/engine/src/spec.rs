@@ -62,7 +62,7 @@ impl JobSpec {
     }
 
     /// Fewest replicas a plan may give it.
-    pub(crate) fn fewest(&self) -> u32 {
+    pub fn fewest(&self) -> u32 {
         match self.flexibility {
             Flexibility::Rigid => self.replicas_requested,
             Flexibility::Elastic | Flexibility::NonPreemptible => self.replicas_min,

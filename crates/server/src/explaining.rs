@@ -36,7 +36,7 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
         one_more: reason.and_then(|reason| reason.one_more),
         one_fewer: reason.and_then(|reason| reason.one_fewer),
         payer,
-        fair_share: fair_share(cluster),
+        fair_share: engine.fair_share(),
         next_round_ms: explanation.next_round.map(|at| at.0),
         sizes: sizes.collect(),
     })
@@ -75,17 +75,6 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
         next_round_ms: None,
         sizes: Vec::new(),
     }
-}
-
-/// GPUs of the cluster for each job that wants some.
-fn fair_share(cluster: &Cluster<'_>) -> Option<f64> {
-    let jobs = cluster.engine().jobs().filter(|job| job.phase().is_plannable()).count();
-    (jobs > 0).then(|| f64::from(usable_gpus(cluster)) / jobs as f64)
-}
-
-fn usable_gpus(cluster: &Cluster<'_>) -> u32 {
-    let usable = cluster.engine().nodes().filter(|node| node.is_schedulable(cluster.now()));
-    usable.map(pollux_engine::Node::gpus).sum()
 }
 
 fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer: Option<&api::Payer>) -> Vec<String> {
@@ -186,8 +175,8 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
 fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
     let (spec, planned) = (job.spec(), job.target().replicas());
     let is_rigid = spec.flexibility == Flexibility::Rigid;
-    let fewest = counted(if is_rigid { spec.replicas_requested } else { spec.replicas_min }, "GPU");
-    let gpus = usable_gpus(cluster);
+    let fewest = counted(spec.fewest(), "GPU");
+    let gpus = cluster.engine().usable_gpus();
     match binding {
         Binding::Contention if planned == 0 => {
             format!("It needs {fewest} at once; all are in better use, or others came first.")

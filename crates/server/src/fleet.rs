@@ -45,7 +45,8 @@ enum ReplicaState {
     Running,
     /// Told to leave by a command of this generation.
     Leaving(Generation),
-    /// Ended by itself; the engine has been told and will say that it is to leave.
+    /// Ended by itself; the engine has been told, or will be when the rest of its group has ended, and will say that
+    /// it is to leave.
     Ended,
     /// Told to leave, and not counted by the engine any more.
     Stray,
@@ -345,7 +346,7 @@ impl Fleet {
                 let is_led = group.members.first() != Some(&id);
                 match ending {
                     // Once the leader is done it does not matter how the others end, but they may take their time.
-                    _ if is_led && self.finishing.contains_key(&job) => {
+                    _ if self.finishing.contains_key(&job) => {
                         if is_over {
                             self.finish(job, out);
                         }

@@ -155,7 +155,7 @@ pub fn cluster_status(cluster: &Cluster<'_>, policy: &str) -> api::ClusterStatus
         gpus: engine.nodes().map(pollux_engine::Node::gpus).sum(),
         gpus_held: engine.nodes().map(pollux_engine::Node::gpus_held).sum(),
         jobs,
-        goodput: engine.jobs().filter_map(|job| job.pace()?.goodput()).fold(0.0, |sum, goodput| sum + goodput),
+        goodput: engine.goodput(),
         last_event: cluster.last_event(),
         last_round_ms: engine.last_round().map(|at| at.0),
         next_round_ms: engine.next_round().map(|at| at.0),

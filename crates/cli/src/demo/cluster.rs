@@ -82,7 +82,7 @@ impl DemoCluster {
 impl Drop for DemoCluster {
     fn drop(&mut self) {
         let deadline = Instant::now() + END_MAX;
-        // What cannot be asked for any more ends with the scheduler, or after its grace period.
+        // A scheduler that does not answer cannot be asked to end its trainings, which then go on to their ends.
         while let Ok(jobs) = self.jobs() {
             let live: Vec<u64> = jobs.iter().filter(|job| job.ended_ms.is_none()).map(|job| job.id).collect();
             if live.is_empty() || Instant::now() > deadline {

@@ -40,7 +40,7 @@ impl Recording {
                 goodput: job.goodput.unwrap_or(0.0),
             };
             let track = self.tracks.entry(job.id).or_insert_with(|| Track { job: job.clone(), moments: Vec::new() });
-            if track.job.ended_ms.is_none() {
+            if job.ended_ms.is_none() {
                 track.moments.push(moment);
             }
             track.job = job;
@@ -150,8 +150,8 @@ pub(super) mod tests {
         assert!(recording.is_over());
         let [first, second] = recording.tracks().collect::<Vec<_>>()[..] else { panic!("two jobs") };
         assert_eq!((first.completion_s(), second.completion_s()), (Some(8.0), None));
-        assert_eq!((first.mean_goodput(), second.mean_goodput()), (10.0, 2.0));
-        assert_eq!((first.replicas_over_time(2), first.batches()), (vec![2, 0], vec![64, 128]));
-        assert_eq!(recording.mean_goodput(), 9.0, "four looks, and none after the last end");
+        assert_eq!((first.mean_goodput(), second.mean_goodput()), (15.0, 3.0));
+        assert_eq!((first.replicas_over_time(2), first.batches()), (vec![2, 4], vec![64, 128]));
+        assert_eq!(recording.mean_goodput(), 12.0, "three looks, and none after the last end");
     }
 }

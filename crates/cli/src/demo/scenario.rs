@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use pollux_api::{Flexibility, SubmitRequest, Work};
@@ -75,17 +74,11 @@ impl DemoJob {
         };
         SubmitRequest {
             name: Some(self.name.to_owned()),
-            command,
-            working_dir: text(folder),
-            environment: BTreeMap::new(),
             replicas_requested: replicas,
-            replicas_min: 1,
             replicas_max: Some(SLOTS),
             flexibility,
-            batch_size: None,
-            priority: 0,
             work: Some(Work::Epochs(self.epochs)),
-            retries_max: 3,
+            ..SubmitRequest::new(command, &text(folder))
         }
     }
 }

@@ -130,7 +130,10 @@ impl Scheduler {
     fn failure(&mut self, job: &pollux_engine::Job) -> Option<String> {
         let ending = self.last_failures.remove(&job.id());
         let failure = views::failure(job.phase(), |node| self.roster.name(node).to_owned())?;
-        Some(ending.map_or_else(|| failure.clone(), |ending| format!("{failure}: {ending}")))
+        Some(match ending {
+            Some(ending) => format!("{failure}: {ending}"),
+            None => failure,
+        })
     }
 
     /// Groups are written as they are now, wherever they changed.
