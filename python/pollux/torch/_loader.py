@@ -83,11 +83,11 @@ class DataLoader:
         try:
             while not session.position.is_ended:
                 # Every pass lasts until batch or group change.
-                for step, idx, batch in self._deal(session):
-                    session.begin_micro_batch(step, idx)
+                for step, idx, count, batch in self._deal(session):
+                    session.begin_micro_batch(step, idx, count)
                     yield batch
                     session.end_micro_batch()
-                    if idx < step.micro_batches - 1:
+                    if idx < count - 1:
                         continue
                     session.end_step(step)
                     if session.terms.baseline_steps >= until:
