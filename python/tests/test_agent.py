@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
 from pollux import PolluxError
-from pollux._native import Agent, ScalingContext, Termination
+from pollux._native import Agent, ScalingContext
 
 BOUNDS: dict[str, Any] = {
     "batch_size": 128,

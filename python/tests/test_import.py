@@ -1,8 +1,9 @@
 import subprocess
 import sys
 
-import pollux
 import pytest
+
+import pollux
 
 
 def python(code: str) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from pollux import PolluxError, sim
 from scheduler import binary
 
@@ -39,10 +40,17 @@ def test_a_run_has_the_figures_of_the_command() -> None:
 
 def test_a_comparison_has_the_figures_of_the_command_in_its_order(jobs: Path) -> None:
     compared = sim.compare(
-        ["castor", "fifo"], workload=jobs, seed=[0, 1], load=3, cluster="2x2", interval=120, restart_delay=10, failures=2
+        ["castor", "fifo"],
+        workload=jobs,
+        seed=[0, 1],
+        load=3,
+        cluster="2x2",
+        interval=120,
+        restart_delay=10,
+        failures=2,
     )
-    args = "--load 3 --cluster 2x2 --interval 120 --restart-delay 10 --failures 2 --seed 0,1 --policy castor,fifo".split()
-    assert compared["runs"] == command("compare", "--workload", str(jobs), *args)
+    args = "--load 3 --seed 0,1 --cluster 2x2 --interval 120 --restart-delay 10 --failures 2 --policy castor,fifo"
+    assert compared["runs"] == command("compare", "--workload", str(jobs), *args.split())
 
 
 def test_a_cluster_that_follows_its_load_has_the_figures_of_the_command() -> None:
@@ -53,7 +61,7 @@ def test_a_cluster_that_follows_its_load_has_the_figures_of_the_command() -> Non
 
 @pytest.mark.skipif(not DATA.exists(), reason="no recorded data; POLLUX_DATA says where it is")
 def test_recorded_applications_have_the_figures_of_the_command() -> None:
-    workload = sorted((DATA / "workloads").glob("*.csv"))[0]
+    workload = min((DATA / "workloads").glob("*.csv"))
     run = sim.run("tiresias", workload=workload, traces=DATA / "traces")
     args = ("--policy", "tiresias", "--workload", str(workload), "--traces", str(DATA / "traces"))
     assert [run] == command("run", *args)

@@ -3,6 +3,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from pollux import PolluxError
 from pollux._native import Worker
 from scheduler import scheduler
