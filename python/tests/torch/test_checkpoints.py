@@ -195,7 +195,9 @@ def test_a_lost_process_sends_the_others_back_to_the_last_whole_step(tmp_path) -
         for rank in range(2):
             place = {"RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             environment = {**os.environ, **place, "OMP_NUM_THREADS": "1"}
-            group.append(subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE, text=True))
+            group.append(
+                subprocess.Popen([sys.executable, "-c", script], env=environment, stderr=subprocess.PIPE, text=True)
+            )
         codes.append([process.wait(90) for process in group])
         assert victim or codes[-1] == [0, 0], [process.stderr.read() for process in group]
     assert codes[0] == [75, -9]
