@@ -40,15 +40,6 @@ def test_streams_with_several_workers_or_an_order_are_refused() -> None:
         px.DataLoader(Stream(100), batch_size=16, shuffle=True)
 
 
-def test_bounds_that_no_group_can_meet_are_refused_by_the_agent() -> None:
-    _, optimizer = wrapped()
-    loader = px.DataLoader(Numbered(100), batch_size=16, max_batch_size=32, per_gpu=(20, 32))
-    with pytest.raises(px.UsageError.__mro__[1], match="20|16"):
-        for _ in px.epochs(1):
-            for _batch in loader:
-                pass
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -6,7 +6,7 @@ from trainings import Numbered, loss_of, network
 
 import pollux.torch as px
 
-SIZE = 2048
+SIZE = 1024
 TOLERANCE = 0.10
 
 
@@ -51,8 +51,7 @@ def measure(name: str, epochs: int, accumulate: bool = False) -> tuple[float, fl
     return estimate or 0.0, exact_noise_scale(model, dataset, divisors) if px.rank() == 0 else 0.0
 
 
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
-@pytest.mark.parametrize("world_size", [1, 2, 4])
+@pytest.mark.parametrize(("name", "world_size"), [("sgd", 1), ("sgd", 2), ("sgd", 4), ("adamw", 1), ("adamw", 2)])
 def test_the_noise_scale_is_that_of_the_samples_for_any_number_of_processes(together, name, world_size) -> None:
     estimate, exact = together(measure, world_size, name, 12)[0]
     assert abs(estimate / exact - 1) < TOLERANCE, f"{estimate:.1f} instead of {exact:.1f}"
