@@ -115,18 +115,17 @@ class Brain:
             self._rate_s += times.total_s
         self._agent.advance(1)
 
-    def learn(self, rows: list[Row], mean_sqr: float, terms: Terms) -> None:
-        """Takes in what the ranks have measured since the last check-in."""
+    def learn(self, rows: list[Row], mean_sqr: float, passed: int, terms: Terms) -> None:
+        """Takes in what the ranks have measured since the last check-in, for all steps that have passed since."""
         steps = self._measured = rows[0].steps
         if steps == 0:
             return
         replicas = len(rows)
         batch_size = terms.tuning.batch_size(replicas)
         own_sqr = sum(row.own_sqr for row in rows) / replicas / steps
-        if replicas == 1:
-            self._agent.observe_consecutive_gradients(steps, batch_size, own_sqr, mean_sqr / steps)
-        else:
-            self._agent.observe_gradients(steps, replicas, batch_size, own_sqr, mean_sqr / steps)
+        # A process that is alone compares micro-batches with the step that they are a part of.
+        parts = replicas if replicas > 1 else max(2, terms.tuning.accumulation_steps + 1)
+        self._agent.observe_gradients(max(passed, steps), parts, batch_size, own_sqr, mean_sqr / steps)
         is_bad = any(not math.isfinite(row.own_sqr) for row in rows)
         self._bad_checks = self._bad_checks + 1 if is_bad else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,8 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
     """A step happens once per batch, with the learning rate that the batch deserves."""
     original = optimizer.step
 
+    # With the marks that schedulers leave on it, which they look for later.
+    @functools.wraps(original)
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
         if not session.in_loop:
             raise UsageError(

@@ -104,6 +104,7 @@ class Session:
         self.reader = GradientReader(optimizer, options.is_adam, self._loss_scale)
         self.clock = StepClock(self._device())
         self.reader.on_computed = self.clock.computed
+        self.accumulation.on_gradient = self.reader.read_part
         self.position = Position()
         self.terms = Terms()
         self.user_states = _state.UserStates()
@@ -193,15 +194,20 @@ class Session:
             if self._has_changed:
                 self._paused_s = (self._paused_s or 0.0) + time.perf_counter() - self._stopped_at
                 self._has_changed = False
-            measure = step.is_whole and self._is_measured()
-            self.reader.plan = StepPlan(step.weight(group.rank), count, measure)
+            measure = step.is_whole and self._is_measured(step)
+            self.reader.begin(StepPlan(step.weight(group.rank), count, measure))
             self.reader.synced_at = None
             self.clock.begin()
         self.reader.is_allowed = True
 
-    def _is_measured(self) -> bool:
-        every, steps = self.terms.measure_every, self._steps_since_check
-        return self.reader.holds_previous or steps % every == 0
+    def _is_measured(self, step: Deal) -> bool:
+        if self.reader.is_alone and step.micro_batches == 1:
+            return False
+        return self._is_split(step) or self._steps_since_check % self.terms.measure_every == 0
+
+    def _is_split(self, step: Deal) -> bool:
+        """Whether it has more micro-batches than the tuning asks for, only to be measured."""
+        return step.micro_batches > self.terms.tuning.accumulation_steps + 1
 
     def end_micro_batch(self) -> None:
         """The loop is done with a micro-batch."""
@@ -216,7 +222,7 @@ class Session:
         self.terms.baseline_steps += self.terms.gain
         self._steps_since_check += 1
         if self._brain is not None:
-            usable = times if step.is_whole else None
+            usable = times if step.is_whole and not self._is_split(step) else None
             self._brain.count(step, usable, group.nodes, group.world_size)
         self._stopped_at = time.perf_counter()
 
@@ -246,16 +252,16 @@ class Session:
         rows = [Row.of(values) for values in group.gather(row.values())]
         decision = Decision(terms=self.terms)
         if self._brain is not None:
-            decision = self._decide(self._brain, rows, norms.mean_sqr, left, ends_epoch)
+            self._brain.learn(rows, norms.mean_sqr, self._steps_since_check, self.terms)
+            decision = self._decide(self._brain, rows, left, ends_epoch)
         decision = Decision.of(group.tell(decision.values()))
         self._steps_since_check = 0
         self.clock.forget()
         return self._obey(decision, rows)
 
-    def _decide(self, brain: Brain, rows: list[Row], mean_sqr: float, left: int, ends_epoch: bool) -> Decision:
+    def _decide(self, brain: Brain, rows: list[Row], left: int, ends_epoch: bool) -> Decision:
         """Rank 0's part of a check-in."""
         self._tell_ready()
-        brain.learn(rows, mean_sqr, self.terms)
         terms = brain.terms(self.terms, self.reader.cost_s, ends_epoch)
         self.reader.cost_s = 0.0
         brain.tell(self.membership, self.position, self._board)

@@ -5,6 +5,7 @@ import torch
 from trainings import Numbered, loss_of, network
 
 import pollux.torch as px
+from pollux.torch._session import current
 
 SIZE = 1024
 TOLERANCE = 0.10
@@ -60,3 +61,34 @@ def test_the_noise_scale_is_that_of_the_samples_for_any_number_of_processes(toge
 def test_accumulated_gradients_have_the_same_noise(together) -> None:
     estimate, exact = together(measure, 2, "sgd", 12, True)[0]
     assert abs(estimate / exact - 1) < TOLERANCE, f"{estimate:.1f} instead of {exact:.1f}"
+
+
+class Offset(torch.nn.Module):
+    """As far from each sample as its parameters are, so that the gradients of samples vary as the samples do."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.place = torch.nn.Parameter(torch.zeros(width))
+
+    def forward(self, samples: torch.Tensor) -> torch.Tensor:
+        return (self.place - samples).square().sum(1).mean() / 2
+
+
+def variance_of_large_steps(width: int) -> float:
+    """Variance of a sample's gradient as Pollux estimates it, of a model that jumps to and fro."""
+    model = Offset(width)
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=1.5))
+    samples = torch.randn(SIZE, width, generator=torch.Generator().manual_seed(0))
+    loader = px.DataLoader(torch.utils.data.TensorDataset(samples), batch_size=16, per_gpu=(4, 64), shuffle=True)
+    for _ in px.epochs(8):
+        for (batch,) in loader:
+            optimizer.zero_grad()
+            wrapped(batch).backward()
+            optimizer.step()
+    _, variance = current()._brain._agent.noise()
+    return 16 * variance
+
+
+def test_a_model_that_moves_is_not_taken_for_noise(together) -> None:
+    [variance] = together(variance_of_large_steps, 1, 32)
+    assert abs(variance / 32 - 1) < TOLERANCE, f"{variance:.1f} instead of 32"
