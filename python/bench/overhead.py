@@ -49,9 +49,9 @@ class Case:
 
 
 CASES = [
-    Case("mlp", "sgd", batch_size=64, steps=40),
-    Case("mlp", "adamw", batch_size=64, steps=40),
-    Case("cnn", "sgd", batch_size=32, steps=20),
+    Case("mlp", "sgd", batch_size=64, steps=25),
+    Case("mlp", "adamw", batch_size=64, steps=20),
+    Case("cnn", "sgd", batch_size=32, steps=12),
     Case("transformer", "sgd", batch_size=8, steps=8),
     Case("transformer", "adamw", batch_size=8, steps=8),
 ]
@@ -137,7 +137,7 @@ def network_of(case: Case) -> tuple[Any, data.Dataset[Any]]:
         return network, data.TensorDataset(torch.randn(samples, 3, 16, 16), torch.randint(10, (samples,)))
     layer = nn.TransformerEncoderLayer(384, nhead=6, dim_feedforward=1536, dropout=0.0, batch_first=True)
     network = nn.Sequential(nn.Embedding(256, 384), nn.TransformerEncoder(layer, 6), nn.Linear(384, 256))
-    tokens = torch.randint(256, (samples, 33))
+    tokens = torch.randint(256, (samples, 17))
     return network, data.TensorDataset(tokens[:, :-1], tokens[:, 1:])
 
 
@@ -275,7 +275,7 @@ def main() -> None:
     parser.add_argument("--adaptdl-python", metavar="PATH", help="an interpreter that has AdaptDL and PyTorch")
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES], help="only these")
     parser.add_argument("--rounds", type=int, default=21, help="turns of each kind that count")
-    parser.add_argument("--warmup", type=int, default=2, help="turns of each kind that do not")
+    parser.add_argument("--warmup", type=int, default=3, help="turns of each kind that do not")
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = [case for case in CASES if not options.case or case.name in options.case]

@@ -6,7 +6,7 @@
                                                  v
              same batch, learning rate, group and end for everybody
 
-Between check-ins a step costs what DDP costs. Check-ins come after every step at first and then a few times a second.
+Between check-ins a step costs what DDP costs. Check-ins come after every step at first and then twice a second.
 """
 
 from __future__ import annotations
@@ -157,7 +157,8 @@ class Session:
         self.reader.is_alone = group.world_size == 1
         self.accumulation.clear()
         self.ddp = None
-        self.ddp = DistributedDataParallel(self.module, **self.options.ddp)
+        # Gradients that live in DDP's buckets are copied neither in nor out.
+        self.ddp = DistributedDataParallel(self.module, **{"gradient_as_bucket_view": True, **self.options.ddp})
         # DDP reads annotations of hooks and does not know them as text.
         self.ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
         if group.is_leader:
