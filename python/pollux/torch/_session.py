@@ -157,8 +157,10 @@ class Session:
         self.reader.is_alone = group.world_size == 1
         self.accumulation.clear()
         self.ddp = None
-        # Gradients that live in DDP's buckets are copied neither in nor out.
-        self.ddp = DistributedDataParallel(self.module, **{"gradient_as_bucket_view": True, **self.options.ddp})
+        # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere: newcomers
+        # have just got them.
+        options = {"gradient_as_bucket_view": True, "init_sync": False, **self.options.ddp}
+        self.ddp = DistributedDataParallel(self.module, **options)
         # DDP reads annotations of hooks and does not know them as text.
         self.ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
         if group.is_leader:
