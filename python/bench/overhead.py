@@ -159,7 +159,8 @@ def train(kind: str, case: Case, epochs: int) -> None:
         for inputs, targets in training.loader:
             training.optimizer.zero_grad()
             output = training.model(inputs).flatten(0, -2)
-            nn.functional.cross_entropy(output, targets.flatten()).backward()
+            loss: Any = nn.functional.cross_entropy(output, targets.flatten())
+            loss.backward()
             training.optimizer.step()
             steps += 1
             batch_size = batch_size or training.batch_size()
@@ -227,7 +228,8 @@ def measure(case: Case, pythons: dict[str, str], rounds: int, warmup: int, folde
             first = number % len(pairs)
             for pair in pairs[first:] + pairs[:first]:
                 turn = pair.run()
-                print(f"{case.name} {number} {pair.kind} {turn.wall_s:.2f} s", file=sys.stderr)
+                took = f"{turn.wall_s:.2f} s, {turn.cpu_s:.2f} s of processors"
+                print(f"{case.name} {number} {pair.kind}: {took}", file=sys.stderr)
                 if number >= warmup:
                     turns[pair.kind].append(turn)
     finally:

@@ -1,8 +1,8 @@
 """How long a training stands still when its group changes: in place, and by checkpoint and restart.
 
 A job of 10 million parameters with AdamW runs under a scheduler of its own, with four slots. Rigid jobs that come and
-go leave it 2, 4 and 1 of them in turn; then it is paused and resumed with as many. The pause is the time from the end of
-rank 0's last step before to the beginning of its first step after. Every sample of a whole epoch has to be used once.
+go leave it 2, 4 and 1 of them in turn; then it is paused and resumed with as many. The pause is the time from the end
+of rank 0's last step before to the beginning of its first step after. Every sample of an epoch has to be used once.
 
     python bench/resize.py --pollux target/release/pollux
 """
@@ -61,8 +61,8 @@ def train(folder: Path, sample_s: float) -> None:
     torch.manual_seed(0)
     inputs = torch.randn(EPOCH_SAMPLES, 32)
     dataset = torch.utils.data.TensorDataset(inputs, inputs.argmax(1), torch.arange(EPOCH_SAMPLES))
-    wide = torch.nn.Linear(3150, 3150)
-    model: Any = torch.nn.Sequential(torch.nn.Linear(32, 3150), torch.nn.ReLU(), wide, torch.nn.ReLU(), torch.nn.Linear(3150, 32))
+    first, wide, last = torch.nn.Linear(32, 3150), torch.nn.Linear(3150, 3150), torch.nn.Linear(3150, 32)
+    model: Any = torch.nn.Sequential(first, torch.nn.ReLU(), wide, torch.nn.ReLU(), last)
     optimizer: Any = torch.optim.AdamW(model.parameters(), lr=1e-4)
     model, optimizer = px.wrap(model, optimizer)
     loader = px.DataLoader(dataset, batch_size=32, max_batch_size=128, per_gpu=(8, 32), shuffle=True)
@@ -72,7 +72,8 @@ def train(folder: Path, sample_s: float) -> None:
                 begun = time.time()
                 time.sleep(len(features) * sample_s)
                 optimizer.zero_grad()
-                torch.nn.functional.cross_entropy(model(features), targets).backward()
+                loss: Any = torch.nn.functional.cross_entropy(model(features), targets)
+                loss.backward()
                 optimizer.step()
                 samples = ",".join(map(str, numbers.tolist()))
                 log.write(f"{begun} {time.time()} {px.world_size()} {px.rank()} {epoch} {samples}\n")
@@ -106,9 +107,9 @@ class Cluster:
 
     def __init__(self, binary: Path, folder: Path, sample_s: float):
         self._binary, self._folder = binary, folder
-        self._fillers: dict[str, int] = {}
+        self._fillers: list[str] = []
         self._state = {**os.environ, "POLLUX_STATE": str(folder / "state"), "OMP_NUM_THREADS": "1"}
-        command = [binary, "up", "--slots", str(SLOTS), "--listen", "127.0.0.1:0", "--round-interval", "2"]
+        command = [str(binary), "up", "--slots", str(SLOTS), "--listen", "127.0.0.1:0", "--round-interval", "2"]
         with open(folder / "up.log", "w") as log:
             self._process = subprocess.Popen(command, env=self._state, stdout=log, stderr=log)
         self._retry("ps")
@@ -121,12 +122,10 @@ class Cluster:
     def resize(self, world_size: int) -> None:
         """Leaves the job so many slots, and waits until it trains with them."""
         begun = time.time()
-        free = SLOTS - sum(self._fillers.values())
+        free = SLOTS - len(self._fillers)
         if world_size > free:
-            for filler in list(self._fillers):
-                self._call("cancel", filler)
-            self._fillers.clear()
-            self._hold(SLOTS - world_size)
+            leaving, self._fillers = self._fillers[: world_size - free], self._fillers[world_size - free :]
+            self._call("cancel", *leaving)
         else:
             self._hold(free - world_size)
         self._wait(world_size, begun)
@@ -144,8 +143,7 @@ class Cluster:
     def _hold(self, slots: int) -> None:
         """Single slots, so that jobs need not wait for each other."""
         for _ in range(slots):
-            filler = self._call("submit", "-o", "id", "--rigid", "--replicas", "1", "--", "sleep", "86400")
-            self._fillers[filler] = 1
+            self._fillers.append(self._call("submit", "-o", "id", "--rigid", "--", "sleep", "86400"))
 
     def _wait(self, world_size: int, since: float, steps: int = 5) -> None:
         """Until rank 0 has made some steps with such a group."""
@@ -155,7 +153,8 @@ class Cluster:
             if len(done) == steps and all(step.world_size == world_size for step in done):
                 return
             time.sleep(0.3)
-        raise SystemExit(f"no group of {world_size} within {PATIENCE_S:.0f} s:\n{self._call('logs', self._job)[-2000:]}")
+        logs = self._call("logs", self._job)[-2000:]
+        raise SystemExit(f"no group of {world_size} within {PATIENCE_S:.0f} s:\n{logs}")
 
     def _retry(self, *arguments: str) -> None:
         deadline = time.time() + 30.0
@@ -168,8 +167,9 @@ class Cluster:
             time.sleep(0.2)
 
     def _call(self, *arguments: Any) -> str:
-        command = [self._binary, *map(str, arguments)]
-        return subprocess.run(command, env=self._state, check=True, capture_output=True, text=True).stdout.strip()
+        command = [str(self._binary), *map(str, arguments)]
+        done = subprocess.run(command, env=self._state, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
 
     def end(self) -> None:
         """Ends the jobs, then the scheduler."""
@@ -181,7 +181,7 @@ class Cluster:
 
 
 def pauses(steps: list[Step], since: float, until: float) -> Iterator[Pause]:
-    """Every one within a span in which the group changed or was started again: both change who rank 0 steps with."""
+    """From each step of rank 0 to its next, within a span."""
     leading = [step for step in steps if step.rank == 0]
     for before, after in zip(leading, leading[1:]):
         if since <= before.ended and after.begun <= until:
@@ -219,26 +219,31 @@ def main() -> None:
 
 
 def measure(binary: Path, folder: Path, options: argparse.Namespace) -> None:
-    """Drives the cluster and looks at what the job has written."""
+    """Drives the cluster and looks at what the job has written; Ctrl-C shows what there is."""
     cluster = Cluster(binary.resolve(), folder, options.sample_s)
     restarts: list[Pause] = []
+    begun = ended = time.time()
     try:
         cluster.resize(SIZES[0])
         begun = time.time()
         for _ in range(options.cycles):
             for size in (*SIZES[1:], SIZES[0]):
                 cluster.resize(size)
-        in_place = [pause for pause in pauses(read(folder), begun, time.time()) if pause.before != pause.after]
+                ended = time.time()
         for size in SIZES:
             cluster.resize(size)
             for _ in range(options.restarts):
                 since = time.time()
                 cluster.restart()
                 restarts.append(max(pauses(read(folder), since, time.time()), key=lambda pause: pause.seconds))
+    except KeyboardInterrupt:
+        pass
     finally:
         cluster.end()
+    steps = read(folder)
+    in_place = [pause for pause in pauses(steps, begun, ended) if pause.before != pause.after]
     print("\n".join(rows(in_place, restarts)))
-    print(count(read(folder)))
+    print(f"\n{count(steps)}")
 
 
 def _binary() -> Path:

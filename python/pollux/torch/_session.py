@@ -121,6 +121,7 @@ class Session:
         self.is_finished = False
         self._resume_epoch = False
         self._steps_since_check = 0
+        self._steps_unmeasured = 0
         self._later: Assignment | None = None
         self._has_changed = False
         self._paused_s: float | None = None
@@ -174,6 +175,7 @@ class Session:
             self._brain = None
         self.terms = Terms.of(group.tell(self.terms.values()))
         self._steps_since_check = 0
+        self._steps_unmeasured = 0
         self.clock.forget()
 
     def seat(self) -> Seat:
@@ -200,8 +202,7 @@ class Session:
         self.reader.is_allowed = True
 
     def _is_measured(self) -> bool:
-        every, steps = self.terms.measure_every, self._steps_since_check
-        return self.reader.holds_previous or steps % every == 0
+        return self.reader.holds_previous or self._steps_unmeasured + 1 >= self.terms.measure_every
 
     def end_micro_batch(self) -> None:
         """The loop is done with a micro-batch."""
@@ -215,6 +216,7 @@ class Session:
         self.position.samples += step.samples
         self.terms.baseline_steps += self.terms.gain
         self._steps_since_check += 1
+        self._steps_unmeasured = 0 if self.reader.plan.measure else self._steps_unmeasured + 1
         if self._brain is not None:
             usable = times if step.is_whole else None
             self._brain.count(step, usable, group.nodes, group.world_size)
