@@ -154,7 +154,7 @@ class Cluster:
                 return
             time.sleep(0.3)
         logs = self._call("logs", self._job)[-2000:]
-        raise SystemExit(f"no group of {world_size} within {PATIENCE_S:.0f} s:\n{logs}")
+        raise TimeoutError(f"no group of {world_size} within {PATIENCE_S:.0f} s:\n{logs}")
 
     def _retry(self, *arguments: str) -> None:
         deadline = time.time() + 30.0
@@ -236,8 +236,8 @@ def measure(binary: Path, folder: Path, options: argparse.Namespace) -> None:
                 since = time.time()
                 cluster.restart()
                 restarts.append(max(pauses(read(folder), since, time.time()), key=lambda pause: pause.seconds))
-    except KeyboardInterrupt:
-        pass
+    except (KeyboardInterrupt, TimeoutError) as error:
+        print(f"ended early: {error}", file=sys.stderr)
     finally:
         cluster.end()
     steps = read(folder)
