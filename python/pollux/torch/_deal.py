@@ -29,6 +29,7 @@ class Deal:
     samples: int
     world_size: int
     micro_batches: int
+    """Of rank 0, whose share is never the smallest."""
     is_whole: bool
 
     @property
@@ -40,16 +41,17 @@ class Deal:
         """Samples of one rank."""
         return _part(self.samples, self.world_size, rank)[1]
 
-    def micro_batch(self, rank: int, idx: int) -> range:
-        """Places, in the order of the epoch, of one micro-batch of one rank."""
-        first, count = _part(self.samples, self.world_size, rank)
-        offset, size = _part(count, self.micro_batches, idx)
-        begin = self.start + first + offset
-        return range(begin, begin + size)
+    def parts(self, rank: int) -> list[range]:
+        """Places, in the order of the epoch, of each micro-batch of one rank."""
+        first, share = _part(self.samples, self.world_size, rank)
+        count = min(self.micro_batches, share)
+        spans = (_part(share, count, idx) for idx in range(count))
+        return [range(self.start + first + offset, self.start + first + offset + size) for offset, size in spans]
 
     def weight(self, rank: int) -> float:
         """What the sum of a rank's micro-batch gradients counts for in the mean over all samples."""
-        return self.share(rank) / (self.samples * self.micro_batches)
+        share = self.share(rank)
+        return share / (self.samples * min(self.micro_batches, share))
 
 
 def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int) -> Deal:
@@ -63,7 +65,6 @@ def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max
     micro_batches = tuning.accumulation_steps + 1
     if samples < batch or -(-longest // micro_batches) > local_batch_max:
         micro_batches = -(-longest // tuning.local_batch)
-    micro_batches = max(1, min(micro_batches, samples // world_size))
     return Deal(cursor, samples, world_size, micro_batches, is_whole=samples == batch)
 
 

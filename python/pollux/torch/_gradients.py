@@ -218,8 +218,6 @@ def _squared_norm(
     gradients = bucket.gradients()
     if buffer is not None:
         first = bucket.buffer().storage_offset()
-        gradients = [
-            buffer.as_strided(part.size(), part.stride(), part.storage_offset() - first) for part in gradients
-        ]
+        gradients = [buffer.as_strided(part.size(), part.stride(), part.storage_offset() - first) for part in gradients]
     scaled = torch._foreach_div(gradients, list(denominators))
     return torch.stack(torch._foreach_norm(scaled)).square().sum()

@@ -20,7 +20,9 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
 
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
         if not session.in_loop:
-            raise UsageError("optimizer.step() outside of a loop over px.DataLoader; step inside of `for batch in loader`")
+            raise UsageError(
+                "optimizer.step() outside of a loop over px.DataLoader; step inside of `for batch in loader`"
+            )
         if closure is not None:
             raise UsageError("optimizer.step() with a closure, which may run several backward passes; call it without")
         if not session.accumulation.is_last:
@@ -36,6 +38,9 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
             group["lr"] = rate
         return result
 
+    if hasattr(original, "_wrapped_by_lr_sched"):
+        # A scheduler has put its own step there before, which is still called: it need not complain.
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
 
 

@@ -12,6 +12,7 @@ Between check-ins a step costs what DDP costs. Check-ins come after every step a
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import sys
 import time
@@ -140,6 +141,8 @@ class Session:
         self.terms = replace(self.terms, local_batch_max=loader.limits.local_batch_max)
         guard_exit(self)
         atexit.register(self.close)
+        # The first step of any optimiser imports this, which takes seconds: the others need not wait for it.
+        importlib.import_module("torch._dynamo")
         self.group = self.membership.enter()
         if self.group.is_leader and self._folder:
             self._checkpoints = Checkpoints(self._folder)
@@ -185,18 +188,18 @@ class Session:
 
     # A step
 
-    def begin_micro_batch(self, step: Deal, idx: int) -> None:
-        """The loop is about to get a micro-batch."""
+    def begin_micro_batch(self, step: Deal, idx: int, count: int) -> None:
+        """The loop is about to get one of the micro-batches of a step."""
         group, ddp = self._group(), self.ddp
         assert ddp is not None
-        self.accumulation.begin(idx, step.micro_batches)
+        self.accumulation.begin(idx, count)
         ddp.require_backward_grad_sync = self.accumulation.is_last
         if idx == 0:
             if self._has_changed:
                 self._paused_s = (self._paused_s or 0.0) + time.perf_counter() - self._stopped_at
                 self._has_changed = False
             measure = step.is_whole and self._is_measured()
-            self.reader.plan = StepPlan(step.weight(group.rank), step.micro_batches, measure)
+            self.reader.plan = StepPlan(step.weight(group.rank), count, measure)
             self.reader.synced_at = None
             self.clock.begin()
         self.reader.is_allowed = True

@@ -27,8 +27,8 @@ class Seat:
         return deal(cursor, end, self.world_size, self.tuning, self.local_batch_max)
 
 
-Batches = Iterator[tuple[Deal, int, Any]]
-"""Micro-batches of this process: the step it belongs to, its place in it, and the data."""
+Batches = Iterator[tuple[Deal, int, int, Any]]
+"""Micro-batches of this process: the step each belongs to, its place among how many, and the data."""
 
 
 class MapSource:
@@ -61,22 +61,22 @@ class MapSource:
         self._take_epoch(epoch)
         order, end = self._order, len(self._order)
 
-        def places() -> Iterator[tuple[Deal, int]]:
+        def places() -> Iterator[tuple[Deal, int, int, range]]:
             at = cursor
             while at < end:
                 step = seat.deal(at, end)
-                yield from ((step, idx) for idx in range(step.micro_batches))
+                parts = step.parts(seat.rank)
+                yield from ((step, idx, len(parts), part) for idx, part in enumerate(parts))
                 at = step.stop
 
         def indices() -> Iterator[list[int]]:
-            for step, idx in places():
-                span = step.micro_batch(seat.rank, idx)
+            for _, _, _, span in places():
                 chosen = order[span.start : span.stop]
                 yield chosen.tolist() if isinstance(chosen, torch.Tensor) else list(chosen)
 
         self._batches.make = indices
-        for (step, idx), batch in zip(places(), self._loader):
-            yield step, idx, batch
+        for (step, idx, count, _), batch in zip(places(), self._loader):
+            yield step, idx, count, batch
 
     def _take_epoch(self, epoch: int) -> None:
         if self._epoch == epoch:
@@ -174,9 +174,9 @@ class _StreamSteps(data.IterableDataset[Any]):
                     "accepted is a stream with a sample for each"
                 )
             step = seat.deal(at, at + len(window))
-            for idx in range(step.micro_batches):
-                span = step.micro_batch(seat.rank, idx)
-                yield step, idx, self._collate(window[span.start - at : span.stop - at])
+            parts = step.parts(seat.rank)
+            for idx, span in enumerate(parts):
+                yield step, idx, len(parts), self._collate(window[span.start - at : span.stop - at])
             del window[: step.samples]
             at = step.stop
 
