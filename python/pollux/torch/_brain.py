@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ._membership import Membership
     from ._session import Position
 
-CHECK_PERIOD_S = 0.25
+CHECK_PERIOD_S = 0.5
 """Check-ins are this far apart, unless steps are longer."""
 EAGER_CHECKS = 12
 """So many steps after a change are followed by a check-in each."""

@@ -41,9 +41,6 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
             group["lr"] = rate
         return result
 
-    if hasattr(original, "_wrapped_by_lr_sched"):
-        # A scheduler has put its own step there before, which is still called: it need not complain.
-        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
 
 
