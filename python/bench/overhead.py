@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
-from torch import nn
 from torch.utils import data
+
+import torch
+from torch import nn
 
 PROCESSES = 2
 ADAPTDL = ["adaptdl==0.2.11", "requests", "setuptools<81"]

@@ -17,11 +17,12 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-import torch
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
-from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
+
+import torch
+from torch import Tensor, nn
 
 BATCH_SIZE = 16
 BATCH_SIZE_MAX = 128
@@ -67,12 +68,16 @@ def digits() -> Digits:
     return Digits(TensorDataset(inputs[train], targets[train]), inputs[held_out], targets[held_out])
 
 
-def ingredients(name: str, learning_rate: float, epochs: int, seed: int) -> tuple[nn.Module, torch.optim.Optimizer, object]:
+def ingredients(
+    name: str, learning_rate: float, epochs: int, seed: int
+) -> tuple[nn.Module, torch.optim.Optimizer, object]:
     """Model, optimiser and schedule, the same for both sides."""
     torch.manual_seed(seed)
     architecture, method = name.split("/")
     if architecture == "mlp":
-        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10))
+        model = nn.Sequential(
+            nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)
+        )
     else:
         model = nn.Sequential(
             nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
@@ -165,7 +170,9 @@ def main() -> int:
         return 0
     seeds = range(arguments.seeds)
     configurations = [(name, 1) for name in arguments.only] if arguments.only else CONFIGURATIONS
-    print(f"digits, {epochs} epochs, {len(seeds)} seeds, batch {BATCH_SIZE} fixed or up to {BATCH_SIZE_MAX}; accuracy in %")
+    print(
+        f"digits, {epochs} epochs, {len(seeds)} seeds, batch {BATCH_SIZE} fixed or up to {BATCH_SIZE_MAX}; accuracy in %"
+    )
     print("training    processes  fixed           adaptive        difference  batch  steps")
     has_failed = False
     for name, processes in configurations:

@@ -53,9 +53,8 @@ class Pause:
 
 def train(folder: Path, sample_s: float) -> None:
     """The job: a step sleeps as long as its samples would compute, so that more processes are worth having."""
-    import torch
-
     import pollux.torch as px
+    import torch
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

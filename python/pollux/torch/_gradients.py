@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-import torch
 import torch.distributed as dist
+
+import torch
 from torch import Tensor
 
 ADAM_SETTLING_STEPS = 20

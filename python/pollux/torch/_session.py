@@ -16,11 +16,13 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from torch.nn.parallel import DistributedDataParallel
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from . import _metrics, _state
 from ._accumulation import Accumulation
@@ -427,6 +429,8 @@ class Session:
             )
         _state.load_module(self.module, state["model"], where)
         _state.load_optimizer(self.optimizer, state["optimizer"], where)
+        # It has stepped, if not in this process: schedulers ask.
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]
         if self.scaler and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         for schedule, saved in zip(self.schedules, state["schedules"]):
@@ -447,6 +451,7 @@ class Session:
 
     def fail(self, error: BaseException) -> int | None:
         """What to exit with after an error that a restart mends; `None` if it is the user's."""
+        # PyTorch puts another stream in the place of sys.stderr while it tells of errors.
         failure = classify(error, self.reader.is_lost)
         if failure is Failure.USER or self.group is None:
             return None
@@ -457,14 +462,14 @@ class Session:
                 return None
             print(
                 f"pollux: out of memory with {self.terms.tuning.local_batch} samples on a GPU; going on with at most {bound}",
-                file=sys.stderr,
+                file=sys.__stderr__,
             )
             group.leave_note("memory", str(bound))
             self.terms = replace(self.terms, local_batch_max=bound)
         elif group.is_leader and (note := group.read_note("memory")):
             self.terms = replace(self.terms, local_batch_max=int(note))
         if failure is Failure.LOST:
-            print(f"pollux: another process is gone ({str(error).splitlines()[0][:120]})", file=sys.stderr)
+            print(f"pollux: another process is gone ({str(error).splitlines()[0][:120]})", file=sys.__stderr__)
         # A step is done or it is not: what rank 0 has is the state after the last whole one.
         if group.is_leader and not self.is_updating and _metrics.is_shared(self.metrics):
             self.save()

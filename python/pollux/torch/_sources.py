@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
+
+from torch.utils import data
 
 import torch
-from torch.utils import data
 
 from ._deal import Deal, Tuning, deal
 from ._errors import UsageError

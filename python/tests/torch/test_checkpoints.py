@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 from trainings import Numbered, loss_of, network, seen
 
 import pollux.torch as px
+import torch
 from pollux.torch._checkpoint import Checkpoints
 
 HERE = Path(__file__).parent
@@ -22,6 +22,8 @@ def part(folder: str, epochs: int, steps_max: int, samples: int = 203) -> dict:
     """Trains on from what is saved, at most for so many batches, and leaves as if it were told to."""
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    updates: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: updates.append(1))
     schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     wrapped, optimizer = px.wrap(model, optimizer, scheduler=schedule, checkpoint_dir=folder, checkpoint_every_s=1e-9)
     history: list[int] = []
@@ -32,7 +34,7 @@ def part(folder: str, epochs: int, steps_max: int, samples: int = 203) -> dict:
     for epoch in px.epochs(epochs):
         for batch in loader:
             if len(steps) == steps_max:
-                return {"steps": steps, "history": list(history)}
+                return {"steps": steps, "history": list(history), "updates": len(updates)}
             optimizer.zero_grad()
             loss_of(wrapped, batch).backward()
             optimizer.step()
@@ -42,7 +44,8 @@ def part(folder: str, epochs: int, steps_max: int, samples: int = 203) -> dict:
         schedule.step()
     rate = optimizer.param_groups[0]["lr"]
     moments = float(sum(state["step"] for state in optimizer.state.values()))
-    return {"steps": steps, "history": history, "mean": mean.compute(), "rate": rate, "moments": moments}
+    told = {"history": history, "mean": mean.compute(), "rate": rate, "moments": moments}
+    return {"steps": steps, "updates": len(updates), **told}
 
 
 def test_trainings_go_on_at_any_size_and_use_every_sample_once(together, tmp_path) -> None:
@@ -57,8 +60,7 @@ def test_trainings_go_on_at_any_size_and_use_every_sample_once(together, tmp_pat
     assert last["mean"] == 101.0, "what was counted before a restart is lost"
     assert last["rate"] == 0.01 / 8
     # Four tensors, each with the updates of the whole training: the moments of Adam went along.
-    parts = max(len(run) for run in runs)
-    assert parts == 3 and last["moments"] == 4 * sum(len(run[0]["steps"]) for run in runs)
+    assert last["moments"] == 4 * sum(run[0]["updates"] for run in runs)
     assert together(part, 1, folder, 3, 1000)[0]["steps"] == [], "a training that is done begins again"
 
 
@@ -83,7 +85,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_a_draft_is_no_checkpoint(tmp_pa
 def test_a_checkpoint_of_another_model_is_refused_and_kept(together, tmp_path) -> None:
     together(part, 1, str(tmp_path), 1, 1000)
     before = sorted(tmp_path.iterdir())
-    with pytest.raises(AssertionError, match="is of another model: '0.weight' has shape .16, 8. there and .4, 8. here"):
+    with pytest.raises(AssertionError, match="is of another model: '0.bias' has shape .16. there and .4. here"):
         together(other_model, 1, str(tmp_path))
     assert sorted(tmp_path.iterdir()) == before
 

@@ -3,10 +3,10 @@
 import math
 
 import pytest
-import torch
 from trainings import Numbered, loss_of, network, train
 
 import pollux.torch as px
+import torch
 
 
 def loop(model, optimizer, epochs=1, size=256, after=None, **options):

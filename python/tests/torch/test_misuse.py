@@ -1,11 +1,11 @@
 """Mistakes are refused with a line that says what to change."""
 
 import pytest
-import torch
 from torch.utils.data import DistributedSampler
 from trainings import Numbered, Stream, loss_of, network
 
 import pollux.torch as px
+import torch
 
 
 def wrapped(**options):

@@ -1,9 +1,10 @@
 """No sample lost, none repeated."""
 
 import pytest
-import torch
 from torch.utils.data import RandomSampler, SubsetRandomSampler
 from trainings import Numbered, Stream, seen, train
+
+import torch
 
 
 def assert_each_once(results, samples, epochs):

@@ -1,10 +1,10 @@
 """The noise scale against one that is computed from the gradient of every single sample."""
 
 import pytest
-import torch
 from trainings import Numbered, loss_of, network
 
 import pollux.torch as px
+import torch
 from pollux.torch import _brain
 from pollux.torch._session import current
 
