@@ -171,7 +171,8 @@ def main() -> int:
     seeds = range(arguments.seeds)
     configurations = [(name, 1) for name in arguments.only] if arguments.only else CONFIGURATIONS
     print(
-        f"digits, {epochs} epochs, {len(seeds)} seeds, batch {BATCH_SIZE} fixed or up to {BATCH_SIZE_MAX}; accuracy in %"
+        f"digits, {epochs} epochs, {len(seeds)} seeds, batch {BATCH_SIZE} fixed or up to {BATCH_SIZE_MAX}; "
+        "accuracy in %"
     )
     print("training    processes  fixed           adaptive        difference  batch  steps")
     has_failed = False

@@ -61,7 +61,7 @@ class Checkpoints:
     def load(self) -> dict[str, Any] | None:
         """The newest state that is whole; `None` if nothing was ever saved."""
         found = self._found()
-        for number, digest, path in reversed(found):
+        for _, digest, path in reversed(found):
             if _digest(path) == digest:
                 state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
                 return state

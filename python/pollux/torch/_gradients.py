@@ -205,4 +205,5 @@ def _squared_norm(bucket: dist.GradBucket, denominators: Sequence[Tensor] | None
     if denominators is None:
         return torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32).square()
     scaled = torch._foreach_div(bucket.gradients(), list(denominators))
-    return torch.stack(torch._foreach_norm(scaled)).square().sum()
+    norms: Sequence[Tensor] = torch._foreach_norm(scaled)
+    return torch.stack(list(norms)).square().sum()

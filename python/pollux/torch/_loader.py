@@ -164,7 +164,7 @@ _latest: weakref.ref[DataLoader] | None = None
 
 def _newest(session: Session) -> DataLoader:
     """The loader that is about to be looped over: the state to take up must be known before its first epoch is."""
-    loader = session.loader or (_latest and _latest())
+    loader: DataLoader | None = session.loader or (_latest() if _latest is not None else None)
     if loader is None:
         raise UsageError("px.epochs before there is a px.DataLoader; make the loader first")
     return loader

@@ -164,8 +164,8 @@ class Session:
         self.reader.is_alone = group.world_size == 1
         self.accumulation.clear()
         self.ddp = None
-        # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere: newcomers
-        # have just got them.
+        # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
+        # newcomers have just got them.
         options = {"gradient_as_bucket_view": True, "init_sync": False, **self.options.ddp}
         self.ddp = DistributedDataParallel(self.module, **options)
         # DDP reads annotations of hooks and does not know them as text.
@@ -245,7 +245,8 @@ class Session:
         return self._steps_since_check >= self.terms.check_every
 
     def check_in(self, left: int, *, ends_epoch: bool = False) -> bool:
-        """All ranks decide together how to go on; true if batches are to be dealt anew. `left` are samples of the epoch."""
+        """All ranks decide together how to go on, with so many samples of the epoch left; true if batches are to be
+        dealt anew."""
         group = self._group()
         self._later = later = self.membership.newest()
         self.membership.prepare(group, later)
@@ -425,7 +426,8 @@ class Session:
     def _restore(self, state: dict[str, Any], where: str) -> None:
         if state.get("format") != _state.FORMAT:
             raise CheckpointError(
-                f"{where} has format {state.get('format')}; accepted is {_state.FORMAT}: remove it or use the version that wrote it"
+                f"{where} has format {state.get('format')}, accepted is {_state.FORMAT}; remove it, or use the version "
+                "that wrote it"
             )
         _state.load_module(self.module, state["model"], where)
         _state.load_optimizer(self.optimizer, state["optimizer"], where)
@@ -461,7 +463,8 @@ class Session:
             if bound < self.loader.limits.local_batch_min:
                 return None
             print(
-                f"pollux: out of memory with {self.terms.tuning.local_batch} samples on a GPU; going on with at most {bound}",
+                f"pollux: out of memory with {self.terms.tuning.local_batch} samples on a GPU; "
+                f"going on with at most {bound}",
                 file=sys.__stderr__,
             )
             group.leave_note("memory", str(bound))
