@@ -1,8 +1,8 @@
 //! What travels over the REST interface below `/v1`: requests and responses, nothing but data.
 //!
 //! ```text
-//!  user ──── SubmitRequest, TokenRequest ────> server
-//!       <── Job, Event, Node, Explanation ────
+//!  user ─ SubmitRequest, WhatIfRequest, .. ──> server
+//!       <─ Job, Event, Node, WhatIf, .. ─────
 //!  worker ── ReportRequest, ReadyRequest ────> server
 //!         <─────────── Assignment ────────────
 //! ```
@@ -15,6 +15,7 @@ mod explanation;
 mod failure;
 mod job;
 mod token;
+mod what_if;
 mod worker;
 
 pub use cluster::{ClusterStatus, Node, NodeJob, NodeList};
@@ -23,4 +24,5 @@ pub use explanation::{Explanation, Payer, SizeOutlook};
 pub use failure::{Failure, FailureDetail};
 pub use job::{Flexibility, Job, JobDetail, JobList, Phase, SubmitRequest, Work};
 pub use token::{IssuedToken, TokenList, TokenRequest};
+pub use what_if::{BeforeAfter, Change, Completion, HypotheticalJob, JobForecast, TrainsLike, WhatIf, WhatIfRequest};
 pub use worker::{AssignedReplica, Assignment, AssignmentState, ReadyRequest, ReportRequest};

@@ -61,7 +61,7 @@ pub use command::{Command, StopReason};
 pub use engine::Engine;
 pub use event::{Event, FailureKind};
 pub use explanation::{Explanation, Wait};
-pub use job::{Job, Leaving, ReceivedReport, SizeChange};
+pub use job::{Job, Leaving, ReceivedReport, SizeChange, declared_samples};
 pub use node::Node;
 pub use outlook::{Pace, SizeOutlook, work_done};
 pub use phase::{FailureCause, FailureReason, Generation, Phase, ResizeCause};

@@ -26,6 +26,7 @@ mod state;
 mod tail;
 mod tls;
 mod tokens;
+mod what_if;
 mod workers;
 
 pub use hosts::Hosts;

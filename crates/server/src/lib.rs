@@ -27,6 +27,7 @@ mod happening;
 mod cluster;
 pub mod views;
 mod explaining;
+mod what_if;
 mod handle;
 mod scheduler;
 mod recovery;
@@ -44,6 +45,7 @@ pub use request::{JobRequest, RequestError};
 pub use server::Server;
 pub use settings::ServerSettings;
 pub use tokens::Caller;
+pub use what_if::WhatIfError;
 
 /// Plain data of ours as it is kept.
 fn text(value: &impl serde::Serialize) -> String {

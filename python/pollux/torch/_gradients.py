@@ -108,7 +108,8 @@ class GradientReader:
             if not self.is_alone:
                 self._step.own_sqr.append(_squared_norm(bucket, denominators))
             self.cost_s += time.perf_counter() - begun
-        buffer.mul_(self.plan.weight)
+        if self.plan.weight != 1.0:
+            buffer.mul_(self.plan.weight)
         if bucket.is_last():
             self.computed_at = time.perf_counter()
             self.on_computed()

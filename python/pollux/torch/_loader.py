@@ -50,11 +50,15 @@ class DataLoader:
         self._source: MapSource | StreamSource
         if isinstance(dataset, data.IterableDataset):
             if shuffle or sampler is not None:
-                raise UsageError("shuffle or sampler with an iterable dataset, which has an order of its own; leave them out")
+                raise UsageError(
+                    "shuffle or sampler with an iterable dataset, which has an order of its own; leave them out"
+                )
             self._source = StreamSource(dataset, options.pop("collate_fn", None), options)
         else:
             if isinstance(sampler, data.DistributedSampler):
-                raise UsageError("DistributedSampler deals out samples, as Pollux does; give shuffle=True or a plain sampler")
+                raise UsageError(
+                    "DistributedSampler deals out samples, as Pollux does; give shuffle=True or a plain sampler"
+                )
             if sampler is not None and shuffle:
                 raise UsageError("both sampler and shuffle; give one of them")
             self._source = MapSource(dataset, sampler, shuffle, seed, options)

@@ -12,6 +12,7 @@ join once they are all there.
 from __future__ import annotations
 
 import datetime
+import functools
 import os
 import sys
 import time
@@ -54,7 +55,7 @@ class Membership:
 
     def __init__(self) -> None:
         self.worker = Worker.from_env()
-        self._termination = Termination.install() if self.worker is None else None
+        self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
         self._invitation: Invitation | None = None
 
@@ -241,6 +242,12 @@ def leave(code: int) -> NoReturn:
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(code)
+
+
+@functools.cache
+def _termination() -> Termination:
+    """Once for all trainings of a process."""
+    return Termination.install()
 
 
 def _form(store: dist.Store, assignment: Assignment, rank: int, stage: str, members: Any) -> Group:

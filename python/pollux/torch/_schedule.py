@@ -23,7 +23,9 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
     @functools.wraps(original)
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
         if not session.in_loop:
-            raise UsageError("optimizer.step() outside of a loop over px.DataLoader; step inside of `for batch in loader`")
+            raise UsageError(
+                "optimizer.step() outside of a loop over px.DataLoader; step inside of `for batch in loader`"
+            )
         if closure is not None:
             raise UsageError("optimizer.step() with a closure, which may run several backward passes; call it without")
         if not session.accumulation.is_last:

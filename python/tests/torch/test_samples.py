@@ -58,7 +58,10 @@ def plain(dataset, steps, parameters, lr):
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for samples in steps:
-        batch = [torch.stack([torch.as_tensor(value) for value in column]) for column in zip(*(dataset[idx] for idx in samples))]
+        batch = [
+            torch.stack([torch.as_tensor(value) for value in column])
+            for column in zip(*(dataset[idx] for idx in samples))
+        ]
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()

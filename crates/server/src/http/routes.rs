@@ -7,7 +7,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::failure::HttpError;
 use super::state::AppState;
-use super::{cluster, events, gate, jobs, logs, metrics, tokens, workers};
+use super::{cluster, events, gate, jobs, logs, metrics, tokens, what_if, workers};
 
 /// All routes.
 pub fn app(state: AppState) -> Router {
@@ -39,6 +39,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(logs::routes())
         .merge(events::routes())
         .merge(cluster::routes())
+        .merge(what_if::routes())
         .merge(tokens::routes())
         .merge(metrics::routes())
         .route_layer(middleware::from_fn(gate::users_only));
