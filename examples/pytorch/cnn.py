@@ -40,7 +40,7 @@ scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [arguments.epochs //
 
 model, optimizer = px.wrap(model, optimizer, scheduler=scheduler)
 loader = px.DataLoader(
-    TensorDataset(images[train], labels[train]), batch_size=32, max_batch_size=512, per_gpu=(8, 256), shuffle=True
+    TensorDataset(images[train], labels[train]), batch_size=16, max_batch_size=128, per_gpu=(4, 128), shuffle=True
 )
 
 accuracy = px.Mean("accuracy")
