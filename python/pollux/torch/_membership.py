@@ -14,6 +14,7 @@ from __future__ import annotations
 import datetime
 import functools
 import os
+import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ RESTART = 75
 """Exit code of a process whose group is to be started again."""
 
 _PATIENCE = datetime.timedelta(seconds=600)
-_KNOCK = datetime.timedelta(seconds=5)
+_KNOCK_S = 5.0
 _GLANCE_S = 0.02
 
 
@@ -127,7 +128,9 @@ class Membership:
                 return later
             try:
                 if store is None:
-                    store = dist.TCPStore(assignment.address, assignment.port, is_master=False, timeout=_KNOCK)
+                    # PyTorch tells of a door that is still closed with a page of its own frames.
+                    socket.create_connection((assignment.address, assignment.port), timeout=_KNOCK_S).close()
+                    store = dist.TCPStore(assignment.address, assignment.port, is_master=False, timeout=_PATIENCE)
                     store.set(f"joined/{rank}", "1")
                 if store.check(["go"]):
                     return _form(store, assignment, rank, "all", assignment.members)
