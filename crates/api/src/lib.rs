@@ -14,6 +14,8 @@ mod event;
 mod explanation;
 mod failure;
 mod job;
+mod plan;
+mod series;
 mod token;
 mod worker;
 
@@ -22,5 +24,7 @@ pub use event::{Event, EventList};
 pub use explanation::{Explanation, Payer, SizeOutlook};
 pub use failure::{Failure, FailureDetail};
 pub use job::{Flexibility, Job, JobDetail, JobList, Phase, SubmitRequest, Work};
+pub use plan::{PlanChange, PlanKept, PlanStatus};
+pub use series::{ClusterSeries, JobSeries};
 pub use token::{IssuedToken, TokenList, TokenRequest};
 pub use worker::{AssignedReplica, Assignment, AssignmentState, ReadyRequest, ReportRequest};

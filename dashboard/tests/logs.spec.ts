@@ -1,0 +1,60 @@
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, open, test } from "./cluster";
+
+const MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>";
+
+test("logs are followed as they are written, and searched", async ({ page, cluster }) => {
+  const script = join(cluster.folder, "counts.sh");
+  writeFileSync(script, 'for number in $(seq 100000); do echo "line $number"; sleep 0.02; done\n');
+  const id = await cluster.submit({ name: "talker", command: ["sh", script], flexibility: "rigid" });
+  await open(page, cluster, `/jobs/${id}`);
+  await expect(page.getByText(/\| line 40$/)).toBeVisible();
+  await expect(page.getByText(/\| line 150$/)).toBeVisible();
+  await page.getByLabel("Follow").uncheck();
+  await page.getByLabel("Search the logs").fill("line 33");
+  await expect(page.locator(".log mark").first()).toHaveText("line 33");
+  await expect(page.getByText(/\| line 34$/)).toBeHidden();
+  await cluster.post(`/v1/jobs/${id}/cancel`);
+  await expect(page.getByText(/complete/)).toBeVisible();
+});
+
+test("names and logs of any kind are text: nothing of them runs, colours or breaks the page", async ({
+  page,
+  cluster,
+}) => {
+  const script = join(cluster.folder, "hostile.sh");
+  const lines = [
+    `printf '%s\\n' '${MARKUP}'`,
+    "printf '\\033[31mred\\033[0m \\033]0;title\\007\\033[2Jplain\\n'",
+    "head -c 10000000 /dev/zero | tr '\\0' 'x'",
+    "printf '\\nthe end\\n'",
+    "sleep 1000",
+  ];
+  writeFileSync(script, lines.join("\n"));
+  const name = `${MARKUP.replaceAll("/", "")}\u202egnp`;
+  const id = await cluster.submit({ name, command: ["sh", script], flexibility: "rigid" });
+  await open(page, cluster, `/jobs/${id}`);
+  await expect(page.getByRole("heading", { name: "<img src=x" })).toBeVisible();
+  await expect(page.getByText(`| ${MARKUP}`)).toBeVisible();
+  await expect(page.getByText("| red plain")).toBeVisible();
+  await expect(page.getByText("| the end")).toBeVisible();
+  const more = page.getByRole("button", { name: /more characters/ });
+  await expect(more).toHaveText("9,998,003 more characters");
+  await more.click();
+  await expect(more).toHaveText("9,978,003 more characters");
+  const saving = page.waitForEvent("download");
+  await page.getByRole("button", { name: "Save" }).click();
+  const saved = await (await saving).createReadStream();
+  let size = 0;
+  for await (const piece of saved) size += piece.length;
+  expect(size).toBeGreaterThan(10_000_000);
+  for (const hash of ["/cluster", "/jobs"]) {
+    await page.evaluate((to) => {
+      location.hash = to;
+    }, hash);
+    await expect(page.getByText("<img src=x").first()).toBeVisible();
+  }
+  expect(await page.locator("img, main script").count()).toBe(0);
+  await cluster.post(`/v1/jobs/${id}/cancel`);
+});
