@@ -175,7 +175,7 @@ function Curves({ series }: { series: ClusterSeries | null }) {
       fairness: [
         { label: "worst", colour: "--accent", values: series.unfairness_worst },
         { label: "average", colour: "--soft", values: series.unfairness_average },
-        { label: "fair", colour: "--mark", values: at.map(() => 1), isDashed: true },
+        { label: "fair", colour: "--mark", values: at.map(() => 1), isRuler: true },
       ],
     };
   }, [series, span]);
@@ -232,14 +232,7 @@ function Curves({ series }: { series: ClusterSeries | null }) {
             say={(count) => number(count)}
             sync="cluster"
           />
-          <Chart
-            title="Finish time vs share"
-            at={data.at}
-            range={data.range}
-            lines={data.fairness}
-            say={times}
-            sync="cluster"
-          />
+          <Chart title="Finish time" at={data.at} range={data.range} lines={data.fairness} say={times} sync="cluster" />
         </div>
       )}
     </section>

@@ -11,7 +11,8 @@ export interface Line {
   /** Holds until the next point. */
   isStepped?: boolean;
   isFilled?: boolean;
-  isDashed?: boolean;
+  /** A line to compare with: dashed, and left out of what is said. */
+  isRuler?: boolean;
 }
 
 interface Props {
@@ -71,7 +72,8 @@ export function Chart(props: Props) {
 }
 
 /** Names of several lines, and the newest value of each. */
-function Legend({ lines, say }: Props) {
+function Legend({ lines: all, say }: Props) {
+  const lines = all.filter((line) => !line.isRuler);
   return (
     <span class="chart-legend">
       {lines.map((line) => {
@@ -90,7 +92,8 @@ function Legend({ lines, say }: Props) {
 
 function summary({ title, at, lines, say }: Props): string {
   if (at.length === 0) return `${title}: nothing yet`;
-  const values = lines.map((line) => {
+  const values = lines.flatMap((line) => {
+    if (line.isRuler) return [];
     const last = line.values[line.values.length - 1];
     return `${line.label} ${last == null ? "unknown" : say(last)}`;
   });
@@ -118,7 +121,7 @@ function options(latest: { current: Props }, width: number): uPlot.Options {
       y: { range: (_, low, high) => limits(latest.current, low, high) },
     },
     axes: [
-      { ...axis, size: 22, gap: 3, grid: { show: false }, space: 64, values: (_, ticks) => ticks.map(clock(ticks)) },
+      { ...axis, size: 25, gap: 6, grid: { show: false }, space: 64, values: (_, ticks) => ticks.map(clock(ticks)) },
       {
         ...axis,
         size: 46,
@@ -137,7 +140,7 @@ function series(line: Line): uPlot.Series {
   const stroke = colourOf(line.colour);
   const drawn: uPlot.Series = { label: line.label, stroke, width: 1.75, points: { show: false }, spanGaps: false };
   if (line.isFilled) drawn.fill = `${stroke}22`;
-  if (line.isDashed) drawn.dash = [5, 4];
+  if (line.isRuler) drawn.dash = [5, 4];
   if (line.isStepped && uPlot.paths.stepped) drawn.paths = uPlot.paths.stepped({ align: 1 });
   return drawn;
 }
@@ -170,7 +173,8 @@ function tip(latest: { current: Props }): uPlot.Plugin {
         const { at, lines, say } = latest.current;
         note.hidden = idx == null || left < 0;
         if (idx == null || left < 0) return;
-        const rows = lines.map((line) => {
+        const rows = lines.flatMap((line) => {
+          if (line.isRuler) return [];
           const value = line.values[idx];
           return `${lines.length > 1 ? `${line.label} ` : ""}${value == null ? "–" : say(value)}`;
         });

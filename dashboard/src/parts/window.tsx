@@ -48,7 +48,7 @@ export function Window(props: Props) {
   const first = Math.max(0, Math.floor(view.top / rowHeight) - BEYOND);
   const last = Math.min(count, Math.ceil((view.top + view.height) / rowHeight) + BEYOND);
   useLayoutEffect(() => {
-    if (count > 0 && last >= count) onEnd?.();
+    if (last >= count) onEnd?.();
   }, [last, count, onEnd]);
   const rows = [];
   for (let idx = first; idx < last; idx++) rows.push(row(idx));
