@@ -1,13 +1,17 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo dashboard test fix bench screenshots fuzz reference experiments install clean
+.PHONY: help setup build demo dashboard python test fix bench screenshots fuzz reference experiments install clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 BOLD := $(if $(NO_COLOR),,$(if $(MAKE_TERMOUT),\033[1m))
 PLAIN := $(if $(BOLD),\033[0m)
+# Where cargo builds; the Python tests start what is there.
+target = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+# The tests' own interpreter, which leaves nothing beside the sources.
+python = PYTHONDONTWRITEBYTECODE=1 '$(target)/python/bin/python'
 # Where the recorded results are, if not where xtask looks for them.
 reference_folder = $(if $(REFERENCE),'$(REFERENCE)')
 heading = @printf '\n$(BOLD)==> %s$(PLAIN)\n' '$(1)'
@@ -23,12 +27,14 @@ setup: ## make sure the tools that the tests need are here
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 		then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$$@"; \
 		else echo "error: $$tool is missing; install the packages $$*" >&2; return 1; fi; }; }; \
-	need cc gcc libc6-dev && need git git && need node nodejs && need npm npm && \
+	need cc gcc libc6-dev && need git git && need python3 python3 && need node nodejs && need npm npm && \
 	{ [ -n "$$POLLUX_CHROMIUM" ] || need chromium chromium; } && \
 	{ need faketime faketime 2>/dev/null || echo 'note: without faketime the test of clocks that go back is skipped'; }
 	@need() { cargo "$$1" --version >/dev/null 2>&1 || rustup component add "$$2" || \
 		{ echo "error: $$2 is missing; install it beside cargo" >&2; return 1; }; }; \
 	need fmt rustfmt && need clippy clippy
+	@python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "error: $$(python3 --version) is too old or has no venv; install Python 3.11 or newer with venv" >&2; exit 1; }
 	@cargo --version
 
 build: ## build the release binary, target/release/pollux
@@ -45,15 +51,25 @@ dashboard: ## build the web page that the server embeds, crates/server/assets (n
 	$(call heading,dashboard)
 	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent build
 
-test: setup ## check everything: format, lints, tests, docs; writes nothing but target/
+python: ## build the Python package into target/python, an interpreter with all that its tests need
+	$(call heading,python)
+	@# With the features of the tests, so that nothing is built twice.
+	@cargo build --workspace --all-features --locked
+	@python/environment.sh '$(target)/debug/libpollux_python.so' '$(target)/python'
+
+test: setup ## check everything: format, lints, tests, docs; writes nothing but target/ and a cache
 	$(call heading,format)
 	@cargo fmt --all --check
 	$(call heading,lints)
 	@cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 	$(call heading,tests)
 	@cargo test --workspace --all-features --locked
+	@$(MAKE) --no-print-directory python
+	@$(python) -m ruff format --no-cache --quiet --check --diff python && $(python) -m ruff check --no-cache --quiet python
+	@$(python) -m mypy --config-file python/pyproject.toml --cache-dir '$(target)/mypy' python/pollux
+	@$(python) -m pytest python/tests -q
 	$(call heading,dashboard)
-	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent check && npm test
+	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent check && POLLUX_BINARIES='$(target)/debug' npm test
 	$(call heading,docs)
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(call heading,all checks passed)
@@ -63,16 +79,19 @@ fix: ## repair format and lints where a tool can
 	@cargo clippy --workspace --all-targets --all-features --fix --allow-dirty --allow-staged
 	$(call heading,format)
 	@cargo fmt --all
+	@[ ! -e '$(target)/python' ] || { $(python) -m ruff check --no-cache --quiet --fix python; \
+		$(python) -m ruff format --no-cache --quiet python; }
 	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent fix
 
 bench: build ## measure the live scheduler, plans, simulations and fits (REFERENCE=DIR)
 	@cargo xtask bench $(reference_folder)
 	@cd dashboard && npm ci --silent --no-fund --no-audit && \
-		POLLUX_BINARIES="$$PWD/../target/release" npx playwright test --project=measure
+		POLLUX_BINARIES='$(target)/release' npx playwright test --project=measure
 
 screenshots: ## draw the pictures of docs/dashboard.md, of a real cluster
 	@cargo build --locked --bin pollux --bin pollux-trainer
-	@cd dashboard && npm ci --silent --no-fund --no-audit && npx playwright test --project=screenshots
+	@cd dashboard && npm ci --silent --no-fund --no-audit && \
+		POLLUX_BINARIES='$(target)/debug' npx playwright test --project=screenshots
 
 fuzz: ## try the REST interface with schemathesis for two minutes (needs Python and PyPI)
 	@cargo build --locked --bin pollux

@@ -195,11 +195,31 @@ impl Agent {
     /// Counts finished steps of the current tuning; before a job is placed there can be none.
     pub fn advance(&mut self, steps: u64) {
         let Some(running) = self.state.running else { return };
-        let gain = self.trusted_noise().map_or(1.0, |noise| noise.gain(self.scale()));
+        let gain = self.gain();
         let progress = &mut self.state.progress;
         progress.steps = progress.steps.saturating_add(steps);
         progress.samples = progress.samples.saturating_add(steps.saturating_mul(running.batch_size()));
         progress.baseline_steps += steps as f64 * gain;
+    }
+
+    /// How far the training is.
+    pub const fn progress(&self) -> &Progress {
+        &self.state.progress
+    }
+
+    /// Signal and noise of the gradients, once they can be trusted.
+    pub fn noise(&self) -> Option<NoiseStatistics> {
+        self.state.noise.statistics().filter(|_| self.state.noise.steps() >= NOISE_STEPS_MIN)
+    }
+
+    /// Steps at the baseline batch that one step of the current tuning is worth; 1 as long as no noise proves more.
+    pub fn gain(&self) -> f64 {
+        self.noise().map_or(1.0, |noise| noise.gain(self.scale()))
+    }
+
+    /// What a sample of the current tuning is worth, against one at the baseline batch.
+    pub fn efficiency(&self) -> f64 {
+        self.gain() / self.scale()
     }
 
     /// The job now runs on `placement`: chooses freely. Its processes may be new, so its steps settle anew even where
@@ -240,7 +260,7 @@ impl Agent {
     /// What to multiply the user's learning rate by, at the current tuning; an error if a rule of the user's own gives
     /// nothing usable.
     pub fn learning_rate_factor(&self) -> Result<f64, AgentError> {
-        let context = ScalingContext { scale: self.scale(), noise: self.trusted_noise(), epochs: self.epochs() };
+        let context = ScalingContext { scale: self.scale(), noise: self.noise(), epochs: self.epochs() };
         Ok(self.settings.learning_rate.factor(&context)?)
     }
 
@@ -251,7 +271,7 @@ impl Agent {
         AgentReport {
             limits: self.settings.limits,
             types: self.state.profiles.iter().filter_map(Profile::report).collect(),
-            noise: self.trusted_noise(),
+            noise: self.noise(),
             progress: self.state.progress,
             epoch_samples: self.settings.epoch_samples,
             samples_per_s: self.samples_per_s,
@@ -300,7 +320,7 @@ impl Agent {
         let profiled = self.state.profiles.iter().find(|profile| profile.gpu_type() == placement.gpu_type);
         Goodput {
             throughput: profiled.and_then(Profile::model).copied().unwrap_or(ThroughputModel::UNMEASURED),
-            noise: self.trusted_noise().unwrap_or(NoiseStatistics::NOISELESS),
+            noise: self.noise().unwrap_or(NoiseStatistics::NOISELESS),
             limits: self.settings.limits,
         }
     }
@@ -311,10 +331,6 @@ impl Agent {
             Some(samples) if samples > 0 => progress.samples as f64 / samples as f64,
             Some(_) | None => f64::from(progress.epochs),
         }
-    }
-
-    fn trusted_noise(&self) -> Option<NoiseStatistics> {
-        self.state.noise.statistics().filter(|_| self.state.noise.steps() >= NOISE_STEPS_MIN)
     }
 
     /// At least 1, also for a saved tuning that the limits forbid by now.

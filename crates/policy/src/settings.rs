@@ -26,10 +26,12 @@ pub enum PolicySettings {
     /// The lowest average completion time.
     Castor(CastorSettings),
     /// First come, first served.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "no_settings"))]
     Fifo,
     /// Least attained service first.
     Tiresias(TiresiasSettings),
     /// Shortest remaining time first.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "no_settings"))]
     Srtf,
     /// Finish-time fairness.
     Themis(ThemisSettings),
@@ -41,6 +43,7 @@ pub enum PolicySettings {
     /// Marginal gains from fitted speeds and loss curves.
     Optimus(OptimusSettings),
     /// Marginal gains from true remaining work.
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "no_settings"))]
     OptimusOracle,
     /// The most quality soonest.
     Slaq(SlaqSettings),
@@ -167,6 +170,15 @@ impl PolicySettings {
     pub fn needs_oracle(&self) -> bool {
         self.build().needs_oracle()
     }
+}
+
+/// Refuses settings of a policy that has none; by itself it would take any.
+#[cfg(feature = "serde")]
+fn no_settings<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct NoSettings {}
+    serde::Deserialize::deserialize(deserializer).map(|NoSettings {}| ())
 }
 
 /// A setting that no plan can be made with.

@@ -91,6 +91,11 @@ impl Worker {
         if listed && noticed.elapsed() >= EXPLANATION { Orders::Leave } else { Orders::Train }
     }
 
+    /// Whether `SIGTERM` came, whatever it is for.
+    pub fn terminated(&self) -> bool {
+        self.termination.requested()
+    }
+
     /// Tells what the agent of a generation has learned. Of several that wait only the newest is told.
     pub fn report(&self, generation: u64, report: AgentReport) {
         self.mailbox.post_report(ReportRequest { generation, report });
@@ -102,7 +107,7 @@ impl Worker {
     }
 
     /// Gives the last words some time to be told before the process ends; false if they were not.
-    pub fn finish(self, patience: Duration) -> bool {
+    pub fn finish(&self, patience: Duration) -> bool {
         self.mailbox.flush(patience)
     }
 }

@@ -221,7 +221,7 @@ mod tests {
         };
         assert_eq!(words("average completion"), "average completion time 4 s 8 s 0.50");
         assert_eq!(words("all done"), "all done after 4 s 8 s 0.50");
-        assert_eq!(words("average goodput"), "average goodput 15/s 10/s 1.50");
+        assert_eq!(words("average goodput"), "average goodput 30/s 20/s 1.50");
         assert!(text.contains("3 resizes in place: training paused for 200 ms (median), 300 ms at most"), "{text}");
     }
 

@@ -1,22 +1,17 @@
 //! Workloads from arguments: files, logs to draw from, or made up.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
 use std::iter;
 use std::path::{Path, PathBuf};
 
 use pollux_sim::{
-    ApplicationSet, GeneratorSettings, PhillySettings, Workload, WorkloadError, generate, read_osdi21, read_philly,
-    resample,
+    ApplicationSet, GeneratorSettings, PhillySettings, Workload, WorkloadError, generate, is_philly, read_osdi21,
+    read_philly, resample,
 };
 
 use super::SimError;
 use super::args::{RequestKind, SimArgs};
 use crate::output;
-
-/// More of a header is no header.
-const HEADER_BYTES_MAX: u64 = 1 << 16;
 
 /// Jobs, a seed, and what reports call them: no two scenarios the same.
 #[derive(Clone, Debug)]
@@ -155,17 +150,8 @@ fn drawn_jobs(args: &SimArgs) -> usize {
     (f64::from(args.generate_jobs) * args.load()).round() as usize
 }
 
-/// Whether the header is that of a cluster's log.
 fn is_log(path: &Path) -> Result<bool, SimError> {
-    let header = || -> io::Result<Vec<u8>> {
-        let mut header = Vec::new();
-        BufReader::new(File::open(path)?.take(HEADER_BYTES_MAX)).read_until(b'\n', &mut header)?;
-        Ok(header)
-    };
-    let header = header().map_err(|reason| SimError::WorkloadUnreadable { path: path.to_owned(), reason })?;
-    let header = String::from_utf8_lossy(&header);
-    let has = |column: &str| header.split(',').any(|name| name.trim().trim_matches('"') == column);
-    Ok(has("timestamp") && has("gpu_time"))
+    is_philly(path).map_err(|reason| SimError::WorkloadUnreadable { path: path.to_owned(), reason })
 }
 
 /// The first value that was there before.

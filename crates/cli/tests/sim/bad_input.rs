@@ -146,6 +146,7 @@ fn policy_files_with_mistakes() {
          `antman`, `optimus`, `optimus-oracle`, `slaq`",
     );
     refuse("setting", "policy = \"themis\"\nlease = 3", "unknown field `lease`, expected `fairness_knob` or `lease_s`");
+    refuse("none", "policy = \"fifo\"\nlease = 3", "unknown field `lease`, there are no fields");
     refuse(
         "queues",
         "policy = \"tiresias\"\nqueue_gpu_hours = [2, 1]",

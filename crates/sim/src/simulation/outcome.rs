@@ -47,6 +47,7 @@ pub struct JobOutcome {
     /// Statistical efficiency, averaged over the samples it processed.
     pub efficiency: f64,
     /// What it had, where that was asked for: one sample per change.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<JobSample>,
 }
 

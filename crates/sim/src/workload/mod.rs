@@ -11,7 +11,7 @@ mod tuned;
 pub use arrivals::{GeneratorSettings, generate};
 pub use jobs::{JobSpec, Workload, WorkloadError};
 pub use osdi21::read_osdi21;
-pub use philly::{PhillySettings, read_philly};
+pub use philly::{PhillySettings, is_philly, read_philly};
 pub use requests::{Request, Requests};
 pub use resample::resample;
 pub use tuned::tuned_requests;

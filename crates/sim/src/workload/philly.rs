@@ -1,3 +1,5 @@
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use super::jobs::{Arrival, named};
@@ -8,6 +10,8 @@ use crate::table::{Row, Table, TableError, is_measure};
 use crate::{ApplicationName, ApplicationSet, SimRng};
 
 const COLUMNS: &[&str] = &["timestamp", "duration", "num_gpus", "gpu_time"];
+/// More of a header is no header.
+const HEADER_BYTES_MAX: u64 = 1 << 16;
 /// Shorter jobs of the log failed or were tests.
 const DURATION_MIN_S: f64 = 60.0;
 const HOUR_S: f64 = 3600.0;
@@ -44,6 +48,15 @@ struct Entry {
     duration_s: f64,
     gpus: u32,
     gpu_hours: f64,
+}
+
+/// Whether the header of a file is that of a cluster's log, and not of a list of jobs.
+pub fn is_philly(path: &Path) -> io::Result<bool> {
+    let mut header = Vec::new();
+    BufReader::new(File::open(path)?.take(HEADER_BYTES_MAX)).read_until(b'\n', &mut header)?;
+    let header = String::from_utf8_lossy(&header);
+    let has = |column: &str| header.split(',').any(|name| name.trim().trim_matches('"') == column);
+    Ok(has("timestamp") && has("gpu_time"))
 }
 
 /// Draws a workload from a log in the form of `philly.csv`: `timestamp,duration,num_gpus,gpu_time,cluster`.

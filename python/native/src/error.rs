@@ -1,0 +1,61 @@
+use std::io;
+use std::path::PathBuf;
+
+use pollux_agent::AgentError;
+use pollux_model::ModelError;
+use pollux_policy::{PolicySettingError, UnknownPolicy};
+use pollux_sim::{ClusterError, PhysicsError, SimulationError, WorkloadError};
+use pollux_worker::WorkerError;
+use pyo3::PyErr;
+use thiserror::Error;
+
+pyo3::create_exception!(
+    pollux,
+    PolluxError,
+    pyo3::exceptions::PyValueError,
+    "What Pollux refuses: the message says what was read and what would be accepted."
+);
+
+/// Whatever may go wrong below Python; all of it is a `PolluxError` there.
+#[derive(Debug, Error)]
+pub(crate) enum NativeError {
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    #[error(transparent)]
+    Policy(#[from] UnknownPolicy),
+    #[error(transparent)]
+    PolicySetting(#[from] PolicySettingError),
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    #[error(transparent)]
+    Physics(#[from] PhysicsError),
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+    /// A whole number that is too small or too large.
+    #[error("{name} is {value}; accepted are whole numbers from 0 to {}", u32::MAX)]
+    Count { name: &'static str, value: i64 },
+    /// A word that means nothing here.
+    #[error("{name} is {value:?}; accepted are {accepted}")]
+    Word { name: &'static str, value: String, accepted: &'static str },
+    /// A length of time that cannot be.
+    #[error("{name} is {value}; accepted are seconds from 0")]
+    Seconds { name: &'static str, value: f64 },
+    /// A file that cannot be opened.
+    #[error("{}: {reason}; accepted is a CSV file", path.display())]
+    File { path: PathBuf, reason: io::Error },
+    /// Text that is not what it should be.
+    #[error("{name}: {reason}; accepted is {accepted}")]
+    Json { name: &'static str, reason: serde_json::Error, accepted: &'static str },
+}
+
+impl From<NativeError> for PyErr {
+    fn from(error: NativeError) -> Self {
+        PolluxError::new_err(error.to_string())
+    }
+}

@@ -1,0 +1,21 @@
+"""Goodput-driven training: jobs that adapt to the GPUs they get.
+
+`pollux.torch` makes a PyTorch script adaptive, `pollux.sim` compares scheduling policies on whole workloads. Neither is
+imported before it is used, so that `import pollux` is quick and needs nothing else.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from pollux._native import VERSION as __version__
+from pollux._native import PolluxError
+
+__all__ = ["PolluxError", "__version__", "sim", "torch"]
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in ("sim", "torch"):
+        return import_module(f"pollux.{name}")
+    raise AttributeError(f"module 'pollux' has no attribute {name!r}")

@@ -1,0 +1,161 @@
+"""The extension module: the agent, the worker's line to the scheduler and the simulator, in Rust."""
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypedDict, final
+
+VERSION: str
+
+class PolluxError(ValueError):
+    """What Pollux refuses: the message says what was read and what would be accepted."""
+
+class Progress(TypedDict):
+    steps: int
+    samples: int
+    epochs: int
+    baseline_steps: float
+
+class AssignedReplica(TypedDict):
+    replica: int
+    rank: int
+    node: str
+    local_rank: int
+    local_world_size: int
+
+class Assignment(TypedDict):
+    generation: int
+    state: Literal["run", "stop"]
+    master_address: str
+    master_port: int
+    replicas: list[AssignedReplica]
+
+@final
+class ScalingContext:
+    """What a learning-rate rule may look at."""
+
+    @property
+    def scale(self) -> float:
+        """The batch against the one the user's learning rate was chosen for."""
+    @property
+    def noise_sqr(self) -> float | None:
+        """Squared norm of the gradient, once measured."""
+    @property
+    def noise_var(self) -> float | None:
+        """Variance of a baseline batch's gradient, once measured."""
+    @property
+    def epochs(self) -> float:
+        """Epochs done, counted in progress."""
+
+@final
+class Agent:
+    """The per-job brain. One thread at a time may use it."""
+
+    def __new__(
+        cls,
+        *,
+        batch_size: int,
+        max_batch_size: int,
+        local_batch_min: int,
+        local_batch_max: int,
+        scaling: str | Callable[[ScalingContext], float],
+        warmup_epochs: float = 0.0,
+        epoch_samples: int | None = None,
+        state: str | None = None,
+    ) -> Agent:
+        """`scaling` is adascale, adamscale, linear, sqrt, legw (which warms up for `warmup_epochs`) or a function.
+
+        `state` is what `state()` gave, in any process at any size.
+        """
+    def state(self) -> str:
+        """All it has learned, as JSON."""
+    def observe_step(
+        self, nodes: int, replicas: int, local_batch: int, accumulation_steps: int, compute_s: float, sync_s: float
+    ) -> None:
+        """Takes in the times of a step: one micro-batch, and what followed the last one.
+
+        The first steps after a change are ignored.
+        """
+    def observe_gradients(
+        self, steps: int, micro_batches: int, batch_size: float, micro_sqr: float, mean_sqr: float
+    ) -> bool:
+        """Takes in squared gradient norms, averaged over steps: of the micro-batches, and of their mean.
+
+        False if they cannot be used: one micro-batch, or not finite.
+        """
+    def observe_consecutive_gradients(self, steps: int, batch_size: float, micro_sqr: float, mean_sqr: float) -> bool:
+        """The same of pairs of steps in a row, of one micro-batch each: the mean of both squared norms, and the squared
+        norm of their mean. `batch_size` is that of one step.
+        """
+    def observe_rate(self, samples_per_s: float) -> None:
+        """Takes in how fast it trains at the moment."""
+    def observe_loss(self, loss: float) -> None:
+        """Takes in the loss of the training as it is now."""
+    def advance(self, steps: int) -> None:
+        """Counts finished steps of the current tuning."""
+    def resize(self, nodes: int, replicas: int) -> tuple[int, int]:
+        """It now runs on so many: chooses micro-batch and accumulation steps."""
+    def run_fixed(self, nodes: int, replicas: int, local_batch: int, accumulation_steps: int) -> None:
+        """It now runs on so many with a tuning that its user fixed."""
+    def end_epoch(self) -> tuple[int, int] | None:
+        """Counts an epoch and chooses anew; nothing before it is placed."""
+    def retune(self) -> tuple[int, int] | None:
+        """In the middle of an epoch: another tuning only where it promises 5% more goodput or better."""
+    def learning_rate_factor(self) -> float:
+        """What to multiply the user's learning rate by; raises what a rule of the user's own raised."""
+    def gain(self) -> float:
+        """Steps at the baseline batch that one step of the current tuning is worth."""
+    def noise(self) -> tuple[float, float] | None:
+        """Squared norm and variance of the gradient at the baseline batch, once they can be trusted."""
+    def noise_scale(self) -> float | None:
+        """Samples at which the noise of a gradient equals its signal, once that can be told."""
+    def efficiency(self) -> float:
+        """What a sample of the current tuning is worth, against one at the baseline batch."""
+    def progress(self) -> Progress:
+        """How far the training is."""
+    def report(self, samples: int | None = None, samples_per_s: float | None = None) -> str:
+        """What the scheduler may know, as JSON, with samples and speed as the caller counted them."""
+
+@final
+class Worker:
+    """A replica's line to the scheduler. No method waits for the network or fails because of it."""
+
+    @staticmethod
+    def from_env() -> Worker | None:
+        """As the environment says; nothing where there is no scheduler. From then on `SIGTERM` only sets a flag."""
+    @property
+    def job(self) -> str: ...
+    @property
+    def replica(self) -> int: ...
+    @property
+    def generation(self) -> int:
+        """The group it was started for."""
+    def orders(self) -> Literal["train", "stop", "leave"]:
+        """What to do. To be asked at every step."""
+    def assignment(self) -> Assignment | None:
+        """The newest heard of; nothing until the scheduler has answered once."""
+    def report(self, generation: int, report: str) -> None:
+        """Tells what the agent of a generation has learned."""
+    def ready(self, generation: int, pause_s: float | None = None) -> None:
+        """Tells that every rank of a generation trains, after a pause that a fresh group does not know."""
+    def finish(self, patience_s: float) -> bool:
+        """Gives the last words some time to be told; false if they were not."""
+    def terminated(self) -> bool:
+        """Whether `SIGTERM` came, whatever it is for."""
+
+@final
+class Termination:
+    """Whether `SIGTERM` came, for programs without a scheduler."""
+
+    @staticmethod
+    def install() -> Termination:
+        """From now on `SIGTERM` sets a flag instead of ending the process, but not those it forks."""
+    def requested(self) -> bool: ...
+
+@final
+class Applications:
+    """What training jobs really do: the profiles that ship, or measured applications."""
+
+    def __new__(cls, traces: str | os.PathLike[str] | None = None) -> Applications: ...
+
+def simulate(applications: Applications, options: Mapping[str, object]) -> dict[str, Any]:
+    """Simulates a workload under a policy."""

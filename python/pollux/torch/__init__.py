@@ -1,0 +1,38 @@
+"""Pollux for PyTorch: a training script that adapts itself to its GPUs, and lets a scheduler change them.
+
+>>> import pollux.torch as px
+>>> model, optimizer = px.wrap(model, optimizer)
+>>> loader = px.DataLoader(dataset, batch_size=128, max_batch_size=4096, per_gpu=(16, 512), shuffle=True)
+>>> for epoch in px.epochs(90):
+...     for inputs, targets in loader:
+...         loss = loss_function(model(inputs), targets)
+...         optimizer.zero_grad()
+...         loss.backward()
+...         optimizer.step()
+
+The same script runs alone, under torchrun and under `pollux submit`.
+"""
+
+from ._errors import CheckpointError, DivergedError, UsageError
+from ._loader import DataLoader, epochs, steps
+from ._metrics import Mean
+from ._session import ElasticModule
+from ._wrap import Status, checkpoint_state, device, rank, status, world_size, wrap
+
+__all__ = [
+    "CheckpointError",
+    "DataLoader",
+    "DivergedError",
+    "ElasticModule",
+    "Mean",
+    "Status",
+    "UsageError",
+    "checkpoint_state",
+    "device",
+    "epochs",
+    "rank",
+    "status",
+    "steps",
+    "world_size",
+    "wrap",
+]

@@ -1,0 +1,49 @@
+"""Steps of several micro-batches, behind the back of a loop that knows of one.
+
+Between the micro-batches of a step the loop sees no gradients: clipping, logging, `zero_grad()` and `optimizer.step()`
+find nothing to do. The gradients wait aside and are added to those of the last micro-batch before DDP takes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+
+class Accumulation:
+    """Gradients that wait for the last micro-batch of their step."""
+
+    def __init__(self, parameters: Iterable[Tensor]):
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._aside: dict[Tensor, Tensor] = {}
+        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self.is_last = True
+
+    def begin(self, micro_batch: int, micro_batches: int) -> None:
+        """The next backward pass is that of so many."""
+        self.is_last = micro_batch == micro_batches - 1
+        if micro_batches > 1 and not self._handles:
+            hook = self._after_gradient
+            self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
+        elif micro_batches == 1 and self._handles:
+            self.clear()
+            for handle in self._handles:
+                handle.remove()
+            self._handles = []
+
+    def clear(self) -> None:
+        """Forgets what waits: the step is over, or will never be."""
+        self._aside.clear()
+
+    def _after_gradient(self, parameter: Tensor) -> None:
+        waiting = self._aside.pop(parameter, None)
+        gradient = parameter.grad
+        if gradient is None:
+            return
+        if waiting is not None:
+            gradient.add_(waiting)
+        if not self.is_last:
+            self._aside[parameter] = gradient
+            parameter.grad = None

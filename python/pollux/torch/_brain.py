@@ -1,0 +1,184 @@
+"""Rank 0's agent: what is learned from steps, and what follows for the next ones. The learning itself is Rust."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pollux._native import Agent
+
+from ._board import Board
+from ._clock import Times
+from ._deal import Deal, Tuning
+from ._terms import Row, Terms
+
+if TYPE_CHECKING:
+    from ._membership import Membership
+    from ._session import Position
+
+CHECK_PERIOD_S = 0.25
+"""Check-ins are this far apart, unless steps are longer."""
+EAGER_CHECKS = 12
+"""So many steps after a change are followed by a check-in each."""
+MEASURE_SHARE = 0.01
+"""What measuring gradients may cost of a step."""
+MEASURE_EVERY_MAX = 64
+REPORT_PERIOD_S = 2.0
+RETUNE_PERIOD_S = 0.5
+THINKING_SHARE = 0.01
+"""What fits may cost of the training."""
+BAD_CHECKS_MAX = 3
+BAD_CHECKS_SCALED_MAX = 50
+"""A gradient scaler finds its scale by way of gradients that are not finite."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of the batch."""
+
+    batch_size: int
+    max_batch_size: int
+    local_batch_min: int
+    local_batch_max: int
+
+
+@dataclass(frozen=True)
+class BrainSettings:
+    """What the user says of the training."""
+
+    limits: Limits
+    scaling: str | Callable[[Any], float]
+    warmup_epochs: float
+    epoch_samples: int | None
+
+
+class Brain:
+    """An agent, with how often to look and how often to speak."""
+
+    def __init__(self, settings: BrainSettings, state: str | None):
+        self._settings = settings
+        self._agent = Agent(
+            **vars(settings.limits),
+            scaling=settings.scaling,
+            warmup_epochs=settings.warmup_epochs,
+            epoch_samples=settings.epoch_samples,
+            state=state,
+        )
+        self._eager = EAGER_CHECKS
+        self._step_s = 0.0
+        self._measured = 0
+        self._bad_checks = 0
+        self._rate_samples = 0
+        self._rate_s = 0.0
+        self._samples_per_s: float | None = None
+        self._retune_at = 0.0
+        self._report_at = 0.0
+
+    def state(self) -> str:
+        """All it has learned."""
+        return self._agent.state()
+
+    def resize(self, nodes: int, replicas: int, terms: Terms) -> Terms:
+        """The terms for a new group."""
+        self._eager, self._step_s = EAGER_CHECKS, 0.0
+        self._rate_samples, self._rate_s, self._samples_per_s = 0, 0.0, None
+        tuning = Tuning(*self._agent.resize(nodes, replicas))
+        return self._complete(replace(terms, tuning=tuning, check_every=1, measure_every=1))
+
+    def count(self, step: Deal, times: Times | None, nodes: int, replicas: int) -> None:
+        """A step is done; times are given where it was a whole one."""
+        if times is not None:
+            accumulation_steps = step.micro_batches - 1
+            local_batch = step.samples // (replicas * step.micro_batches)
+            compute_s = times.compute_s / step.micro_batches
+            try:
+                self._agent.observe_step(nodes, replicas, local_batch, accumulation_steps, compute_s, times.sync_s)
+            except ValueError:
+                pass  # A time that no step can have, of a clock that jumped, teaches nothing.
+            self._step_s = times.total_s if self._step_s == 0.0 else 0.9 * self._step_s + 0.1 * times.total_s
+            self._rate_samples += step.samples
+            self._rate_s += times.total_s
+        self._agent.advance(1)
+
+    def learn(self, rows: list[Row], mean_sqr: float, terms: Terms) -> None:
+        """Takes in what the ranks have measured since the last check-in."""
+        steps = self._measured = rows[0].steps
+        if steps == 0:
+            return
+        replicas = len(rows)
+        batch_size = terms.tuning.batch_size(replicas)
+        own_sqr = sum(row.own_sqr for row in rows) / replicas / steps
+        if replicas == 1:
+            self._agent.observe_consecutive_gradients(steps, batch_size, own_sqr, mean_sqr / steps)
+        else:
+            self._agent.observe_gradients(steps, replicas, batch_size, own_sqr, mean_sqr / steps)
+        is_bad = any(not math.isfinite(row.own_sqr) for row in rows)
+        self._bad_checks = self._bad_checks + 1 if is_bad else 0
+
+    def has_diverged(self, scaled: bool) -> bool:
+        """Whether gradients were not finite for too long."""
+        return self._bad_checks >= (BAD_CHECKS_SCALED_MAX if scaled else BAD_CHECKS_MAX)
+
+    def terms(self, terms: Terms, cost_s: float, ends_epoch: bool) -> Terms:
+        """How to go on until the next check-in."""
+        now = time.monotonic()
+        chosen = None
+        if ends_epoch:
+            chosen = self._agent.end_epoch()
+        elif now >= self._retune_at:
+            chosen = self._agent.retune()
+            spent = time.monotonic() - now
+            self._retune_at = now + max(RETUNE_PERIOD_S, spent / THINKING_SHARE)
+        if chosen is not None and Tuning(*chosen) != terms.tuning:
+            terms = replace(terms, tuning=Tuning(*chosen))
+            self._eager, self._step_s = EAGER_CHECKS, 0.0
+            self._rate_samples, self._rate_s = 0, 0.0
+        self._eager = max(0, self._eager - 1)
+        check_every = 1
+        if self._eager == 0 and self._step_s > 0.0:
+            check_every = max(1, round(CHECK_PERIOD_S / self._step_s))
+        measure_every = terms.measure_every
+        if self._measured > 0 and self._step_s > 0.0:
+            wanted = math.ceil(cost_s / self._measured / (MEASURE_SHARE * self._step_s))
+            measure_every = min(max(wanted, 1), MEASURE_EVERY_MAX)
+        return self._complete(replace(terms, check_every=check_every, measure_every=measure_every))
+
+    def tell(self, membership: Membership, position: Position, board: Board) -> None:
+        """Lets the scheduler and the user's curves know, now and then."""
+        now = time.monotonic()
+        if now < self._report_at:
+            return
+        if self._rate_s > 0.0:
+            self._samples_per_s = self._rate_samples / self._rate_s
+            self._rate_samples, self._rate_s = 0, 0.0
+        if membership.worker is not None:
+            report = self._agent.report(position.samples, self._samples_per_s)
+            membership.worker.report(membership.generation, report)
+        spent = time.monotonic() - now
+        self._report_at = now + max(REPORT_PERIOD_S, spent / THINKING_SHARE)
+        if board.is_wanted:
+            board.write(position.samples, self.figures())
+
+    def figures(self) -> dict[str, float | None]:
+        """What it knows, for people."""
+        rate = self._samples_per_s
+        efficiency = self._agent.efficiency()
+        return {
+            "learning_rate_factor": self._agent.learning_rate_factor(),
+            "noise_scale": self._agent.noise_scale(),
+            "efficiency": efficiency,
+            "samples_per_s": rate,
+            "goodput": rate * efficiency if rate is not None else None,
+            "baseline_steps": self._agent.progress()["baseline_steps"],
+        }
+
+    def _complete(self, terms: Terms) -> Terms:
+        return replace(
+            terms,
+            learning_rate_factor=self._agent.learning_rate_factor(),
+            gain=self._agent.gain(),
+            baseline_steps=self._agent.progress()["baseline_steps"],
+        )

@@ -1,0 +1,74 @@
+"""Who gets which samples of a step.
+
+All ranks move one cursor through an epoch. A step takes as many samples as the batch has; what is left at the end and
+would not give every rank a sample goes with the step before it. So each sample is used once, whoever trains since when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a step runs: samples of a micro-batch on one rank, and micro-batches before the last one."""
+
+    local_batch: int
+    accumulation_steps: int
+
+    def batch_size(self, world_size: int) -> int:
+        """Samples of a whole step."""
+        return world_size * self.local_batch * (self.accumulation_steps + 1)
+
+
+@dataclass(frozen=True)
+class Deal:
+    """The samples of one step: where they begin in the order of the epoch, and how they are split."""
+
+    start: int
+    samples: int
+    world_size: int
+    micro_batches: int
+    """Of rank 0, whose share is never the smallest."""
+    is_whole: bool
+
+    @property
+    def stop(self) -> int:
+        """Where the next step begins."""
+        return self.start + self.samples
+
+    def share(self, rank: int) -> int:
+        """Samples of one rank."""
+        return _part(self.samples, self.world_size, rank)[1]
+
+    def parts(self, rank: int) -> list[range]:
+        """Places, in the order of the epoch, of each micro-batch of one rank."""
+        first, share = _part(self.samples, self.world_size, rank)
+        count = min(self.micro_batches, share)
+        spans = (_part(share, count, idx) for idx in range(count))
+        return [range(self.start + first + offset, self.start + first + offset + size) for offset, size in spans]
+
+    def weight(self, rank: int) -> float:
+        """What the sum of a rank's micro-batch gradients counts for in the mean over all samples."""
+        share = self.share(rank)
+        return share / (self.samples * min(self.micro_batches, share))
+
+
+def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int) -> Deal:
+    """The next step from `cursor` on; there must be a sample for every rank."""
+    left = end - cursor
+    batch = tuning.batch_size(world_size)
+    samples = min(batch, left)
+    if left - samples < world_size:
+        samples = left
+    longest = -(-samples // world_size)
+    micro_batches = tuning.accumulation_steps + 1
+    if samples < batch or -(-longest // micro_batches) > local_batch_max:
+        micro_batches = -(-longest // tuning.local_batch)
+    return Deal(cursor, samples, world_size, micro_batches, is_whole=samples == batch)
+
+
+def _part(total: int, parts: int, idx: int) -> tuple[int, int]:
+    """Begin and length of one of `parts` nearly equal parts."""
+    size, longer = divmod(total, parts)
+    return idx * size + min(idx, longer), size + (idx < longer)

@@ -1,0 +1,224 @@
+"""What the gradients of a step tell, looked at where DDP has them anyway.
+
+DDP hands over each bucket of gradients before it adds up those of all ranks. Here they are weighted, so that steps of
+any size give the mean over their samples, and in some of the steps measured: the squared norm of a rank's own gradient,
+and of the mean. A process that is alone has no other to compare with: it compares two steps in a row, for which it
+keeps one gradient for the length of a step.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+ADAM_SETTLING_STEPS = 20
+"""The first second moments of Adam are noise themselves."""
+
+
+@dataclass
+class Norms:
+    """Sums of squared norms over some steps."""
+
+    steps: int = 0
+    own_sqr: float = 0.0
+    mean_sqr: float = 0.0
+
+
+@dataclass
+class StepPlan:
+    """How the backward pass at hand is to be treated."""
+
+    weight: float = 1.0
+    micro_batches: int = 1
+    measure: bool = False
+
+
+@dataclass
+class _Step:
+    own_sqr: list[Tensor] = field(default_factory=list)
+    mean_sqr: list[Tensor] = field(default_factory=list)
+
+
+class GradientReader:
+    """DDP's communication hook, and what it has measured."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, is_preconditioned: bool, loss_scale: Callable[[], float]):
+        self._optimizer = optimizer
+        self._is_preconditioned = is_preconditioned
+        self._loss_scale = loss_scale
+        self._groups: dict[int, dict[str, object]] = {}
+        self.plan = StepPlan()
+        self.is_allowed = False
+        self.is_alone = True
+        self.is_lost = False
+        self.norms = Norms()
+        self.cost_s = 0.0
+        self.computed_at: float | None = None
+        self.synced_at: float | None = None
+        self.on_computed: Callable[[], None] = lambda: None
+        self._step = _Step()
+        self._previous: dict[int, Tensor] | None = None
+        self._current: dict[int, Tensor] = {}
+
+    @property
+    def holds_previous(self) -> bool:
+        """Whether the next step is the second one of a pair."""
+        return self._previous is not None
+
+    def reset(self) -> None:
+        """Forgets all that belongs to a group that is over."""
+        self.norms = Norms()
+        self._step, self._previous, self._current = _Step(), None, {}
+
+    def take_norms(self) -> Norms:
+        """What was measured since it was taken last."""
+        norms, self.norms = self.norms, Norms()
+        return norms
+
+    def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        """Called by DDP for every bucket of the last backward pass of a step, on every rank in the same order."""
+        if not self.is_allowed:
+            from ._errors import UsageError
+
+            raise UsageError(
+                "backward() outside of a loop over px.DataLoader: nobody knows how many samples it stands for; "
+                "train inside of `for batch in loader`, evaluate under torch.no_grad()"
+            )
+        buffer = bucket.buffer()
+        measured = self.plan.measure and self._is_settled()
+        denominators: Sequence[Tensor] | None = None
+        if measured:
+            begun = time.perf_counter()
+            denominators = self._denominators(bucket)
+            if not self.is_alone:
+                self._step.own_sqr.append(_squared_norm(bucket, denominators))
+            self.cost_s += time.perf_counter() - begun
+        buffer.mul_(self.plan.weight)
+        if bucket.is_last():
+            self.computed_at = time.perf_counter()
+            self.on_computed()
+        if self.is_alone:
+            if measured:
+                self._pair(bucket, denominators)
+            if bucket.is_last():
+                self._finish(measured)
+            done: torch.futures.Future[Tensor] = torch.futures.Future()
+            done.set_result(buffer)
+            return done
+        work = dist.all_reduce(buffer, async_op=True)
+        return work.get_future().then(lambda future: self._reduced(future, bucket, denominators, measured))
+
+    def _reduced(
+        self,
+        future: torch.futures.Future[list[Tensor]],
+        bucket: dist.GradBucket,
+        denominators: Sequence[Tensor] | None,
+        measured: bool,
+    ) -> Tensor:
+        try:
+            mean = future.value()[0]
+        except RuntimeError:
+            self.is_lost = True
+            raise
+        if measured:
+            begun = time.perf_counter()
+            self._step.mean_sqr.append(_squared_norm(bucket, denominators))
+            self.cost_s += time.perf_counter() - begun
+        if bucket.is_last():
+            self.synced_at = time.perf_counter()
+            self._finish(measured)
+        return mean
+
+    def _pair(self, bucket: dist.GradBucket, denominators: Sequence[Tensor] | None) -> None:
+        """Keeps the gradient of the first step of a pair; with the second, measures both and their mean."""
+        begun = time.perf_counter()
+        buffer = bucket.buffer()
+        if self._previous is None:
+            self._current[bucket.index()] = buffer.clone()
+        else:
+            before = self._previous.get(bucket.index())
+            if before is not None and before.shape == buffer.shape:
+                own = _squared_norm(bucket, denominators) + _squared_norm(bucket, denominators, before)
+                self._step.own_sqr.append(own / 2)
+                self._step.mean_sqr.append(_squared_norm(bucket, denominators, (before + buffer) / 2))
+        self.cost_s += time.perf_counter() - begun
+
+    def _finish(self, measured: bool) -> None:
+        """The step's buckets are through."""
+        step, self._step = self._step, _Step()
+        if not measured:
+            self._previous, self._current = None, {}
+            return
+        if self.is_alone and self._previous is None:
+            self._previous, self._current = self._current, {}
+            return
+        self._previous = None
+        if not step.own_sqr or len(step.own_sqr) != len(step.mean_sqr):
+            return  # DDP has sorted its buckets anew between the two steps of a pair.
+        begun = time.perf_counter()
+        scale = self._loss_scale()
+        own_scale = 1.0 if self.is_alone else self.plan.micro_batches
+        own = float(torch.stack(step.own_sqr).sum()) / (own_scale * scale) ** 2
+        mean = float(torch.stack(step.mean_sqr).sum()) / scale**2
+        self.norms.steps += 1
+        self.norms.own_sqr += own
+        self.norms.mean_sqr += mean
+        self.cost_s += time.perf_counter() - begun
+
+    def _is_settled(self) -> bool:
+        if not self._is_preconditioned:
+            return True
+        states = self._optimizer.state.values()
+        return any(float(state.get("step", 0)) >= ADAM_SETTLING_STEPS for state in states)
+
+    def _denominators(self, bucket: dist.GradBucket) -> Sequence[Tensor] | None:
+        """What Adam divides each gradient by."""
+        if not self._is_preconditioned:
+            return None
+        roots, offsets, seconds = [], [], []
+        groups = self._parameter_groups()
+        for parameter in bucket.parameters():
+            state = self._optimizer.state.get(parameter, {})
+            group = groups.get(id(parameter), {})
+            second = state.get("exp_avg_sq")
+            if second is None:
+                second = torch.ones_like(parameter)
+                correction = 1.0
+            else:
+                correction = 1.0 - group["betas"][1] ** float(state["step"])  # type: ignore[index]
+            seconds.append(second)
+            roots.append(1.0 / math.sqrt(max(correction, 1e-12)))
+            offsets.append(float(group.get("eps", 1e-8)))  # type: ignore[arg-type]
+        denominators = torch._foreach_sqrt(seconds)
+        torch._foreach_mul_(denominators, roots)
+        torch._foreach_add_(denominators, offsets)
+        return denominators
+
+    def _parameter_groups(self) -> dict[int, dict[str, object]]:
+        if not self._groups:
+            for group in self._optimizer.param_groups:
+                self._groups.update((id(parameter), group) for parameter in group["params"])
+        return self._groups
+
+
+def _squared_norm(
+    bucket: dist.GradBucket, denominators: Sequence[Tensor] | None, buffer: Tensor | None = None
+) -> Tensor:
+    """Of a bucket, or of another buffer with its layout; preconditioned where there are denominators."""
+    flat = bucket.buffer() if buffer is None else buffer
+    if denominators is None:
+        return torch.linalg.vector_norm(flat, dtype=torch.float32).square()
+    gradients = bucket.gradients()
+    if buffer is not None:
+        first = bucket.buffer().storage_offset()
+        gradients = [
+            buffer.as_strided(part.size(), part.stride(), part.storage_offset() - first) for part in gradients
+        ]
+    scaled = torch._foreach_div(gradients, list(denominators))
+    return torch.stack(torch._foreach_norm(scaled)).square().sum()

@@ -1,0 +1,203 @@
+"""The processes that train together, and the few words they exchange."""
+
+from __future__ import annotations
+
+import datetime
+import io
+import os
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ._errors import LostError
+
+TIMEOUT = datetime.timedelta(minutes=10)
+"""What a step of another rank may take at most."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a group."""
+
+    replica: int
+    local_rank: int
+
+
+class Group:
+    """PyTorch's default process group, made for a list of members."""
+
+    def __init__(self, rank: int, members: Sequence[Member], store: dist.Store | None):
+        self.rank = rank
+        self.members = list(members)
+        self.newcomers: list[int] = []
+        self._store = store  # Lives as long as the group: rank 0 serves it.
+        if len(members) == 1:
+            store = dist.HashStore()
+        if store is None:
+            dist.init_process_group(_backend(), timeout=TIMEOUT)
+        else:
+            _guard(
+                dist.init_process_group,
+                _backend(),
+                store=store,
+                rank=rank,
+                world_size=len(members),
+                timeout=TIMEOUT,
+            )
+
+    @property
+    def world_size(self) -> int:
+        """Processes of the group."""
+        return len(self.members)
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process decides for all."""
+        return self.rank == 0
+
+    @property
+    def nodes(self) -> int:
+        """A node is wherever there is a first process."""
+        return max(1, sum(member.local_rank == 0 for member in self.members))
+
+    def introduce(self, me: Member, is_new: bool) -> None:
+        """Tells the others who this is, and whether it has yet to hear of the training."""
+        rows = self.gather([float(me.replica), float(me.local_rank), float(is_new)])
+        self.members = [Member(int(replica), int(local_rank)) for replica, local_rank, _ in rows]
+        self.newcomers = [rank for rank, row in enumerate(rows) if rank > 0 and row[2]]
+
+    def gather(self, row: Sequence[float]) -> list[list[float]]:
+        """What every rank has to say, by rank."""
+        if self.world_size == 1:
+            return [list(row)]
+        mine = torch.tensor(row, dtype=torch.float64)
+        rows = [torch.empty_like(mine) for _ in self.members]
+        _guard(dist.all_gather, rows, mine)
+        return [row.tolist() for row in rows]
+
+    def tell(self, values: Sequence[float]) -> list[float]:
+        """What rank 0 says; the others give as many values of any kind."""
+        if self.world_size == 1:
+            return list(values)
+        told = torch.tensor(values, dtype=torch.float64)
+        _guard(dist.broadcast, told, src=0)
+        return told.tolist()
+
+    def sum(self, values: Sequence[float]) -> list[float]:
+        """Sums over all ranks."""
+        if self.world_size == 1 or not values:
+            return list(values)
+        total = torch.tensor(values, dtype=torch.float64)
+        _guard(dist.all_reduce, total)
+        return total.tolist()
+
+    def tell_text(self, text: str) -> str:
+        """A text of rank 0."""
+        [length] = self.tell([float(len(text.encode()))])
+        if self.world_size == 1:
+            return text
+        data = torch.zeros(int(length), dtype=torch.uint8)
+        if self.is_leader:
+            data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+        _guard(dist.broadcast, data, src=0)
+        return data.numpy().tobytes().decode()
+
+    def hand_over(self, state: Any) -> Any:
+        """Gives the state of rank 0 to newcomers, tensor by tensor; `None` to everybody else."""
+        if not self.newcomers:
+            return None
+        ranks = [0, *self.newcomers]
+        circle = _guard(dist.new_group, ranks, timeout=TIMEOUT)
+        if self.rank not in ranks:
+            return None
+        handed = _send(state, circle) if self.is_leader else _receive(circle)
+        dist.destroy_process_group(circle)
+        return handed
+
+    def leave_note(self, key: str, text: str) -> None:
+        """A last word to rank 0, from a process that is about to fail."""
+        if self.world_size > 1:
+            dist.distributed_c10d._get_default_store().set(f"pollux/{key}", text)
+
+    def read_note(self, key: str) -> str | None:
+        """The last word of a process that failed, if it left one."""
+        try:
+            store = dist.distributed_c10d._get_default_store()
+            return store.get(f"pollux/{key}").decode() if store.check([f"pollux/{key}"]) else None
+        except RuntimeError:
+            return None
+
+    def close(self) -> None:
+        """Leaves; the others have to leave, too."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        self._store = None
+
+
+def _send(state: Any, circle: Any) -> None:
+    tensors: list[torch.Tensor] = []
+    file = io.BytesIO()
+    _Pickler(file, tensors).dump(state)
+    skeleton = torch.frombuffer(bytearray(file.getbuffer()), dtype=torch.uint8)
+    _guard(dist.broadcast, torch.tensor([len(skeleton)]), src=0, group=circle)
+    _guard(dist.broadcast, skeleton, src=0, group=circle)
+    for tensor in tensors:
+        _guard(dist.broadcast, tensor.detach().cpu().contiguous(), src=0, group=circle)
+
+
+def _receive(circle: Any) -> Any:
+    length = torch.tensor([0])
+    _guard(dist.broadcast, length, src=0, group=circle)
+    skeleton = torch.empty(int(length), dtype=torch.uint8)
+    _guard(dist.broadcast, skeleton, src=0, group=circle)
+    return _Unpickler(io.BytesIO(skeleton.numpy().tobytes()), circle).load()
+
+
+class _Pickler(pickle.Pickler):
+    """Leaves tensors out, in the order in which they come."""
+
+    def __init__(self, file: io.BytesIO, tensors: list[torch.Tensor]):
+        super().__init__(file)
+        self._tensors = tensors
+
+    def persistent_id(self, obj: Any) -> Any:
+        if not isinstance(obj, torch.Tensor):
+            return None
+        self._tensors.append(obj)
+        return tuple(obj.shape), obj.dtype
+
+
+class _Unpickler(pickle.Unpickler):
+    """Receives each tensor where it belongs: senders and receivers meet them in the same order."""
+
+    def __init__(self, file: io.BytesIO, circle: Any):
+        super().__init__(file)
+        self._circle = circle
+
+    def persistent_load(self, pid: Any) -> torch.Tensor:
+        shape, dtype = pid
+        tensor = torch.empty(shape, dtype=dtype)
+        _guard(dist.broadcast, tensor, src=0, group=self._circle)
+        return tensor
+
+
+def _backend() -> str:
+    return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+
+
+def _guard(call: Any, *args: Any, **kwargs: Any) -> Any:
+    """Runs something that fails where another rank is gone."""
+    try:
+        return call(*args, **kwargs)
+    except RuntimeError as error:
+        raise LostError(str(error)) from error
+
+
+def prefer_loopback(address: str) -> None:
+    """Gloo looks its own address up, which fails on machines without a name service."""
+    if address in ("127.0.0.1", "localhost", "::1"):
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

@@ -1,0 +1,182 @@
+"""The loops that a training script writes."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch.utils import data
+
+from ._brain import Limits
+from ._errors import UsageError
+from ._session import Session, current
+from ._sources import Batches, MapSource, StreamSource
+
+_NOT_OURS = {
+    "batch_sampler": "batches are dealt by Pollux; give sampler= or shuffle=True",
+    "drop_last": "every sample is used; leave it out",
+}
+
+
+class DataLoader:
+    """Batches of a data set, as large as they should be at the moment, dealt out to all processes.
+
+    `batch_size` is that of the whole training, the one its learning rate was chosen for. It may grow up to
+    `max_batch_size`; one GPU gets between `per_gpu[0]` and `per_gpu[1]` samples at a time. All other options are those
+    of `torch.utils.data.DataLoader`. Within an epoch every sample is used once, however often batch and group change.
+
+    >>> loader = px.DataLoader(dataset, batch_size=128, max_batch_size=4096, per_gpu=(16, 512), shuffle=True)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        *,
+        max_batch_size: int | None = None,
+        per_gpu: tuple[int, int] | None = None,
+        shuffle: bool = False,
+        sampler: Iterable[int] | None = None,
+        seed: int = 0,
+        **options: Any,
+    ):
+        for name, advice in _NOT_OURS.items():
+            if options.pop(name, None):
+                raise UsageError(f"px.DataLoader({name}=...): {advice}")
+        self.dataset = dataset
+        self.limits = _limits(batch_size, max_batch_size, per_gpu)
+        self._source: MapSource | StreamSource
+        if isinstance(dataset, data.IterableDataset):
+            if shuffle or sampler is not None:
+                raise UsageError("shuffle or sampler with an iterable dataset, which has an order of its own; leave them out")
+            self._source = StreamSource(dataset, options.pop("collate_fn", None), options)
+        else:
+            if isinstance(sampler, data.DistributedSampler):
+                raise UsageError("DistributedSampler deals out samples, as Pollux does; give shuffle=True or a plain sampler")
+            if sampler is not None and shuffle:
+                raise UsageError("both sampler and shuffle; give one of them")
+            self._source = MapSource(dataset, sampler, shuffle, seed, options)
+        self.epoch_samples = self._source.samples()
+        if self.epoch_samples is not None and self.epoch_samples < batch_size:
+            raise UsageError(
+                f"a dataset of {self.epoch_samples} samples is smaller than batch_size={batch_size}; "
+                f"accepted is a batch_size up to {self.epoch_samples}"
+            )
+        global _latest
+        _latest = weakref.ref(self)
+
+    def __iter__(self) -> Iterator[Any]:
+        session = current()
+        if not session.in_epochs:
+            raise UsageError("a loop over px.DataLoader without epochs; write `for epoch in px.epochs(N)` around it")
+        return self._epoch(session)
+
+    def _epoch(self, session: Session, until: float = math.inf) -> Iterator[Any]:
+        """Batches to the end of the epoch, or until so much progress is made."""
+        if session.in_loop:
+            raise UsageError("a loop over px.DataLoader within another; use torch.utils.data.DataLoader to evaluate")
+        session.start(self)
+        session.begin_epoch()
+        session.in_loop = True
+        try:
+            while not session.position.is_ended:
+                # Every pass lasts until batch or group change.
+                for step, idx, count, batch in self._deal(session):
+                    session.begin_micro_batch(step, idx, count)
+                    yield batch
+                    session.end_micro_batch()
+                    if idx < count - 1:
+                        continue
+                    session.end_step(step)
+                    if session.terms.baseline_steps >= until:
+                        return
+                    left = self._source.left(session.position.epoch, step.stop)
+                    # After the last step of an epoch everybody checks in anyway.
+                    if left > 0 and session.is_due() and session.check_in(left):
+                        break
+                else:
+                    session.position.is_ended = True
+                    session.check_in(0, ends_epoch=True)
+        finally:
+            session.in_loop = session.reader.is_allowed = False
+
+    def _deal(self, session: Session) -> Batches:
+        """Micro-batches from where the training is."""
+        position, seat = session.position, session.seat()
+        left = self._source.left(position.epoch, position.cursor)
+        if left < seat.world_size:
+            raise UsageError(
+                f"{left} samples of the epoch are left for {seat.world_size} processes; "
+                "accepted is a dataset with a sample for each"
+            )
+        return self._source.batches(position.epoch, position.cursor, seat)
+
+
+def epochs(total: int) -> Iterator[int]:
+    """Numbers of the epochs that are still to be trained, from 0 to `total`.
+
+    After a restart, and in a process that joins a training, it begins with the epoch that was at hand.
+
+    >>> for epoch in px.epochs(90):
+    ...     for batch in loader:
+    ...         ...
+    """
+    session = current()
+    session.begin_epochs(_newest(session))
+    try:
+        while session.position.epoch < total:
+            yield session.position.epoch
+            session.end_epoch()
+    finally:
+        session.in_epochs = False
+    session.finish()
+
+
+def steps(total: float, loader: DataLoader) -> Iterator[Any]:
+    """Batches until the training has made the progress of `total` steps of `batch_size` samples, for as many epochs as
+    that takes.
+
+    A step of a larger batch counts for more than one, by as much as it really helps.
+
+    >>> for batch in px.steps(10_000, loader):
+    ...     ...
+    """
+    session = current()
+    session.begin_epochs(loader)
+    try:
+        while session.terms.baseline_steps < total:
+            yield from loader._epoch(session, until=total)
+            if session.position.is_ended:
+                session.end_epoch()
+    finally:
+        session.in_epochs = False
+    session.finish()
+
+
+_latest: weakref.ref[DataLoader] | None = None
+
+
+def _newest(session: Session) -> DataLoader:
+    """The loader that is about to be looped over: the state to take up must be known before its first epoch is."""
+    loader = session.loader or (_latest and _latest())
+    if loader is None:
+        raise UsageError("px.epochs before there is a px.DataLoader; make the loader first")
+    return loader
+
+
+def _limits(batch_size: int, max_batch_size: int | None, per_gpu: tuple[int, int] | None) -> Limits:
+    """Checks bounds that the user gave."""
+    most = batch_size if max_batch_size is None else max_batch_size
+    low, high = (1, batch_size) if per_gpu is None else per_gpu
+    for name, value in (("batch_size", batch_size), ("max_batch_size", most), ("per_gpu", low), ("per_gpu", high)):
+        if not isinstance(value, int) or value < 1:
+            raise UsageError(f"{name} {value!r}; accepted are whole numbers from 1")
+    if most < batch_size:
+        raise UsageError(f"max_batch_size {most} is below batch_size {batch_size}")
+    if high < low:
+        raise UsageError(f"per_gpu ({low}, {high}) ends below its beginning; accepted is (smallest, largest)")
+    if low > most:
+        raise UsageError(f"per_gpu begins at {low}, above max_batch_size {most}")
+    return Limits(batch_size, most, low, high)

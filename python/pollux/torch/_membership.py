@@ -1,0 +1,276 @@
+"""Who belongs to the group, and how it changes while it trains.
+
+    newest assignment ──> Invitation (rank 0 listens) <── newcomers knock, promise to stay
+                              │ all are there
+                              v
+              everybody forms the next Group at the same step
+
+The protocol is that of docs/worker.md: those who are not in a new generation leave once all have heard of it, newcomers
+join once they are all there.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import time
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch.distributed as dist
+
+from pollux._native import Termination, Worker
+
+from ._errors import LostError, UsageError
+from ._group import Group, Member, prefer_loopback
+
+STOPPED = 143
+"""Exit code of a process that left as it was told to."""
+RESTART = 75
+"""Exit code of a process whose group is to be started again."""
+
+_PATIENCE = datetime.timedelta(seconds=600)
+_KNOCK = datetime.timedelta(seconds=5)
+_GLANCE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A generation of the group, in order of rank."""
+
+    generation: int
+    members: tuple[Member, ...]
+    address: str
+    port: int
+
+    def rank_of(self, replica: int) -> int | None:
+        """The place of a process, if it has one."""
+        return next((rank for rank, member in enumerate(self.members) if member.replica == replica), None)
+
+
+class Membership:
+    """This process's place in the group, and the newest that is known of the group to come."""
+
+    def __init__(self) -> None:
+        self.worker = Worker.from_env()
+        self._termination = Termination.install() if self.worker is None else None
+        self.generation = self.worker.generation if self.worker else 0
+        self._invitation: Invitation | None = None
+
+    @property
+    def replica(self) -> int:
+        """The number that this process has for life."""
+        return self.worker.replica if self.worker else 0
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether this process was asked to end."""
+        return self.worker.terminated() if self.worker else bool(self._termination and self._termination.requested())
+
+    def wish(self) -> int:
+        """0 to train, 1 if all are to stop, 2 if this process must leave and nobody said why."""
+        if self.worker is None:
+            return 2 if self.is_terminated else 0
+        return {"train": 0, "stop": 1, "leave": 2}[self.worker.orders()]
+
+    def newest(self) -> Assignment | None:
+        """The newest generation heard of that comes after the one that trains."""
+        heard = self.worker.assignment() if self.worker else None
+        if heard is None or heard["state"] != "run" or heard["generation"] <= self.generation:
+            return None
+        members = tuple(Member(item["replica"], item["local_rank"]) for item in heard["replicas"])
+        return Assignment(heard["generation"], members, heard["master_address"], heard["master_port"])
+
+    def enter(self) -> Group:
+        """Finds the others, once everything slow is done."""
+        if self.worker is None:
+            group = _own_group()
+            group.introduce(group.members[group.rank], is_new=True)
+            return group
+        assignment = _started_for(self.worker)
+        while True:
+            entered = self._lead(assignment) if assignment.rank_of(self.replica) == 0 else self._follow(assignment)
+            if isinstance(entered, Group):
+                self.generation = assignment.generation
+                entered.introduce(entered.members[entered.rank], is_new=True)
+                return entered
+            if entered.rank_of(self.replica) is None:
+                leave(STOPPED)
+            assignment = entered
+
+    def _lead(self, assignment: Assignment) -> Group | Assignment:
+        invitation = Invitation(assignment, newcomers=range(1, len(assignment.members)))
+        while not invitation.is_complete():
+            self._obey_before_training()
+            later = self.newest()
+            if later is not None and later.generation > assignment.generation:
+                invitation.call_off()
+                return later
+            time.sleep(_GLANCE_S)
+        return invitation.form()
+
+    def _follow(self, assignment: Assignment) -> Group | Assignment:
+        """Knocks at rank 0's door and waits to be let in."""
+        rank = assignment.rank_of(self.replica)
+        assert rank is not None
+        prefer_loopback(assignment.address)
+        store: dist.Store | None = None
+        has_promised = False
+        deadline = time.monotonic() + _PATIENCE.total_seconds()
+        while True:
+            if not has_promised:
+                self._obey_before_training()
+            later = self.newest()
+            if not has_promised and later is not None and later.generation > assignment.generation:
+                return later
+            try:
+                if store is None:
+                    store = dist.TCPStore(assignment.address, assignment.port, is_master=False, timeout=_KNOCK)
+                    store.set(f"joined/{rank}", "1")
+                if store.check(["go"]):
+                    return _form(store, assignment, rank, "all", assignment.members)
+                if store.check(["void"]):
+                    has_promised = False
+                elif not has_promised and store.check(["ask"]):
+                    store.set(f"stay/{rank}", "1")
+                    has_promised = True
+            except (RuntimeError, OSError) as error:
+                if time.monotonic() > deadline or (store is not None and has_promised):
+                    raise LostError(f"rank 0 at {assignment.address}:{assignment.port} is gone: {error}") from error
+                store = None
+            time.sleep(_GLANCE_S)
+
+    def _obey_before_training(self) -> None:
+        if self.wish() != 0 or self.is_terminated:
+            leave(STOPPED)
+
+    # While it trains
+
+    def prepare(self, group: Group, later: Assignment | None) -> None:
+        """Opens the door for the next generation, if this process is to lead it."""
+        if later is None or later.rank_of(self.replica) != 0:
+            return
+        if self._invitation is not None and self._invitation.assignment.generation < later.generation:
+            self._invitation.call_off()
+            self._invitation = None
+        if self._invitation is None:
+            known = {member.replica for member in group.members}
+            newcomers = [rank for rank, member in enumerate(later.members) if member.replica not in known]
+            self._invitation = Invitation(later, newcomers)
+
+    def is_complete(self, generation: int) -> bool:
+        """Whether all newcomers of a generation are at this process's door."""
+        invitation = self._invitation
+        return invitation is not None and invitation.assignment.generation == generation and invitation.is_complete()
+
+    def shed(self, group: Group, later: Assignment) -> Group | None:
+        """Goes on without those who leave; `None` if this process is one of them."""
+        known = {member.replica for member in group.members}
+        stay = [member for member in later.members if member.replica in known]
+        group.close()
+        rank = later.rank_of(self.replica)
+        if rank is None:
+            return None
+        if len(stay) == len(later.members):
+            self.generation = later.generation
+        alone = len(stay) == 1
+        survivors = Group(0, stay, None) if alone else _form(self._store(later, rank), later, rank, "survivors", stay)
+        survivors.introduce(later.members[rank], is_new=False)
+        return survivors
+
+    def grow(self, group: Group, later: Assignment) -> Group:
+        """Goes on with those who have come."""
+        rank = later.rank_of(self.replica)
+        assert rank is not None
+        group.close()
+        self.generation = later.generation
+        if rank == 0:
+            assert self._invitation is not None
+            grown = self._invitation.form()
+        else:
+            grown = _form(self._store(later, rank), later, rank, "all", later.members)
+        grown.introduce(later.members[rank], is_new=False)
+        return grown
+
+    def _store(self, later: Assignment, rank: int) -> dist.Store:
+        if rank == 0:
+            assert self._invitation is not None
+            return self._invitation.store
+        prefer_loopback(later.address)
+        try:
+            return dist.TCPStore(later.address, later.port, is_master=False, timeout=_PATIENCE)
+        except RuntimeError as error:
+            raise LostError(str(error)) from error
+
+
+class Invitation:
+    """Rank 0's door: newcomers knock, are asked to stay, and are let in together."""
+
+    def __init__(self, assignment: Assignment, newcomers: Any):
+        prefer_loopback(assignment.address)
+        self.assignment = assignment
+        self.store = dist.TCPStore(
+            assignment.address, assignment.port, is_master=True, wait_for_workers=False, timeout=_PATIENCE
+        )
+        self._joined = [f"joined/{rank}" for rank in newcomers]
+        self._stay = [f"stay/{rank}" for rank in newcomers]
+        self._has_asked = False
+
+    def is_complete(self) -> bool:
+        """Whether all are there and have promised to stay."""
+        if not self._joined:
+            return True
+        if not self._has_asked and self.store.check(self._joined):
+            self.store.set("ask", "1")
+            self._has_asked = True
+        return self._has_asked and self.store.check(self._stay)
+
+    def call_off(self) -> None:
+        """Sends everybody away: a later generation counts."""
+        self.store.set("void", "1")
+
+    def form(self) -> Group:
+        """Lets everybody in."""
+        self.store.set("go", "1")
+        return _form(self.store, self.assignment, 0, "all", self.assignment.members)
+
+
+def leave(code: int) -> NoReturn:
+    """Ends this process as the scheduler expects."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+    sys.exit(code)
+
+
+def _form(store: dist.Store, assignment: Assignment, rank: int, stage: str, members: Any) -> Group:
+    return Group(rank, members, dist.PrefixStore(f"{assignment.generation}/{stage}", store))
+
+
+def _started_for(worker: Worker) -> Assignment:
+    """The group that the environment tells of. Only rank 0's address is known of it, which is enough to knock."""
+    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    missing = [name for name in names if name not in os.environ]
+    if missing:
+        raise UsageError(f"{missing[0]} is not set, but POLLUX_URL is; accepted are both or neither")
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    heard = worker.assignment()
+    if heard is not None and heard["generation"] == worker.generation and heard["state"] == "run":
+        members = [Member(item["replica"], item["local_rank"]) for item in heard["replicas"]]
+    else:
+        # Nobody has answered yet: replicas of others are told by rank 0 later on, ranks are enough to meet.
+        members = [Member(-1 - idx, (local + idx - rank) % local_size) for idx in range(world_size)]
+        members[rank] = Member(worker.replica, local)
+    return Assignment(worker.generation, tuple(members), os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+
+
+def _own_group() -> Group:
+    """Without a scheduler: the group of a launcher such as torchrun, or this process alone."""
+    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return Group(0, [Member(0, 0)], None)
+    world_size = int(os.environ["WORLD_SIZE"])
+    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    prefer_loopback(os.environ.get("MASTER_ADDR", ""))
+    members = [Member(rank, rank % local_size) for rank in range(world_size)]
+    return Group(int(os.environ["RANK"]), members, None)

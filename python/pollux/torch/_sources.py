@@ -1,0 +1,189 @@
+"""Where batches come from: a data set that can be indexed, or a stream that can only be read on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Callable
+
+import torch
+from torch.utils import data
+
+from ._deal import Deal, Tuning, deal
+from ._errors import UsageError
+
+
+@dataclass(frozen=True)
+class Seat:
+    """All that decides which samples a process gets."""
+
+    rank: int
+    world_size: int
+    tuning: Tuning
+    local_batch_max: int
+
+    def deal(self, cursor: int, end: int) -> Deal:
+        """The next step of the whole group."""
+        return deal(cursor, end, self.world_size, self.tuning, self.local_batch_max)
+
+
+Batches = Iterator[tuple[Deal, int, int, Any]]
+"""Micro-batches of this process: the step each belongs to, its place among how many, and the data."""
+
+
+class MapSource:
+    """A data set with `len()` and indices."""
+
+    def __init__(self, dataset: Any, sampler: Iterable[int] | None, shuffle: bool, seed: int, options: dict[str, Any]):
+        self._dataset = dataset
+        self._sampler = sampler
+        self._shuffle = shuffle
+        self._seed = seed
+        self._order: Sequence[int] | torch.Tensor = ()
+        self._epoch: int | None = None
+        self._batches = _IndexBatches()
+        if options.get("num_workers", 0) > 0:
+            # What was fetched ahead is thrown away with every change of batch; the workers stay.
+            options = {"persistent_workers": True, **options}
+        self._loader = data.DataLoader(dataset, batch_sampler=self._batches, **options)
+
+    def samples(self) -> int | None:
+        """Samples of an epoch."""
+        return len(self._sampler) if isinstance(self._sampler, data.Sampler | Sequence) else len(self._dataset)
+
+    def left(self, epoch: int, cursor: int) -> int:
+        """Samples of an epoch behind the cursor."""
+        self._take_epoch(epoch)
+        return len(self._order) - cursor
+
+    def batches(self, epoch: int, cursor: int, seat: Seat) -> Batches:
+        """What this process trains from `cursor` to the end of the epoch."""
+        self._take_epoch(epoch)
+        order, end = self._order, len(self._order)
+
+        def places() -> Iterator[tuple[Deal, int, int, range]]:
+            at = cursor
+            while at < end:
+                step = seat.deal(at, end)
+                parts = step.parts(seat.rank)
+                yield from ((step, idx, len(parts), part) for idx, part in enumerate(parts))
+                at = step.stop
+
+        def indices() -> Iterator[list[int]]:
+            for _, _, _, span in places():
+                chosen = order[span.start : span.stop]
+                yield chosen.tolist() if isinstance(chosen, torch.Tensor) else list(chosen)
+
+        self._batches.make = indices
+        for (step, idx, count, _), batch in zip(places(), self._loader):
+            yield step, idx, count, batch
+
+    def _take_epoch(self, epoch: int) -> None:
+        if self._epoch == epoch:
+            return
+        self._epoch = epoch
+        if self._sampler is not None:
+            self._order = self._sampled(epoch)
+        elif self._shuffle:
+            generator = torch.Generator().manual_seed(_mixed(self._seed, epoch))
+            self._order = torch.randperm(len(self._dataset), generator=generator)
+        else:
+            self._order = range(len(self._dataset))
+
+    def _sampled(self, epoch: int) -> Sequence[int]:
+        """The sampler's order, which is the same on every rank and after every restart."""
+        sampler = self._sampler
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(_mixed(self._seed, epoch))
+            generator = getattr(sampler, "generator", None)
+            if isinstance(generator, torch.Generator):
+                generator.manual_seed(_mixed(self._seed, epoch))
+            return list(sampler)  # type: ignore[arg-type]
+
+
+class StreamSource:
+    """A data set that can only be read from its beginning. Every rank reads all of it and keeps its share."""
+
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None, options: dict[str, Any]):
+        if options.get("num_workers", 0) > 1:
+            raise UsageError(
+                f"num_workers={options['num_workers']} with an iterable dataset, which is read in order; "
+                "accepted are 0 and 1"
+            )
+        self._dataset = dataset
+        self._steps = _StreamSteps(dataset, collate or data.default_collate)
+        self._loader = data.DataLoader(self._steps, batch_size=None, **options)
+
+    def samples(self) -> int | None:
+        """Samples of an epoch, where the stream knows them."""
+        try:
+            return len(self._dataset)
+        except TypeError:
+            return None
+
+    def left(self, epoch: int, cursor: int) -> int:
+        """Nobody knows how much is left: as much as anybody may need."""
+        return 1 << 62
+
+    def batches(self, epoch: int, cursor: int, seat: Seat) -> Batches:
+        """What this process trains from `cursor` to the end of the stream."""
+        if hasattr(self._dataset, "set_epoch"):
+            self._dataset.set_epoch(epoch)
+        self._steps.cursor, self._steps.seat = cursor, seat
+        yield from self._loader
+
+
+class _IndexBatches(data.Sampler[list[int]]):
+    """Indices of the micro-batches of one process, made anew for every pass."""
+
+    def __init__(self) -> None:
+        self.make: Callable[[], Iterator[list[int]]] = lambda: iter(())
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return self.make()
+
+
+class _StreamSteps(data.IterableDataset[Any]):
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any]):
+        self._dataset = dataset
+        self._collate = collate
+        self.cursor = 0
+        self.seat: Seat | None = None
+
+    def __iter__(self) -> Batches:
+        seat = self.seat
+        assert seat is not None
+        stream = iter(self._dataset)
+        at = self.cursor
+        for _ in range(at):
+            if next(stream, _END) is _END:
+                return
+        # One sample more per rank than the batch has: then it is known whether this step is the last.
+        ahead = seat.tuning.batch_size(seat.world_size) + seat.world_size
+        window: list[Any] = []
+        while True:
+            while len(window) < ahead and (sample := next(stream, _END)) is not _END:
+                window.append(sample)
+            if not window:
+                return
+            if len(window) < seat.world_size:
+                raise UsageError(
+                    f"the stream ended with {len(window)} samples for {seat.world_size} processes; "
+                    "accepted is a stream with a sample for each"
+                )
+            step = seat.deal(at, at + len(window))
+            parts = step.parts(seat.rank)
+            for idx, span in enumerate(parts):
+                yield step, idx, len(parts), self._collate(window[span.start - at : span.stop - at])
+            del window[: step.samples]
+            at = step.stop
+
+
+_END = object()
+
+
+def _mixed(seed: int, epoch: int) -> int:
+    """Seeds of neighbouring epochs that have nothing in common."""
+    return (seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + 1) % (1 << 63)

@@ -1,0 +1,124 @@
+"""Everything of a training that outlives its processes."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ._errors import CheckpointError, UsageError
+
+FORMAT = 1
+"""Changes with what a checkpoint holds."""
+
+
+def bare(module: torch.nn.Module) -> torch.nn.Module:
+    """The module that the user wrote, under what compiles it."""
+    original = getattr(module, "_orig_mod", module)
+    assert isinstance(original, torch.nn.Module)
+    return original
+
+
+def load_module(module: torch.nn.Module, state: Mapping[str, Any], where: str) -> None:
+    """Puts saved parameters into a model, or says how they differ."""
+    own = bare(module).state_dict()
+    for name in sorted(own.keys() | state.keys()):
+        ours, theirs = own.get(name), state.get(name)
+        shapes = [list(value.shape) if isinstance(value, torch.Tensor) else value for value in (ours, theirs)]
+        if ours is None or theirs is None:
+            owner = "the checkpoint" if ours is None else "the model"
+            raise CheckpointError(f"{where} is of another model: {name!r} is in {owner} only; remove the folder or the change")
+        if isinstance(ours, torch.Tensor) and shapes[0] != shapes[1]:
+            raise CheckpointError(
+                f"{where} is of another model: {name!r} has shape {shapes[1]} there and {shapes[0]} here; "
+                "remove the folder or the change"
+            )
+    bare(module).load_state_dict(dict(state))
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], where: str) -> None:
+    """Puts saved moments into an optimiser."""
+    try:
+        optimizer.load_state_dict(state)
+    except (ValueError, KeyError) as error:
+        raise CheckpointError(f"{where} is of another optimiser: {error}; remove the folder or the change") from error
+
+
+def random_states() -> dict[str, Any]:
+    """Of every generator that training commonly uses."""
+    states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    try:
+        import numpy
+    except ImportError:
+        return states
+    states["numpy"] = numpy.random.get_state()
+    return states
+
+
+def restore_random_states(states: Mapping[str, Any], rank: int) -> None:
+    """Rank 0 goes on with the numbers that were to come; the others draw their own seeds from them."""
+    torch.set_rng_state(states["torch"])
+    random.setstate(states["python"])
+    if "numpy" in states:
+        import numpy
+
+        numpy.random.set_state(states["numpy"])
+    if rank > 0:
+        seed = int(torch.randint(1 << 31, (rank + 1,))[rank])
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if "numpy" in states:
+            numpy.random.seed(seed)
+
+
+class UserStates:
+    """Objects of the user's own, by name."""
+
+    def __init__(self) -> None:
+        self._objects: dict[str, Any] = {}
+        self._saved: dict[str, Any] = {}
+
+    def add(self, name: str, value: Any) -> None:
+        """Keeps an object; what was saved of it is put back at once, or once it is known."""
+        has_methods = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+        if not has_methods and not isinstance(value, dict | list):
+            raise UsageError(
+                f"checkpoint_state({name}={type(value).__name__}(...)): accepted are objects with state_dict() and "
+                "load_state_dict(), dicts and lists"
+            )
+        try:
+            pickle.dumps(_state_of(value))
+        except Exception as error:
+            raise CheckpointError(
+                f"checkpoint_state({name}=...) cannot be pickled: {error}; leave that part out of its state"
+            ) from error
+        self._objects[name] = value
+        if name in self._saved:
+            _put_back(value, self._saved.pop(name))
+
+    def capture(self) -> dict[str, Any]:
+        """All states, with those that nobody asked for yet."""
+        return {**self._saved, **{name: _state_of(value) for name, value in self._objects.items()}}
+
+    def restore(self, states: Mapping[str, Any]) -> None:
+        """Puts states back; those of objects that are still to come wait."""
+        self._saved = dict(states)
+        for name in list(self._saved.keys() & self._objects.keys()):
+            _put_back(self._objects[name], self._saved.pop(name))
+
+
+def _state_of(value: Any) -> Any:
+    return value.state_dict() if hasattr(value, "state_dict") else value
+
+
+def _put_back(value: Any, state: Any) -> None:
+    if hasattr(value, "load_state_dict"):
+        value.load_state_dict(state)
+    elif isinstance(value, dict):
+        value.clear()
+        value.update(state)
+    else:
+        value[:] = state

@@ -1,0 +1,102 @@
+"""What ranks tell each other at a check-in, as rows of numbers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ._deal import Tuning
+
+
+@dataclass
+class Terms:
+    """How all ranks train until the next check-in."""
+
+    tuning: Tuning = Tuning(1, 0)
+    learning_rate_factor: float = 1.0
+    gain: float = 1.0
+    """Steps of the user's batch that a step is worth."""
+    baseline_steps: float = 0.0
+    check_every: int = 1
+    measure_every: int = 1
+    local_batch_max: int = 1
+
+    def values(self) -> list[float]:
+        """As numbers."""
+        tuning = self.tuning
+        return [
+            float(tuning.local_batch),
+            float(tuning.accumulation_steps),
+            self.learning_rate_factor,
+            self.gain,
+            self.baseline_steps,
+            float(self.check_every),
+            float(self.measure_every),
+            float(self.local_batch_max),
+        ]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Terms:
+        """From numbers."""
+        local_batch, accumulation_steps, factor, gain, baseline_steps, check, measure, local_batch_max = values
+        tuning = Tuning(int(local_batch), int(accumulation_steps))
+        return cls(tuning, factor, gain, baseline_steps, int(check), int(measure), int(local_batch_max))
+
+
+@dataclass(frozen=True)
+class Row:
+    """What one rank has to say."""
+
+    heard: int
+    """Newest generation it knows of, 0 if it is the one that trains."""
+    wish: int
+    """0 to train, 1 if all are to stop, 2 if it has to leave."""
+    steps: int
+    own_sqr: float
+    is_complete: bool
+    """Whether the newcomers of that generation are at its door."""
+
+    def values(self) -> list[float]:
+        """As numbers."""
+        return [float(self.heard), float(self.wish), float(self.steps), self.own_sqr, float(self.is_complete)]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Row:
+        """From numbers."""
+        heard, wish, steps, own_sqr, is_complete = values
+        return cls(int(heard), int(wish), int(steps), own_sqr, bool(is_complete))
+
+
+class Action(enum.Enum):
+    """How everybody goes on."""
+
+    TRAIN = 0
+    SHED = 1
+    """Without those who are not in the next generation."""
+    GROW = 2
+    """With those who have come."""
+    STOP = 3
+    CUT = 4
+    """A process leaves, and the group ends with it."""
+    DIVERGED = 5
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What rank 0 makes of all rows."""
+
+    action: Action = Action.TRAIN
+    generation: int = 0
+    saves: bool = False
+    terms: Terms = field(default_factory=Terms)
+
+    def values(self) -> list[float]:
+        """As numbers."""
+        return [float(self.action.value), float(self.generation), float(self.saves), *self.terms.values()]
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Decision:
+        """From numbers."""
+        action, generation, saves, *terms = values
+        return cls(Action(int(action)), int(generation), bool(saves), Terms.of(terms))

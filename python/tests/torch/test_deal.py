@@ -1,0 +1,35 @@
+import random
+
+from pollux.torch._deal import Tuning, deal
+
+
+def test_every_sample_of_an_epoch_is_dealt_once_whatever_changes_on_the_way() -> None:
+    rng = random.Random(7)
+    for _ in range(2000):
+        end = rng.randint(1, 400)
+        cursor, dealt = 0, []
+        while cursor < end:
+            world_size = min(rng.randint(1, 7), end - cursor)
+            local_batch_max = rng.randint(1, 20)
+            tuning = Tuning(rng.randint(1, local_batch_max), rng.randint(0, 3))
+            step = deal(cursor, end, world_size, tuning, local_batch_max)
+            for rank in range(world_size):
+                parts = step.parts(rank)
+                assert sum(map(len, parts)) == step.share(rank)
+                assert all(1 <= len(part) <= local_batch_max for part in parts)
+                dealt += [place for part in parts for place in part]
+            weights = (step.weight(rank) * len(step.parts(rank)) for rank in range(world_size))
+            assert abs(sum(weights) - 1.0) < 1e-9
+            cursor = step.stop
+        assert dealt and sorted(dealt) == list(range(end))
+
+
+def test_a_whole_step_is_what_the_tuning_says() -> None:
+    step = deal(0, 1000, 4, Tuning(8, 1), 16)
+    assert (step.samples, step.micro_batches, step.is_whole) == (64, 2, True)
+
+
+def test_a_rest_that_is_too_small_for_all_goes_with_the_step_before_it() -> None:
+    step = deal(0, 66, 4, Tuning(8, 1), 16)
+    assert (step.samples, step.is_whole) == (66, False)
+    assert deal(0, 68, 4, Tuning(8, 1), 16).samples == 64

@@ -1,0 +1,63 @@
+"""The noise scale against one that is computed from the gradient of every single sample."""
+
+import pytest
+import torch
+from trainings import Numbered, loss_of, network
+
+import pollux.torch as px
+
+SIZE = 2048
+TOLERANCE = 0.10
+
+
+def exact_noise_scale(model: torch.nn.Module, dataset: Numbered, divisors: list[torch.Tensor] | None) -> float:
+    """Trace of the covariance of per-sample gradients over the squared norm of their mean."""
+    total, squares = None, 0.0
+    for idx in range(len(dataset)):
+        inputs, target, _ = dataset[idx]
+        model.zero_grad()
+        loss_of(model, (inputs[None], target[None])).backward()
+        parts = [parameter.grad for parameter in model.parameters()]
+        if divisors is not None:
+            parts = [part / divisor for part, divisor in zip(parts, divisors)]
+        gradient = torch.cat([part.flatten() for part in parts]).double()
+        total = gradient if total is None else total + gradient
+        squares += float(gradient.square().sum())
+    mean_sqr = float((total / len(dataset)).square().sum())
+    variance = (squares / len(dataset) - mean_sqr) * len(dataset) / (len(dataset) - 1)
+    return variance / mean_sqr
+
+
+def measure(name: str, epochs: int, accumulate: bool = False) -> tuple[float, float]:
+    """Noise scale as Pollux estimates it, and as it is, of a model that stays as it is."""
+    torch.manual_seed(torch.initial_seed())
+    model = network()
+    kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
+    optimizer = kinds[name](model.parameters(), lr=0.0)
+    wrapped, optimizer = px.wrap(model, optimizer)
+    dataset = Numbered(SIZE)
+    bounds = (4, 4) if accumulate else (4, 64)
+    loader = px.DataLoader(dataset, batch_size=16, max_batch_size=16, per_gpu=bounds, shuffle=True)
+    for _ in px.epochs(epochs):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+    divisors = None
+    if name == "adamw":
+        states = [optimizer.state[parameter] for parameter in model.parameters()]
+        divisors = [(state["exp_avg_sq"] / (1 - 0.999 ** float(state["step"]))).sqrt() + 1e-8 for state in states]
+    estimate = px.status().noise_scale
+    return estimate or 0.0, exact_noise_scale(model, dataset, divisors) if px.rank() == 0 else 0.0
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+@pytest.mark.parametrize("world_size", [1, 2, 4])
+def test_the_noise_scale_is_that_of_the_samples_for_any_number_of_processes(together, name, world_size) -> None:
+    estimate, exact = together(measure, world_size, name, 12)[0]
+    assert abs(estimate / exact - 1) < TOLERANCE, f"{estimate:.1f} instead of {exact:.1f}"
+
+
+def test_accumulated_gradients_have_the_same_noise(together) -> None:
+    estimate, exact = together(measure, 2, "sgd", 12, True)[0]
+    assert abs(estimate / exact - 1) < TOLERANCE, f"{estimate:.1f} instead of {exact:.1f}"
