@@ -31,6 +31,70 @@ export type Assignment = {
 /** Whether a group trains. */
 export type AssignmentState = "run" | "stop";
 
+/** The cluster left as it is, and with all changes. */
+export type BeforeAfter_f64 = {
+  after: number;
+  before: number;
+};
+
+/** The cluster left as it is, and with all changes. */
+export type BeforeAfter_Option_f64 = {
+  after: null | number;
+  before: null | number;
+};
+
+/** The cluster left as it is, and with all changes. */
+export type BeforeAfter_String = {
+  after: string;
+  before: string;
+};
+
+/** Something that could be done now. */
+export type Change = {
+  /** Submit a job. */
+  submit: HypotheticalJob;
+} | {
+  /** Add nodes that are alike. */
+  add_nodes: {
+    /** How many. */
+    count: number;
+    /** Their kind; that of the cluster's first node, if left out. */
+    gpu_type?: string | null;
+    /** GPUs of each. */
+    gpus: number;
+  };
+} | {
+  /** Empty a node, and use it no more. */
+  drain: {
+    /** Its name. */
+    node: string;
+  };
+} | {
+  /** Let another policy decide. */
+  policy: {
+    /** Its name; it has its default settings. */
+    name: string;
+  };
+} | {
+  /** End a job. */
+  cancel: {
+    /** Which. */
+    job: number;
+  };
+} | {
+  /** Set a job aside. */
+  pause: {
+    /** Which. */
+    job: number;
+  };
+} | {
+  /** Let a paused job go on. */
+  resume: {
+    /** Which. */
+    job: number;
+  };
+};
+
 /** Response to `GET /v1/cluster/series`: the cluster over time. All lists are of one length, the oldest moment first. */
 export type ClusterSeries = {
   /** The moments. */
@@ -79,6 +143,14 @@ export type ClusterStatus = {
   policy: string;
   /** Of the server. */
   version: string;
+};
+
+/** When a job would be complete, or why that is not known. */
+export type Completion = {
+  /** Seconds from now. */
+  completion_s?: number | null;
+  /** Why there is no such time. */
+  why?: string | null;
 };
 
 /** Something that happened. */
@@ -155,6 +227,24 @@ export type Flexibility = "elastic" | "non_preemptible" | "rigid";
 export type Health = {
   /** `ok`, or `degraded` while nothing can be written. */
   status: string;
+};
+
+/** A job that could be submitted. What is left out is as the job it trains like has it, or as a submission has it. */
+export type HypotheticalJob = {
+  flexibility?: Flexibility | null;
+  /** For people; what it trains like, if left out. */
+  name?: string | null;
+  /** Higher goes first, where a policy knows priorities. */
+  priority?: number | null;
+  /** Most replicas it may have. */
+  replicas_max?: number | null;
+  /** Fewest replicas it can run with. */
+  replicas_min?: number | null;
+  /** Replicas to begin with. */
+  replicas_requested?: number | null;
+  /** What its training is known from. */
+  trains_like: TrainsLike;
+  work?: Work | null;
 };
 
 /** Response to `POST /v1/tokens`: the only time that the token is shown. */
@@ -243,6 +333,21 @@ export type JobDetail = Job & {
   request: SubmitRequest;
   /** Seconds that a change of its group costs, as measured on itself. */
   restart_cost_s?: number | null;
+};
+
+/** When a job would be complete. */
+export type JobForecast = {
+  /** If everything is changed. */
+  after: Completion;
+  /** If nothing is changed. */
+  before: Completion;
+  /** Its number; nothing for one that does not exist. */
+  id?: number | null;
+  /** Its name. */
+  name: string;
+  phase?: Phase | null;
+  /** Replicas of its group now. */
+  replicas: number;
 };
 
 /** Response to `GET /v1/jobs`: live jobs first, in order of submission, then ended ones, the newest first. One that ends while pages are read may be on two of them, and is left out of none. */
@@ -443,6 +548,40 @@ export type TokenList = {
 export type TokenRequest = {
   /** Who or what it is for; 1 to 64 letters, digits, `-`, `_` or `.`, and not in use. */
   label: string;
+};
+
+/** What a training is known from. */
+export type TrainsLike = {
+  /** What a job has told of itself, live or over. */
+  job: number;
+} | {
+  /** An application that the simulator knows, such as `cifar10`. */
+  application: string;
+};
+
+/** Response to `POST /v1/what-if`. */
+export type WhatIf = {
+  average_completion_s?: BeforeAfter_f64 | null;
+  /** Part of the GPUs that jobs hold until then, from 0 to 1. */
+  gpu_utilisation: BeforeAfter_Option_f64;
+  /** Seconds from now that were simulated. */
+  horizon_s: BeforeAfter_f64;
+  /** Live jobs in order of submission, then hypothetical ones. */
+  jobs: Array<JobForecast>;
+  /** Seconds from now until the last completion that is known. */
+  makespan_s: BeforeAfter_Option_f64;
+  /** What is to be known of the answer, a sentence each. */
+  notes: Array<string>;
+  /** The moment that both futures begin, in milliseconds since 1970. */
+  now_ms: number;
+  /** Who decides in each. */
+  policy: BeforeAfter_String;
+};
+
+/** Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it is, and of one with all changes, in their order. Without changes it foretells the cluster as it is. */
+export type WhatIfRequest = {
+  /** What would be done. */
+  changes?: Array<Change>;
 };
 
 /** How long a job is to train. */

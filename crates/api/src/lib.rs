@@ -1,8 +1,8 @@
 //! What travels over the REST interface below `/v1`: requests and responses, nothing but data.
 //!
 //! ```text
-//!  user ──── SubmitRequest, TokenRequest ────> server
-//!       <── Job, Event, Node, Explanation ────
+//!  user ─ SubmitRequest, WhatIfRequest, .. ──> server
+//!       <─ Job, Event, Node, WhatIf, .. ─────
 //!  worker ── ReportRequest, ReadyRequest ────> server
 //!         <─────────── Assignment ────────────
 //! ```
@@ -17,6 +17,7 @@ mod job;
 mod plan;
 mod series;
 mod token;
+mod what_if;
 mod worker;
 
 pub use cluster::{ClusterStatus, Node, NodeJob, NodeList};
@@ -27,4 +28,5 @@ pub use job::{Flexibility, Job, JobDetail, JobList, Phase, SubmitRequest, Work};
 pub use plan::{PlanChange, PlanKept, PlanStatus};
 pub use series::{ClusterSeries, JobSeries};
 pub use token::{IssuedToken, TokenList, TokenRequest};
+pub use what_if::{BeforeAfter, Change, Completion, HypotheticalJob, JobForecast, TrainsLike, WhatIf, WhatIfRequest};
 pub use worker::{AssignedReplica, Assignment, AssignmentState, ReadyRequest, ReportRequest};

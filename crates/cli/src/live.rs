@@ -25,6 +25,7 @@ mod text;
 mod token;
 mod top;
 mod watch;
+mod what_if;
 
 use clap::Subcommand;
 use pollux_client::{JobAction, NodeAction};
@@ -43,6 +44,8 @@ pub(crate) enum LiveCommand {
     Describe(describe::DescribeArgs),
     /// Say why a job has the GPUs it has, and what more or fewer would be worth
     Explain(explain::ExplainArgs),
+    /// Say when jobs would be complete: if nothing changes, or with other jobs, nodes or policy
+    WhatIf(what_if::WhatIfArgs),
     /// Print what a job writes
     Logs(logs::LogsArgs),
     /// Print what has happened
@@ -74,6 +77,7 @@ pub(crate) fn run(command: &LiveCommand) -> anyhow::Result<()> {
         LiveCommand::Ps(args) => ps::run(args),
         LiveCommand::Describe(args) => describe::run(args),
         LiveCommand::Explain(args) => explain::run(args),
+        LiveCommand::WhatIf(args) => what_if::run(args),
         LiveCommand::Logs(args) => logs::run(args),
         LiveCommand::Events(args) => events::run(args),
         LiveCommand::Cancel(args) => act::run_on_jobs(args, JobAction::Cancel),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pollux_api::{
     ClusterStatus, EventList, Explanation, Failure, IssuedToken, Job, JobDetail, JobList, NodeList, Phase,
-    SubmitRequest, TokenList, TokenRequest,
+    SubmitRequest, TokenList, TokenRequest, WhatIf, WhatIfRequest,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -159,6 +159,11 @@ impl Client {
             NodeAction::Undrain => "undrain",
         };
         self.order(&format!("nodes/{}/{verb}", escaped(name)))
+    }
+
+    /// When jobs would be complete, as the cluster is and with changes; nothing is changed.
+    pub fn what_if(&self, request: &WhatIfRequest) -> Result<WhatIf, ClientError> {
+        self.post("what-if", request)
     }
 
     /// Submits a job; it is durable when this returns.

@@ -124,6 +124,11 @@ impl Engine {
         self.jobs.get(&id)
     }
 
+    /// The highest number that a job has had.
+    pub const fn last_job(&self) -> Option<JobId> {
+        self.last_job
+    }
+
     /// Jobs that are over and were not taken yet, in the order in which their last replica went.
     pub fn ended_jobs(&self) -> impl ExactSizeIterator<Item = &Job> {
         self.ended.iter()
@@ -142,6 +147,11 @@ impl Engine {
     /// A node that is up.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)
+    }
+
+    /// The highest number that a node has had.
+    pub const fn last_node(&self) -> Option<NodeId> {
+        self.nodes.last()
     }
 
     /// The last plan that was carried out, and when.

@@ -393,7 +393,7 @@ fn epoch_steps(report: &AgentReport) -> Option<f64> {
 }
 
 /// Samples of the declared work, at full efficiency.
-pub(crate) fn declared_samples(work: Work, report: &AgentReport) -> Option<f64> {
+pub fn declared_samples(work: Work, report: &AgentReport) -> Option<f64> {
     let batch_size_baseline = f64::from(report.limits.batch_size_baseline());
     Some(match work {
         Work::Epochs(epochs) => f64::from(epochs) * epoch_steps(report)? * batch_size_baseline,

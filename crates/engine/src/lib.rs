@@ -63,7 +63,7 @@ pub use engine::Engine;
 pub use event::{Event, FailureKind};
 pub use explanation::{Explanation, Wait};
 pub use fair_share::{FairShare, Fairness};
-pub use job::{Job, Leaving, ReceivedReport, SizeChange};
+pub use job::{Job, Leaving, ReceivedReport, SizeChange, declared_samples};
 pub use node::Node;
 pub use outlook::{Pace, SizeOutlook, work_done};
 pub use phase::{FailureCause, FailureReason, Generation, Phase, ResizeCause};

@@ -99,6 +99,11 @@ impl Nodes {
         self.position(id).map(|idx| &self.nodes[idx])
     }
 
+    /// The highest number that a node has had.
+    pub(crate) const fn last(&self) -> Option<NodeId> {
+        self.last
+    }
+
     pub(crate) fn join(&mut self, node: NodeId, gpus: u32, gpu_type: GpuType) -> Result<(), Refusal> {
         if let Some(last) = self.last.filter(|&last| node <= last) {
             return Err(Refusal::NodeIdUsed { node, last });

@@ -9,13 +9,14 @@ use pollux_model::GpuType;
 use pollux_policy::{JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::JobRequest;
 use crate::fleet::Fleet;
 use crate::roster::Roster;
+use crate::{JobRequest, ServerSettings};
 
 /// The cluster as it is now, for questions.
 pub struct Cluster<'a> {
     pub(crate) now: Timestamp,
+    pub(crate) settings: &'a ServerSettings,
     pub(crate) engine: &'a Engine,
     pub(crate) fleet: &'a Fleet,
     pub(crate) roster: &'a Roster,
@@ -52,6 +53,11 @@ impl Cluster<'_> {
     /// By the cluster's clock.
     pub const fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// How it is run.
+    pub const fn settings(&self) -> &ServerSettings {
+        self.settings
     }
 
     /// Jobs, nodes, plans and reasons.
@@ -91,6 +97,11 @@ impl Cluster<'_> {
     /// The name of a node.
     pub fn node_name(&self, node: NodeId) -> &str {
         self.roster.name(node)
+    }
+
+    /// A node that is up, by its name.
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
+        self.roster.current(name)
     }
 
     /// The name of a kind of GPU.

@@ -7,7 +7,7 @@ use pollux_policy::JobId;
 use pollux_store::StoreError;
 use thiserror::Error;
 
-use crate::RequestError;
+use crate::{RequestError, WhatIfError};
 
 /// Why a server cannot start, or go on.
 #[derive(Debug, Error)]
@@ -103,6 +103,9 @@ pub enum Refused {
     /// A job that cannot be run.
     #[error(transparent)]
     Request(#[from] RequestError),
+    /// A question about the future that has no answer.
+    #[error(transparent)]
+    WhatIf(#[from] WhatIfError),
     /// Words of a group that is not current.
     #[error("generation {generation} of {job} is not listened to: the current one is {current}")]
     Stale {

@@ -244,7 +244,7 @@ fn percent(part: f64) -> String {
 }
 
 /// Time as people say it.
-fn duration(seconds: f64) -> String {
+pub(crate) fn duration(seconds: f64) -> String {
     match seconds {
         seconds if seconds < 120.0 => format!("{seconds:.0} s"),
         seconds if seconds < 7_200.0 => format!("{:.0} min", seconds / 60.0),

@@ -29,6 +29,7 @@ mod state;
 mod tail;
 mod tls;
 mod tokens;
+mod what_if;
 mod workers;
 
 pub use hosts::Hosts;

@@ -28,6 +28,7 @@ mod cluster;
 pub mod views;
 mod explaining;
 mod series;
+mod what_if;
 mod handle;
 mod scheduler;
 mod recovery;
@@ -46,6 +47,7 @@ pub use series::{Sample, Series};
 pub use server::Server;
 pub use settings::ServerSettings;
 pub use tokens::Caller;
+pub use what_if::WhatIfError;
 
 /// Plain data of ours as it is kept.
 fn text(value: &impl serde::Serialize) -> String {

@@ -288,6 +288,7 @@ impl Scheduler {
     fn cluster(&self) -> Cluster<'_> {
         Cluster {
             now: self.clock.now(),
+            settings: &self.settings,
             engine: &self.engine,
             fleet: &self.fleet,
             roster: &self.roster,

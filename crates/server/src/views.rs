@@ -217,20 +217,30 @@ pub fn job_request(asked: api::SubmitRequest) -> JobRequest {
         replicas_requested: asked.replicas_requested,
         replicas_min: asked.replicas_min,
         replicas_max,
-        flexibility: match asked.flexibility {
-            api::Flexibility::Elastic => Flexibility::Elastic,
-            api::Flexibility::NonPreemptible => Flexibility::NonPreemptible,
-            api::Flexibility::Rigid => Flexibility::Rigid,
-        },
+        flexibility: flexibility(asked.flexibility),
         batch_size: asked.batch_size,
         priority: asked.priority,
-        work: asked.work.map(|work| match work {
-            api::Work::Epochs(epochs) => Work::Epochs(epochs),
-            api::Work::BaselineSteps(steps) => Work::BaselineSteps(steps),
-        }),
+        work: asked.work.map(work),
         retries_max: asked.retries_max,
     };
     JobRequest { spec, command: asked.command, working_dir: asked.working_dir.into(), environment: asked.environment }
+}
+
+/// How a job may be moved and resized, in our own words.
+pub(crate) const fn flexibility(asked: api::Flexibility) -> Flexibility {
+    match asked {
+        api::Flexibility::Elastic => Flexibility::Elastic,
+        api::Flexibility::NonPreemptible => Flexibility::NonPreemptible,
+        api::Flexibility::Rigid => Flexibility::Rigid,
+    }
+}
+
+/// How long a job is to train, in our own words.
+pub(crate) const fn work(asked: api::Work) -> Work {
+    match asked {
+        api::Work::Epochs(epochs) => Work::Epochs(epochs),
+        api::Work::BaselineSteps(steps) => Work::BaselineSteps(steps),
+    }
 }
 
 /// The script that an interpreter is given, else the program.

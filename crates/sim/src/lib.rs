@@ -11,6 +11,7 @@
 //!
 //!  simulate(settings, applications, workload) ──> RunOutcome ──> Summary, report_page
 //!  simulate_sweep(settings, applications, sweep) ──> SweepOutcome
+//!  forecast(live cluster, changes) ──> Forecast: when its jobs would be complete
 //! ```
 //!
 //! The physics here is hidden from policies: they learn of it only what an agent would observe. The crate has no
@@ -43,15 +44,16 @@ mod workload;
 pub use cluster::{ClusterError, ClusterSpec, NodeGroup};
 pub use physics::profile;
 pub use physics::{
-    Application, ApplicationName, ApplicationSet, Parametric, PhysicsError, Profile, Recorded, StepTime,
+    Application, ApplicationName, ApplicationSet, Parametric, PhysicsError, Profile, Recorded, Reported, StepTime,
     UnknownApplication,
 };
 pub use progress::{Outcome, Running, TrainingState};
 pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
 pub use simulation::{
-    Autoscale, ClusterSample, Failures, JobOutcome, JobSample, RunOutcome, RungOutcome, SettingError, SimulationError,
-    SimulationSettings, Summary, Sweep, SweepOutcome, TrialOutcome, TuneFor, simulate, simulate_sweep,
+    Autoscale, Change, ClusterSample, Cut, Failures, Forecast, ForecastError, JobForecast, JobOutcome, JobSample,
+    LiveCluster, Newcomer, RunOutcome, RungOutcome, SettingError, SimulationError, SimulationSettings, Summary, Sweep,
+    SweepOutcome, Training, TrialOutcome, TuneFor, Unforeseen, forecast, simulate, simulate_sweep,
 };
 pub use table::TableError;
 pub use workload::{

@@ -77,7 +77,7 @@ mod tests {
             let limits = application.limits();
             for local_batch in [limits.local_batch_min(), limits.local_batch_max()] {
                 let duty = application.duty(&[4, 4], Batch { local_batch, accumulation_steps: 0 });
-                assert!((DUTY_MIN..=DUTY_MAX).contains(&duty), "{duty} of {}", application.name());
+                assert!((DUTY_MIN..=DUTY_MAX).contains(&duty), "{duty} of {:?}", application.name());
             }
         }
     }

@@ -67,7 +67,7 @@ fn limits_and_epochs_are_those_of_the_paper() {
         let limits = application.limits();
         let batch = (limits.batch_size_baseline(), limits.batch_size_max());
         let read = (application.epochs(), batch.0, batch.1, limits.local_batch_min(), limits.local_batch_max());
-        assert_eq!(read, expected, "{}", application.name());
+        assert_eq!(read, expected, "{:?}", application.name());
     }
 }
 
@@ -75,7 +75,7 @@ fn limits_and_epochs_are_those_of_the_paper() {
 fn measured_shapes_keep_their_times_in_every_rotation() {
     let Some(folder) = data("measured shapes") else { return };
     for application in applications(&folder).iter() {
-        let traces = folder.join("traces").join(application.name().as_str());
+        let traces = folder.join("traces").join(application.name().unwrap().as_str());
         for row in rows(&traces.join("placements.csv")) {
             let digits = (row[0] as u64).to_string();
             let mut placement: Vec<_> = digits.bytes().map(|digit| u32::from(digit - b'0')).collect();
@@ -278,9 +278,9 @@ fn parametric_jobs_take_about_as_long_as_recorded_ones() {
                 if batch_size / replicas < application.limits().local_batch_min() {
                     continue;
                 }
-                let shipped = completion_s(parametric.get(application.name()), placement, batch_size);
+                let shipped = completion_s(parametric.get(application.name().unwrap()), placement, batch_size);
                 let ratio = shipped / completion_s(application, placement, batch_size);
-                assert!((0.75..1.3).contains(&ratio), "{} {replicas} {batch_size} {ratio}", application.name());
+                assert!((0.75..1.3).contains(&ratio), "{:?} {replicas} {batch_size} {ratio}", application.name());
                 logs.push(ratio.ln().abs());
             }
         }

@@ -24,6 +24,9 @@ pub(crate) enum LiveError {
     /// Nothing to run.
     #[error("no command; accepted is `pollux submit -- PROGRAM ARGUMENT...`, or -f FILE with a command")]
     NoCommand,
+    /// A job that could be submitted, of which nobody knows how it trains.
+    #[error("a new job that trains like nothing; accepted is --like JOB or --application NAME with it")]
+    NoLikeness,
     /// A folder whose name cannot be sent.
     #[error("working folder {}: its name is not UTF-8; accepted is one whose name is", .0.display())]
     WorkingDir(PathBuf),
@@ -74,7 +77,7 @@ impl LiveError {
     pub(crate) const fn exit_code(&self) -> u8 {
         match self {
             Self::NoStateFolder | Self::JobFile { .. } | Self::NoCommand | Self::WorkingDir(_) => 2,
-            Self::UnknownJob(_) | Self::SeveralJobs { .. } | Self::NoTerminal => 2,
+            Self::NoLikeness | Self::UnknownJob(_) | Self::SeveralJobs { .. } | Self::NoTerminal => 2,
             Self::NotTrained { .. } | Self::ShutDown { .. } => 1,
             Self::Interrupted { .. } => 130,
         }

@@ -7,7 +7,7 @@ use pollux_policy::JobId;
 use thiserror::Error;
 
 use super::extract::Json;
-use crate::Refused;
+use crate::{Refused, WhatIfError};
 
 /// Longest message; ours are far shorter, but they may quote.
 const LETTERS_MAX: usize = 1_000;
@@ -95,6 +95,9 @@ fn status_of(refused: &Refused) -> (StatusCode, &'static str) {
         Refused::Unreadable(_) => (StatusCode::INTERNAL_SERVER_ERROR, "unreadable"),
         Refused::Full => (StatusCode::SERVICE_UNAVAILABLE, "full"),
         Refused::Busy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        Refused::WhatIf(WhatIfError::Busy) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+        Refused::WhatIf(WhatIfError::Broken) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
+        Refused::WhatIf(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_change"),
         Refused::NoRandom | Refused::Away => (StatusCode::SERVICE_UNAVAILABLE, "away"),
     }
 }

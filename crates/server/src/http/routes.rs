@@ -7,7 +7,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::failure::HttpError;
 use super::state::AppState;
-use super::{assets, cluster, events, gate, jobs, logs, metrics, plan, series, tokens, workers};
+use super::{assets, cluster, events, gate, jobs, logs, metrics, plan, series, tokens, what_if, workers};
 
 /// All routes.
 pub fn app(state: AppState) -> Router {
@@ -42,6 +42,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(cluster::routes())
         .merge(plan::routes())
         .merge(series::routes())
+        .merge(what_if::routes())
         .merge(tokens::routes())
         .merge(metrics::routes())
         .route_layer(middleware::from_fn(gate::users_only));

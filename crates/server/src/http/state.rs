@@ -16,6 +16,8 @@ use pollux_engine::Refusal;
 
 /// Streams that may be open at once.
 pub(crate) const STREAMS_MAX: usize = 256;
+/// Each keeps a core busy, which jobs may need.
+const WHAT_IFS_MAX: usize = 1;
 
 /// What all routes share. Copies are cheap.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub struct AppState {
     pub(crate) rates: Arc<Rates>,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) series: Arc<Series>,
+    /// Simulations of the cluster that may run at once.
+    pub(crate) what_ifs: Arc<Semaphore>,
     /// Answers by the first digit of their status.
     answers: Arc<[AtomicU64; 5]>,
     closing: watch::Sender<bool>,
@@ -43,6 +47,7 @@ impl AppState {
             rates: Arc::default(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             series: Arc::new(Series::load(server.state_dir())),
+            what_ifs: Arc::new(Semaphore::new(WHAT_IFS_MAX)),
             answers: Arc::default(),
             closing: watch::Sender::new(false),
         }
@@ -67,6 +72,11 @@ impl AppState {
     pub(crate) async fn closed(&self) {
         // Our own sender is there for as long as this.
         let _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    /// Whether it is to end.
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
     }
 
     pub(crate) fn count_answer(&self, status: StatusCode) {

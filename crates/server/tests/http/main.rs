@@ -13,6 +13,7 @@ mod mutations;
 mod openapi;
 mod socket;
 mod streams;
+mod what_if;
 // Shared with the tests of the scheduler, which use the rest of it.
 #[allow(dead_code)]
 #[path = "../service/world.rs"]

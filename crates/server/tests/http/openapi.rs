@@ -9,7 +9,7 @@ const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS, Method::TRACE];
 
 /// What the interface is said to have, apart from the document itself.
-const ROUTES: [&str; 26] = [
+const ROUTES: [&str; 27] = [
     "DELETE /v1/tokens/{label}",
     "GET /healthz",
     "GET /metrics",
@@ -35,6 +35,7 @@ const ROUTES: [&str; 26] = [
     "POST /v1/nodes/{name}/drain",
     "POST /v1/nodes/{name}/undrain",
     "POST /v1/tokens",
+    "POST /v1/what-if",
     // Served, and not part of itself.
     "GET /openapi.json",
 ];

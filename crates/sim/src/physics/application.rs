@@ -6,7 +6,7 @@ use pollux_model::{BatchLimits, NoiseStatistics};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Parametric, PhysicsError, Recorded};
+use super::{Parametric, PhysicsError, Recorded, Reported};
 use crate::table::shown;
 
 /// The applications of the paper's evaluation.
@@ -94,14 +94,17 @@ pub enum Application {
     Recorded(Recorded),
     /// A fitted description that ships with the project.
     Parametric(Parametric),
+    /// What a live job has told of itself. It has one epoch, and none of the names.
+    Reported(Reported),
 }
 
 impl Application {
-    /// Which application this is.
-    pub fn name(&self) -> ApplicationName {
+    /// Which application this is, of those with a name.
+    pub fn name(&self) -> Option<ApplicationName> {
         match self {
-            Self::Recorded(recorded) => recorded.name(),
-            Self::Parametric(parametric) => parametric.name(),
+            Self::Recorded(recorded) => Some(recorded.name()),
+            Self::Parametric(parametric) => Some(parametric.name()),
+            Self::Reported(_) => None,
         }
     }
 
@@ -110,6 +113,7 @@ impl Application {
         match self {
             Self::Recorded(recorded) => recorded.limits(),
             Self::Parametric(parametric) => parametric.limits(),
+            Self::Reported(reported) => reported.limits(),
         }
     }
 
@@ -118,6 +122,7 @@ impl Application {
         match self {
             Self::Recorded(recorded) => recorded.epochs(),
             Self::Parametric(parametric) => parametric.epochs(),
+            Self::Reported(_) => 1,
         }
     }
 
@@ -128,6 +133,7 @@ impl Application {
         match self {
             Self::Recorded(recorded) => recorded.step_time(placement, local_batch),
             Self::Parametric(parametric) => parametric.step_time(placement, local_batch),
+            Self::Reported(reported) => reported.step_time(placement, local_batch),
         }
     }
 
@@ -136,6 +142,7 @@ impl Application {
         match self {
             Self::Recorded(recorded) => recorded.noise(epoch, batch_size),
             Self::Parametric(parametric) => parametric.noise(epoch),
+            Self::Reported(reported) => reported.noise(),
         }
     }
 
@@ -152,6 +159,7 @@ impl Application {
         match self {
             Self::Recorded(recorded) => recorded.progress_target(epoch),
             Self::Parametric(parametric) => parametric.progress_target(epoch),
+            Self::Reported(reported) => reported.progress_target(),
         }
     }
 
@@ -159,7 +167,7 @@ impl Application {
     pub fn iterations(&self, epoch: u32, batch_size: u32) -> f64 {
         match self {
             Self::Recorded(recorded) => recorded.iterations(epoch, batch_size),
-            Self::Parametric(_) => {
+            Self::Parametric(_) | Self::Reported(_) => {
                 let mut start = 0.0;
                 let mut steps = 0.0;
                 for epoch in 0..=epoch.min(self.epochs() - 1) {
@@ -177,6 +185,7 @@ impl Application {
         match self {
             Self::Recorded(recorded) => recorded.loss(epoch, progress, batch_size),
             Self::Parametric(parametric) => parametric.profile().loss.at(progress),
+            Self::Reported(reported) => reported.loss(progress),
         }
     }
 
@@ -184,7 +193,11 @@ impl Application {
     pub fn batch_sizes(&self) -> Vec<u32> {
         match self {
             Self::Recorded(recorded) => recorded.batch_sizes().collect(),
-            Self::Parametric(parametric) => parametric.batch_sizes().collect(),
+            Self::Parametric(_) | Self::Reported(_) => {
+                let (baseline, largest) = (self.limits().batch_size_baseline(), self.limits().batch_size_max());
+                let doubled = |&batch_size: &u32| batch_size.checked_mul(2).filter(|&next| next <= largest);
+                std::iter::successors(Some(baseline), doubled).collect()
+            }
         }
     }
 }

@@ -8,6 +8,7 @@ mod interpolation;
 mod parametric;
 pub mod profile;
 mod recorded;
+mod reported;
 mod step_times;
 
 pub use application::{Application, ApplicationName, ApplicationSet, StepTime, UnknownApplication};
@@ -15,3 +16,4 @@ pub use error::PhysicsError;
 pub use parametric::Parametric;
 pub use profile::Profile;
 pub use recorded::Recorded;
+pub use reported::Reported;

@@ -1,4 +1,4 @@
-use pollux_model::{BatchLimits, NoiseStatistics, Shape};
+use pollux_model::{BatchLimits, NoiseStatistics, Shape, ThroughputModel};
 
 use super::{ApplicationName, PhysicsError, Profile, StepTime};
 
@@ -56,18 +56,8 @@ impl Parametric {
         self.profile.epochs
     }
 
-    pub(super) fn batch_sizes(&self) -> impl Iterator<Item = u32> {
-        let largest = self.profile.limits.batch_size_max();
-        let doubled = move |&batch_size: &u32| batch_size.checked_mul(2).filter(|&next| next <= largest);
-        std::iter::successors(Some(self.profile.limits.batch_size_baseline()), doubled)
-    }
-
     pub(super) fn step_time(&self, placement: &[u32], local_batch: u32) -> StepTime {
-        let nodes = placement.iter().filter(|&&replicas| replicas > 0).count();
-        let shape = Shape::new(nodes as u32, placement.iter().sum()).expect("a replica on every node that is counted");
-        let local_batch = f64::from(local_batch);
-        let step_s = self.profile.throughput.final_step_s(shape, local_batch);
-        StepTime { step_s, sync_s: step_s - self.profile.throughput.micro_step_s(shape, local_batch) }
+        model_step_time(&self.profile.throughput, placement, local_batch)
     }
 
     pub(super) fn noise(&self, epoch: u32) -> NoiseStatistics {
@@ -77,4 +67,13 @@ impl Parametric {
     pub(super) fn progress_target(&self, epoch: u32) -> f64 {
         f64::from(epoch.min(self.profile.epochs - 1) + 1) * self.profile.progress_per_epoch
     }
+}
+
+/// Seconds of a micro-batch that ends a step, by a throughput model.
+pub(super) fn model_step_time(throughput: &ThroughputModel, placement: &[u32], local_batch: u32) -> StepTime {
+    let nodes = placement.iter().filter(|&&replicas| replicas > 0).count();
+    let shape = Shape::new(nodes as u32, placement.iter().sum()).expect("a replica on every node that is counted");
+    let local_batch = f64::from(local_batch);
+    let step_s = throughput.final_step_s(shape, local_batch);
+    StepTime { step_s, sync_s: step_s - throughput.micro_step_s(shape, local_batch) }
 }

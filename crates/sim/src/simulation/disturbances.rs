@@ -8,7 +8,7 @@ use pollux_policy::NodeId;
 
 use super::job::SimJob;
 use super::queue::Happening;
-use super::run::{World, id_of, index_of};
+use super::run::World;
 use crate::sharing::shared_speeds;
 
 const DAY_S: f64 = 86_400.0;
@@ -20,7 +20,7 @@ impl World<'_> {
             return;
         }
         let shared_speeds = self.shared_speeds();
-        let mut spanning = vec![0u32; self.node_ids as usize];
+        let mut spanning = vec![0u32; self.next_node().0 as usize];
         let multi_node = |job: &SimJob<'_>| job.is_training() && job.allocation.is_multi_node();
         let live: Vec<usize> = self.live.iter().copied().collect();
         for job in live.iter().map(|&idx| &self.jobs[idx]).filter(|job| multi_node(job)) {
@@ -42,14 +42,15 @@ impl World<'_> {
 
     /// Whether another job trains on GPUs of this one.
     pub(super) fn shares(&self, job: usize) -> bool {
-        let partner = self.engine.job(id_of(job)).and_then(|job| job.guest_of().or(job.guest()));
-        partner.is_some_and(|partner| self.jobs[index_of(partner)].is_training())
+        let partner = self.engine.job(self.jobs[job].id).and_then(|job| job.guest_of().or(job.guest()));
+        partner.is_some_and(|partner| self.jobs[self.index_of(partner)].is_training())
     }
 
     /// Of all jobs that train beside another.
     fn shared_speeds(&self) -> BTreeMap<usize, f64> {
         let Some(sharing) = self.sharing else { return BTreeMap::new() };
-        let pairs = self.engine.jobs().filter_map(|job| Some((index_of(job.guest_of()?), index_of(job.id()))));
+        let pairs =
+            self.engine.jobs().filter_map(|job| Some((self.index_of(job.guest_of()?), self.index_of(job.id()))));
         let speeds = pairs.filter_map(|(host, guest)| {
             let [of_host, of_guest] = shared_speeds(sharing, self.jobs[host].duty()?, self.jobs[guest].duty()?);
             Some([(host, of_host), (guest, of_guest)])
@@ -63,9 +64,13 @@ impl World<'_> {
         self.join(self.nodes.len() - 1);
     }
 
+    /// The number of the next node that joins.
+    pub(super) fn next_node(&self) -> NodeId {
+        NodeId(self.engine.last_node().map_or(0, |last| last.0 + 1))
+    }
+
     pub(super) fn join(&mut self, node: usize) {
-        let id = NodeId(self.node_ids);
-        self.node_ids += 1;
+        let id = self.next_node();
         self.nodes[node].0 = id;
         let gpus = self.nodes[node].1;
         self.deliver(Event::NodeJoined { node: id, gpus, gpu_type: GpuType::default() });

@@ -10,7 +10,7 @@ use crate::{Application, ApplicationName, Running};
 /// Times of jobs alone on part of the cluster, each computed once.
 pub(super) struct Isolated {
     gpus_per_node: u32,
-    times_s: BTreeMap<(ApplicationName, Option<u32>, u32), f64>,
+    times_s: BTreeMap<(Option<ApplicationName>, Option<u32>, u32), f64>,
 }
 
 impl Isolated {

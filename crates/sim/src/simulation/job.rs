@@ -2,12 +2,13 @@ use std::cmp::Reverse;
 
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
 use pollux_engine::Generation;
-use pollux_model::{Batch, GradientNorms, NoiseStatistics, Shape};
-use pollux_policy::{Allocation, Timestamp};
+use pollux_model::{Batch, GpuType, GradientNorms, NoiseStatistics, Shape};
+use pollux_policy::{Allocation, JobId, Timestamp};
 
+use super::brain::Brain;
 use super::outcome::JobSample;
 use super::settings::{SimulationSettings, TuneFor};
-use crate::{Application, JobSpec, Running, TrainingState};
+use crate::{Application, Running, TrainingState};
 
 /// Recorded statistics are what an estimator made of many steps: they are told as an average over so many that nothing
 /// from before them counts.
@@ -24,11 +25,16 @@ pub(super) enum BatchMode {
 
 /// A job as the simulated world has it: the physics, and the agent that watches it.
 pub(super) struct SimJob<'a> {
-    pub(super) spec: &'a JobSpec,
+    pub(super) id: JobId,
     pub(super) application: &'a Application,
+    /// What it is on each kind of GPU, where that makes a difference.
+    kinds: &'a [(GpuType, Application)],
+    gpu_type: GpuType,
     mode: BatchMode,
     tune_for: TuneFor,
-    agent: Agent,
+    brain: Brain,
+    /// Seconds it stands still when its allocation changes.
+    pub(super) restart_s: f64,
     pub(super) generation: Generation,
     /// Replicas of the group that trains or is about to.
     pub(super) allocation: Allocation,
@@ -41,7 +47,7 @@ pub(super) struct SimJob<'a> {
     /// What a failure falls back to.
     checkpoint: TrainingState,
     /// The agent as it was then, where anything fails at all.
-    saved_agent: Option<Agent>,
+    saved_brain: Option<Brain>,
     /// What it goes on from at once if it is launched there again: where it was suspended.
     pub(super) suspended: Allocation,
     /// Share of its speed lost to others on the network.
@@ -76,29 +82,56 @@ pub(super) struct EpochEnd {
 }
 
 impl<'a> SimJob<'a> {
-    pub(super) fn new(
-        spec: &'a JobSpec,
-        application: &'a Application,
-        mode: BatchMode,
-        settings: &SimulationSettings,
-    ) -> Self {
-        let fails = settings.failures.per_node_day > 0.0;
-        let tune_for = settings.tune_for;
+    /// A job that nobody knows anything of yet.
+    pub(super) fn new(id: JobId, application: &'a Application, mode: BatchMode, settings: &SimulationSettings) -> Self {
         let limits = *application.limits();
         let epoch_steps = application.progress_target(application.epochs() - 1) / f64::from(application.epochs());
-        let settings = AgentSettings {
+        let agent = Agent::new(AgentSettings {
             epoch_samples: Some((epoch_steps * f64::from(limits.batch_size_baseline())).round() as u64),
             settling_steps: 0,
             ..AgentSettings::new(limits)
-        };
-        let agent = Agent::new(settings);
+        });
+        let brain = Brain::Learning(Box::new(agent));
+        let fails = settings.failures.per_node_day > 0.0;
         Self {
-            spec,
-            application,
             mode,
-            tune_for,
-            saved_agent: fails.then(|| agent.clone()),
-            agent,
+            tune_for: settings.tune_for,
+            saved_brain: fails.then(|| brain.clone()),
+            ..Self::with_brain(id, application, brain, settings.restart_delay_s)
+        }
+    }
+
+    /// A job that has told how it trains on these kinds of GPU, the first of them if it is on another one.
+    pub(super) fn told(
+        id: JobId,
+        kinds: &'a [(GpuType, Application)],
+        report: Option<AgentReport>,
+        restart_s: f64,
+    ) -> Self {
+        let (gpu_type, application) = &kinds[0];
+        let baseline_steps = report.as_ref().map_or(0.0, |report| report.progress.baseline_steps);
+        let brain = report.map_or(Brain::Silent, |report| Brain::Told(Box::new(report)));
+        let state = TrainingState { progress: baseline_steps, ..TrainingState::default() };
+        Self {
+            kinds,
+            gpu_type: *gpu_type,
+            state,
+            checkpoint: state,
+            ..Self::with_brain(id, application, brain, restart_s)
+        }
+    }
+
+    fn with_brain(id: JobId, application: &'a Application, brain: Brain, restart_s: f64) -> Self {
+        Self {
+            id,
+            application,
+            kinds: &[],
+            gpu_type: GpuType::default(),
+            mode: BatchMode::Adaptive,
+            tune_for: TuneFor::Goodput,
+            brain,
+            restart_s,
+            saved_brain: None,
             generation: Generation::default(),
             allocation: Allocation::NONE,
             awaited: Allocation::NONE,
@@ -153,12 +186,10 @@ impl<'a> SimJob<'a> {
         let batch_size = training.batch.size(self.allocation.replicas());
         self.samples += steps * f64::from(batch_size);
         self.useful_samples += steps * f64::from(batch_size) * self.efficiency(batch_size);
-        self.agent.advance(told as u64);
+        self.brain.advance(told as u64);
         if told >= 1.0 {
             self.observe_gradients(batch_size);
-            let loss = self.application.loss(self.state.epoch, self.state.progress, batch_size);
-            // As with step times: what no agent would believe teaches it nothing.
-            drop(self.agent.observe_loss(loss));
+            self.brain.observe_loss(self.application.loss(self.state.epoch, self.state.progress, batch_size));
         }
     }
 
@@ -175,25 +206,32 @@ impl<'a> SimJob<'a> {
         self.advance(now);
         self.training = None;
         self.state = self.checkpoint;
-        if let Some(agent) = &self.saved_agent {
-            self.agent = agent.clone();
+        if let Some(brain) = &self.saved_brain {
+            self.brain = brain.clone();
         }
         self.changes += 1;
     }
 
     fn save(&mut self) {
         self.checkpoint = self.state;
-        if let Some(agent) = &mut self.saved_agent {
-            agent.clone_from(&self.agent);
+        if let Some(brain) = &mut self.saved_brain {
+            brain.clone_from(&self.brain);
         }
     }
 
-    /// Starts training with the current allocation; how fast beside another job is told right after.
-    pub(super) fn begin(&mut self, now: Timestamp, shares: bool) {
+    /// Starts training with the current allocation, on GPUs of this kind; how fast beside another job is told right
+    /// after.
+    pub(super) fn begin(&mut self, now: Timestamp, gpu_type: GpuType, shares: bool) {
         let Some(shape) = self.allocation.shape() else { return };
         self.shared_speed = shares.then_some(1.0);
         self.first_started.get_or_insert(now);
-        let batch = self.choose(|agent| agent.resize(Placement::from(shape)).ok());
+        match self.kinds.iter().find(|(kind, _)| *kind == gpu_type) {
+            Some((kind, application)) => (self.gpu_type, self.application) = (*kind, application),
+            None if self.kinds.is_empty() => self.gpu_type = gpu_type,
+            None => {}
+        }
+        let placement = Placement { shape, gpu_type: self.gpu_type };
+        let batch = self.choose(|brain| brain.resize(placement));
         self.train(now, batch);
     }
 
@@ -202,7 +240,7 @@ impl<'a> SimJob<'a> {
         self.advance(now);
         self.state.progress = self.application.progress_target(self.state.epoch);
         self.state.epoch += 1;
-        let batch = self.choose(|agent| agent.end_epoch().ok().flatten());
+        let batch = self.choose(Brain::end_epoch);
         self.save();
         if !self.is_complete() {
             self.train(now, batch);
@@ -214,7 +252,7 @@ impl<'a> SimJob<'a> {
         if self.mode != BatchMode::Adaptive || self.training.is_none() {
             return false;
         }
-        let Ok(Some(tuning)) = self.agent.retune() else { return false };
+        let Some(tuning) = self.brain.retune() else { return false };
         self.advance(now);
         self.train(now, batch_of(tuning));
         true
@@ -231,23 +269,23 @@ impl<'a> SimJob<'a> {
         }
     }
 
-    pub(super) fn report(&mut self) -> AgentReport {
-        self.agent.report()
+    pub(super) fn report(&mut self) -> Option<AgentReport> {
+        self.brain.report(self.state.progress)
     }
 
-    /// When the current epoch ends: rounded to whole seconds, as published.
+    /// When the current epoch ends, if it ever does: rounded to whole seconds, as published.
     pub(super) fn next_epoch_end(&self) -> Option<EpochEnd> {
         let training = self.training.as_ref()?;
         let left = self.application.progress_target(self.state.epoch) - self.state.progress;
         let seconds = (left / training.rate).max(0.0);
         let rounded = seconds.round_ties_even();
-        Some(EpochEnd { at: training.since.after_s(rounded), early: rounded < seconds })
+        seconds.is_finite().then(|| EpochEnd { at: training.since.after_s(rounded), early: rounded < seconds })
     }
 
-    fn choose(&mut self, ask: impl FnOnce(&mut Agent) -> Option<Tuning>) -> Batch {
+    fn choose(&mut self, ask: impl FnOnce(&mut Brain) -> Option<Tuning>) -> Batch {
         let limits = self.application.limits();
         let fixed = |batch_size| Batch::fixed(limits, batch_size, self.allocation.replicas());
-        let chosen = ask(&mut self.agent).map(batch_of);
+        let chosen = ask(&mut self.brain).map(batch_of);
         let batch = match self.mode {
             BatchMode::Adaptive => chosen.or_else(|| fixed(limits.batch_size_max())),
             BatchMode::Fixed(batch_size) => fixed(batch_size),
@@ -256,7 +294,8 @@ impl<'a> SimJob<'a> {
         let batch = batch.unwrap_or(Batch { local_batch: 1, accumulation_steps: 0 });
         if let (BatchMode::Fixed(_), Some(shape)) = (self.mode, self.allocation.shape()) {
             let Batch { local_batch, accumulation_steps } = batch;
-            self.agent.run_fixed(shape.into(), Tuning { local_batch, accumulation_steps });
+            let placement = Placement { shape, gpu_type: self.gpu_type };
+            self.brain.run_fixed(placement, Tuning { local_batch, accumulation_steps });
         }
         batch
     }
@@ -288,22 +327,20 @@ impl<'a> SimJob<'a> {
             self.observe_step(shape, batch, (step.step_s - step.sync_s) * slower, step.sync_s * slower);
         }
         let batch_size = batch.size(self.allocation.replicas());
-        // As with step times: a rate that no agent would believe teaches it nothing.
-        drop(self.agent.observe_rate(f64::from(batch_size) / step_s));
+        self.brain.observe_rate(f64::from(batch_size) / step_s);
         let untold_steps = self.training.as_ref().map_or(0.0, |training| training.untold_steps);
         self.training = Some(Training { batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });
     }
 
     fn observe_step(&mut self, shape: Shape, batch: Batch, compute_s: f64, sync_s: f64) {
         let observation = StepObservation {
-            placement: shape.into(),
+            placement: Placement { shape, gpu_type: self.gpu_type },
             local_batch: batch.local_batch,
             accumulation_steps: batch.accumulation_steps,
             compute_s,
             sync_s: sync_s.max(0.0),
         };
-        // Recorded times may be such that no agent would believe them; then it learns nothing from them.
-        drop(self.agent.observe_step(&observation));
+        self.brain.observe_step(&observation);
     }
 
     fn observe_gradients(&mut self, batch_size: u32) {
@@ -314,7 +351,7 @@ impl<'a> SimJob<'a> {
         let scale = f64::from(batch_size) / f64::from(self.application.limits().batch_size_baseline());
         // Two micro-batches with these norms estimate exactly the recorded statistics.
         let per_step = noise.var() / scale;
-        self.agent.observe_gradients(&GradientNorms {
+        self.brain.observe_gradients(&GradientNorms {
             steps: SMOOTHED_STEPS,
             micro_batches: 2,
             batch_size: f64::from(batch_size),

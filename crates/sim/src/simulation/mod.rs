@@ -1,20 +1,26 @@
 //! A workload, a cluster and a policy in virtual time: the world around the engine.
 
 mod autoscaling;
+mod brain;
 mod disturbances;
 mod error;
 mod fairness;
+mod forecast;
 mod halving;
 mod job;
 mod oracle;
 mod outcome;
 mod queue;
 mod recording;
+mod requests;
 mod run;
 mod settings;
 mod sweep;
 
 pub use error::SimulationError;
+pub use forecast::{
+    Change, Cut, Forecast, ForecastError, JobForecast, LiveCluster, Newcomer, Training, Unforeseen, forecast,
+};
 pub use outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome, Summary};
 pub use run::simulate;
 pub use settings::{Autoscale, Failures, SettingError, SimulationSettings, TuneFor};

@@ -7,13 +7,13 @@ use pollux_policy::Oracle;
 
 use super::fairness::consolidated;
 use super::job::SimJob;
-use super::run::REPLICAS_MAX;
+use super::requests::REPLICAS_MAX;
 use crate::{Application, ApplicationName};
 
 /// Step times at user-fixed batches, each computed once.
 pub(super) struct Oracles {
     gpus_per_node: u32,
-    step_s: BTreeMap<(ApplicationName, u32), Vec<f64>>,
+    step_s: BTreeMap<(Option<ApplicationName>, u32), Vec<f64>>,
 }
 
 impl Oracles {
@@ -21,10 +21,10 @@ impl Oracles {
         Self { gpus_per_node, step_s: BTreeMap::new() }
     }
 
-    /// The truth about a job. As published, its steps are counted from the end of the epoch it is in, and one is left in
+    /// The truth about a job whose user fixed this batch. As published, its steps are counted from the end of the epoch it is in, and one is left in
     /// the last.
-    pub(super) fn of(&mut self, job: &SimJob<'_>) -> Oracle {
-        let (application, batch_size) = (job.application, job.spec.requested_batch);
+    pub(super) fn of(&mut self, job: &SimJob<'_>, batch_size: u32) -> Oracle {
+        let application = job.application;
         let last = application.epochs() - 1;
         let steps = |epoch| application.iterations(epoch, batch_size);
         let remaining_steps = if job.epochs() < last { steps(last) - steps(job.epochs()) } else { 1.0 };

@@ -8,7 +8,8 @@ use pollux_policy::{JobId, Timestamp};
 use super::fairness::{Isolated, Presence};
 use super::job::SimJob;
 use super::outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome};
-use super::run::{World, id_of, replicas_max};
+use super::requests::replicas_max;
+use super::run::World;
 use crate::Workload;
 
 impl World<'_> {
@@ -48,22 +49,22 @@ impl World<'_> {
         let ended = self.engine.take_ended_jobs();
         let books: BTreeMap<JobId, Books> = ended.iter().map(|ended| (ended.id(), ended.books(now))).collect();
         let (avg_gpus, node_hours) = self.capacity();
-        let lives = self.jobs.iter().map(|job| (job.spec.submitted_s as f64, finished_s(job)));
+        let lives = self.specs.iter().zip(&self.jobs).map(|(spec, job)| (spec.submitted_s as f64, finished_s(job)));
         let presence = Presence::new(lives);
         let mut isolated = Isolated::new(self.settings.node_gpus());
         let mut jobs = Vec::with_capacity(self.jobs.len());
-        for (idx, job) in self.jobs.iter_mut().enumerate() {
-            let submitted_s = job.spec.submitted_s as f64;
+        for (idx, (job, spec)) in self.jobs.iter_mut().zip(self.specs).enumerate() {
+            let submitted_s = spec.submitted_s as f64;
             let finished_s = finished_s(job);
-            let books = books.get(&id_of(idx));
+            let books = books.get(&job.id);
             let share = avg_gpus / presence.mean(submitted_s, finished_s).max(1.0);
-            let most = f64::from(replicas_max(self.settings, job.spec));
+            let most = f64::from(replicas_max(self.settings, spec));
             // Alone it would have to be started, too.
             let alone_s =
                 self.settings.restart_delay_s + isolated.time_s(job.application, self.modes[idx], share.min(most));
             jobs.push(JobOutcome {
-                name: job.spec.name.clone(),
-                application: job.spec.application,
+                name: spec.name.clone(),
+                application: spec.application,
                 submitted_s,
                 started_s: books.and_then(|books| books.first_started).map_or(submitted_s, Timestamp::as_s),
                 finished_s,
@@ -91,7 +92,7 @@ impl World<'_> {
 impl World<'_> {
     /// GPUs on average and hours paid for nodes, from the first submission to now.
     fn capacity(&self) -> (f64, f64) {
-        let first_s = self.jobs.first().map_or(0.0, |job| job.spec.submitted_s as f64);
+        let first_s = self.specs.first().map_or(0.0, |spec| spec.submitted_s as f64);
         let makespan_s = self.now.as_s() - first_s;
         match &self.scaling {
             Some(scaling) => {

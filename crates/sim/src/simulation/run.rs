@@ -1,7 +1,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec as EngineJobSpec, StopReason, Work};
-use pollux_model::Batch;
+use pollux_model::GpuType;
 use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 
 use super::autoscaling::Scaling;
@@ -11,13 +11,12 @@ use super::job::{BatchMode, SimJob};
 use super::oracle::Oracles;
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Happening, Queue};
+use super::requests::{batch_mode, check_request, replicas_max};
 use super::settings::SimulationSettings;
-use crate::{ApplicationName, ApplicationSet, JobSpec, SimRng, Workload};
+use crate::{ApplicationSet, JobSpec, SimRng, Workload};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
 const CHECKED_JOBS_MAX: usize = 256;
-/// Nobody is given more, as in the published runs.
-pub(super) const REPLICAS_MAX: u32 = 64;
 /// Centuries: a simulation that gets here will never end.
 const TIME_MAX: Timestamp = Timestamp(10_000_000_000_000);
 
@@ -41,11 +40,13 @@ pub(super) struct World<'a> {
     pub(super) engine: Engine,
     pub(super) now: Timestamp,
     pub(super) queue: Queue,
+    /// What users submit, job by job, where it is a workload that is simulated.
+    pub(super) specs: &'a [JobSpec],
+    /// By number.
     pub(super) jobs: Vec<SimJob<'a>>,
     pub(super) modes: Vec<BatchMode>,
     /// The engine's number and the size of each node; a node that comes back has a new number.
     pub(super) nodes: Vec<(NodeId, u32)>,
-    pub(super) node_ids: u32,
     pub(super) failures: SimRng,
     /// How GPUs are shared, once any is.
     pub(super) sharing: Option<Sharing>,
@@ -89,28 +90,18 @@ impl<'a> World<'a> {
         };
         let modes: Vec<BatchMode> =
             workload.jobs().iter().map(|job| batch_mode(job, settings.policy.adapts_batches())).collect();
-        let jobs = workload.jobs().iter().zip(&modes);
-        let jobs =
-            jobs.map(|(job, &mode)| SimJob::new(job, applications.get(job.application), mode, settings)).collect();
+        let jobs = workload.jobs().iter().zip(&modes).enumerate();
+        let jobs = jobs
+            .map(|(idx, (job, &mode))| SimJob::new(id_of(idx), applications.get(job.application), mode, settings))
+            .collect();
+        let engine = Engine::new(engine_settings, &settings.policy)?;
         let mut world = Self {
-            settings,
-            engine: Engine::new(engine_settings, &settings.policy)?,
-            now: Timestamp::default(),
-            queue: Queue::default(),
-            jobs,
+            specs: workload.jobs(),
             modes,
-            nodes: Vec::new(),
-            node_ids: 0,
-            failures: SimRng::new(settings.failures.seed),
-            sharing: None,
             scaling,
-            halving: None,
             oracles: settings.policy.needs_oracle().then(|| Oracles::new(settings.node_gpus())),
-            live: BTreeSet::new(),
             unfinished: workload.jobs().len(),
-            out: Vec::new(),
-            samples: Vec::new(),
-            plan_error: None,
+            ..Self::around(engine, settings, jobs)
         };
         for (idx, job) in workload.jobs().iter().enumerate() {
             world.queue.push(submission(job), Happening::Submitted { job: idx });
@@ -122,27 +113,55 @@ impl<'a> World<'a> {
         Ok(world)
     }
 
+    /// Around an engine as it is, in which nothing happens by itself yet.
+    pub(super) fn around(engine: Engine, settings: &'a SimulationSettings, jobs: Vec<SimJob<'a>>) -> Self {
+        Self {
+            settings,
+            now: engine.now(),
+            engine,
+            queue: Queue::default(),
+            specs: &[],
+            jobs,
+            modes: Vec::new(),
+            nodes: Vec::new(),
+            failures: SimRng::new(settings.failures.seed),
+            sharing: None,
+            scaling: None,
+            halving: None,
+            oracles: None,
+            live: BTreeSet::new(),
+            unfinished: 0,
+            out: Vec::new(),
+            samples: Vec::new(),
+            plan_error: None,
+        }
+    }
+
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), SimulationError> {
         while self.unfinished > 0 {
             let before = self.unfinished;
-            match (self.queue.peek(), self.engine.next_wakeup()) {
-                (Some((at, happening)), Some(tick)) if !comes_first(at, happening, tick) => self.tick(tick),
-                (None, Some(tick)) => self.tick(tick),
-                (Some(_), _) => self.happen(),
-                (None, None) => return Err(SimulationError::Endless { left: self.unfinished }),
-            }
-            self.give_back();
-            if let Some(error) = self.plan_error.take() {
-                return Err(SimulationError::Plan(error));
-            }
-            if self.now > TIME_MAX {
-                return Err(SimulationError::Endless { left: self.unfinished });
-            }
+            self.turn()?;
             if self.unfinished < before {
                 progress(self.jobs.len() - self.unfinished);
             }
         }
         Ok(())
+    }
+
+    /// Lets the next thing happen.
+    pub(super) fn turn(&mut self) -> Result<(), SimulationError> {
+        match (self.queue.peek(), self.engine.next_wakeup()) {
+            (Some((at, happening)), Some(tick)) if !comes_first(at, happening, tick) => self.tick(tick),
+            (None, Some(tick)) => self.tick(tick),
+            (Some(_), _) => self.happen(),
+            (None, None) => return Err(SimulationError::Endless { left: self.unfinished }),
+        }
+        self.give_back();
+        match self.plan_error.take() {
+            Some(error) => Err(SimulationError::Plan(error)),
+            None if self.now > TIME_MAX => Err(SimulationError::Endless { left: self.unfinished }),
+            None => Ok(()),
+        }
     }
 
     fn happen(&mut self) {
@@ -157,11 +176,9 @@ impl<'a> World<'a> {
             Happening::GroupReady { job, generation, pause_ms } => {
                 // A group that was stopped or lost with its nodes never gets ready.
                 if self.jobs[job].generation == generation && !self.jobs[job].allocation.is_empty() {
-                    let shares = self.shares(job);
-                    self.jobs[job].begin(self.now, shares);
-                    self.predict(job);
+                    self.begin(job, self.now);
                     let pause_s = Some(Timestamp(pause_ms).as_s());
-                    self.deliver(Event::GroupReady { job: id_of(job), generation, pause_s });
+                    self.deliver(Event::GroupReady { job: self.jobs[job].id, generation, pause_s });
                     self.interfere();
                 }
             }
@@ -181,14 +198,15 @@ impl<'a> World<'a> {
             if self.jobs[job].retune(self.now) {
                 self.predict(job);
             }
-            let generation = self.jobs[job].generation;
-            let report = self.jobs[job].report();
-            self.deliver(Event::Report { job: id_of(job), generation, report });
+            let (id, generation) = (self.jobs[job].id, self.jobs[job].generation);
+            if let Some(report) = self.jobs[job].report() {
+                self.deliver(Event::Report { job: id, generation, report });
+            }
         }
         if let Some(mut oracles) = self.oracles.take() {
             for job in self.live.clone() {
-                let oracle = oracles.of(&self.jobs[job]);
-                self.deliver(Event::OracleSpoke { job: id_of(job), oracle });
+                let oracle = oracles.of(&self.jobs[job], self.specs[job].requested_batch);
+                self.deliver(Event::OracleSpoke { job: self.jobs[job].id, oracle });
             }
             self.oracles = Some(oracles);
         }
@@ -196,8 +214,17 @@ impl<'a> World<'a> {
         self.interfere();
     }
 
+    /// A group trains since a moment, which may be past.
+    pub(super) fn begin(&mut self, job: usize, since: Timestamp) {
+        let shares = self.shares(job);
+        let node = self.jobs[job].allocation.iter().next().and_then(|(node, _)| self.engine.node(node));
+        let gpu_type = node.map_or_else(GpuType::default, pollux_engine::Node::gpu_type);
+        self.jobs[job].begin(since, gpu_type, shares);
+        self.predict(job);
+    }
+
     fn submit(&mut self, job: usize) {
-        let workload_job = self.jobs[job].spec;
+        let workload_job = &self.specs[job];
         let application = self.jobs[job].application;
         let replicas_max = replicas_max(self.settings, workload_job);
         let spec = EngineJobSpec {
@@ -208,7 +235,7 @@ impl<'a> World<'a> {
             ..EngineJobSpec::new(&workload_job.name, 1)
         };
         self.live.insert(job);
-        self.deliver(Event::JobSubmitted { job: id_of(job), spec });
+        self.deliver(Event::JobSubmitted { job: self.jobs[job].id, spec });
     }
 
     fn end_epoch(&mut self, job: usize) {
@@ -218,8 +245,8 @@ impl<'a> World<'a> {
         if self.jobs[job].is_complete() {
             self.jobs[job].halt(self.now);
             self.leave(job);
-            let generation = self.jobs[job].generation;
-            self.deliver(Event::JobSucceeded { job: id_of(job), generation });
+            let (id, generation) = (self.jobs[job].id, self.jobs[job].generation);
+            self.deliver(Event::JobSucceeded { job: id, generation });
             self.interfere();
         } else {
             self.predict(job);
@@ -227,7 +254,7 @@ impl<'a> World<'a> {
         }
         for wish in wishes {
             if let Event::Cancel { job } = wish {
-                self.leave(index_of(job));
+                self.leave(self.index_of(job));
             }
             self.deliver(wish);
             self.interfere();
@@ -274,15 +301,15 @@ impl<'a> World<'a> {
         self.sample_cluster();
     }
 
-    fn obey(&mut self, command: Command, events: &mut VecDeque<Event>) {
+    pub(super) fn obey(&mut self, command: Command, events: &mut VecDeque<Event>) {
         match command {
             Command::Launch { job, generation, allocation, guest_of } => {
                 if guest_of.is_some() {
                     self.sharing = Some(self.settings.policy.sharing());
                 }
-                let idx = index_of(job);
+                let idx = self.index_of(job);
                 let sim_job = &mut self.jobs[idx];
-                let mut pause_s = self.settings.restart_delay_s;
+                let mut pause_s = sim_job.restart_s;
                 if sim_job.generation == generation {
                     sim_job.awaited = sim_job.awaited.minus(&allocation);
                 } else {
@@ -295,7 +322,7 @@ impl<'a> World<'a> {
                 self.prepare(idx, pause_s);
             }
             Command::Resize { job, generation, keep, remove, add } => {
-                let idx = index_of(job);
+                let idx = self.index_of(job);
                 let sim_job = &mut self.jobs[idx];
                 sim_job.halt(self.now);
                 (sim_job.generation, sim_job.allocation) = (generation, keep.plus(&add));
@@ -303,10 +330,11 @@ impl<'a> World<'a> {
                 if !remove.is_empty() {
                     events.push_back(Event::ReplicasReleased { job, generation, allocation: remove });
                 }
-                self.prepare(idx, self.settings.restart_delay_s);
+                let pause_s = sim_job.restart_s;
+                self.prepare(idx, pause_s);
             }
             Command::Stop { job, generation, allocation, why } => {
-                let idx = index_of(job);
+                let idx = self.index_of(job);
                 match why {
                     StopReason::Failed | StopReason::NodeLost => self.jobs[idx].crash(self.now),
                     StopReason::Preempted => {
@@ -328,6 +356,11 @@ impl<'a> World<'a> {
         }
     }
 
+    pub(super) fn index_of(&self, id: JobId) -> usize {
+        let idx = self.jobs.binary_search_by_key(&id, |job| job.id);
+        idx.expect("the engine knows only jobs of this world")
+    }
+
     /// A group that is complete trains after a pause.
     fn prepare(&mut self, job: usize, pause_s: f64) {
         self.sample_job(job);
@@ -340,56 +373,16 @@ impl<'a> World<'a> {
     }
 }
 
-/// Refuses a job that could never run as its user asked.
-fn check_request(
-    job: &JobSpec,
-    settings: &SimulationSettings,
-    applications: &ApplicationSet,
-) -> Result<(), SimulationError> {
-    let (gpus, replicas) = (settings.gpus_max(), job.requested_replicas);
-    if replicas > gpus {
-        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
-    }
-    let (application, batch_size) = (job.application, job.requested_batch);
-    let limits = applications.get(application).limits();
-    let fits = batch_size <= limits.batch_size_max() && Batch::fixed(limits, batch_size, replicas).is_some();
-    if !settings.policy.adapts_batches() && !fits {
-        let (job, max) = (job.name.clone(), limits.batch_size_max());
-        return Err(SimulationError::Batch { job, application, replicas, batch_size, max });
-    }
-    Ok(())
-}
-
 /// Whether a happening is due before the engine's tick.
 fn comes_first(at: Timestamp, happening: Happening, tick: Timestamp) -> bool {
     at < tick || (at == tick && !matches!(happening, Happening::EpochEndsAfterRound { .. }))
-}
-
-fn batch_mode(job: &JobSpec, adapts: bool) -> BatchMode {
-    match (adapts, job.application) {
-        // As published: it is done in minutes on one GPU at its largest batch.
-        (true, ApplicationName::Ncf) => BatchMode::Fixed(32_768),
-        (true, _) => BatchMode::Adaptive,
-        (false, _) => BatchMode::Fixed(job.requested_batch),
-    }
-}
-
-/// Most replicas a job may have. As published, ncf is given one by policies that choose sizes.
-pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 {
-    match (settings.policy.adapts_batches() || settings.policy.needs_oracle(), job.application) {
-        (true, ApplicationName::Ncf) => 1,
-        _ => REPLICAS_MAX.max(job.requested_replicas),
-    }
 }
 
 const fn submission(job: &JobSpec) -> Timestamp {
     Timestamp(job.submitted_s * 1000)
 }
 
+/// The number of a job of a workload.
 pub(super) fn id_of(job: usize) -> JobId {
     JobId(job as u64)
-}
-
-pub(super) fn index_of(job: JobId) -> usize {
-    job.0 as usize
 }

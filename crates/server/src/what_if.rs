@@ -1,0 +1,59 @@
+//! Questions about a future: what comes in becomes a question for the simulator, what it says becomes an answer.
+
+mod answer;
+mod question;
+
+use thiserror::Error;
+
+pub(crate) use question::{Likeness, Question, question};
+
+/// Why a question about the future has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum WhatIfError {
+    /// More changes than anybody would make at once.
+    #[error("{changes} changes: accepted are {limit} or fewer")]
+    TooMany {
+        /// How many were given.
+        changes: usize,
+        /// How many may be.
+        limit: usize,
+    },
+    /// Nodes that cannot be added.
+    #[error("{count} nodes of {gpus} GPUs: accepted are 1 to {limit} of 1 to {limit}")]
+    Nodes {
+        /// How many.
+        count: u32,
+        /// GPUs of each.
+        gpus: u32,
+        /// How many may be, of each.
+        limit: u32,
+    },
+    /// A kind of GPU that no node has.
+    #[error("gpu_type {gpu_type:?}: accepted are kinds of the cluster's nodes, or none")]
+    GpuType {
+        /// The kind given.
+        gpu_type: String,
+    },
+    /// No policy has that name.
+    #[error(transparent)]
+    Policy(#[from] pollux_policy::UnknownPolicy),
+    /// No application has that name.
+    #[error(transparent)]
+    Application(#[from] pollux_sim::UnknownApplication),
+    /// A job that nobody can train like.
+    #[error("job {job} has not told how it trains: accepted is one that has")]
+    Unlike {
+        /// Which.
+        job: u64,
+    },
+    /// What the simulator refuses.
+    #[error("{0}")]
+    Unforeseeable(String),
+    /// Another question is being answered. Asking again later may work.
+    #[error("another what-if is being answered: try again")]
+    Busy,
+    /// The simulator broke, which is our fault.
+    #[error("the simulation of this cluster broke: the server itself is well")]
+    Broken,
+}

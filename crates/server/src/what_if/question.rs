@@ -1,0 +1,161 @@
+use std::collections::BTreeMap;
+
+use pollux_agent::AgentReport;
+use pollux_api as api;
+use pollux_engine::{Job, JobSpec, Refusal};
+use pollux_model::GpuType;
+use pollux_policy::{JobId, PolicySettings, Timestamp};
+use pollux_sim::{Change, LiveCluster, Newcomer, Training};
+use pollux_store::JobRow;
+
+use super::WhatIfError;
+use crate::{Cluster, JobRequest, JobSummary, Refused, views};
+
+const CHANGES_MAX: usize = 64;
+/// Nodes that may be added at once, and GPUs of each.
+const NODES_MAX: u32 = 1_024;
+
+/// A cluster and what would be changed, for the simulator.
+pub(crate) struct Question {
+    pub(super) cluster: LiveCluster,
+    pub(super) changes: Vec<Change>,
+    pub(super) jobs: Vec<ListedJob>,
+}
+
+/// A job as the answer lists it.
+pub(super) struct ListedJob {
+    pub(super) id: Option<u64>,
+    pub(super) name: String,
+    pub(super) phase: Option<api::Phase>,
+    pub(super) replicas: u32,
+}
+
+/// What another job has told of its training.
+pub(crate) struct Likeness {
+    spec: JobSpec,
+    report: AgentReport,
+    restart_cost_s: Option<f64>,
+}
+
+impl Likeness {
+    /// Of a live job; nothing if it has told nothing.
+    pub(crate) fn of_live(job: &Job, now: Timestamp) -> Option<Self> {
+        let report = job.report()?.report.clone();
+        Some(Self { spec: job.spec().clone(), report, restart_cost_s: job.books(now).restart_cost_s })
+    }
+
+    /// Of a job that is over; nothing if it has told nothing.
+    pub(crate) fn of_row(row: &JobRow) -> Option<Self> {
+        let JobRequest { spec, .. } = serde_json::from_str(&row.submitted.request).ok()?;
+        let summary: JobSummary = serde_json::from_str(&row.ended.as_ref()?.summary).ok()?;
+        Some(Self { spec, report: summary.report?.report, restart_cost_s: summary.books.restart_cost_s })
+    }
+}
+
+/// What is asked of a cluster, with what is known of the jobs that others would train like.
+pub(crate) fn question(
+    cluster: &Cluster<'_>,
+    asked: &[api::Change],
+    likenesses: &BTreeMap<u64, Likeness>,
+) -> Result<Question, Refused> {
+    if asked.len() > CHANGES_MAX {
+        return Err(WhatIfError::TooMany { changes: asked.len(), limit: CHANGES_MAX }.into());
+    }
+    let engine = cluster.engine();
+    let live = engine.jobs().filter(|job| !job.phase().is_ended());
+    let mut jobs: Vec<ListedJob> = live
+        .map(|job| ListedJob {
+            id: Some(job.id().0),
+            name: job.spec().name.clone(),
+            phase: Some(views::phase(job.phase())),
+            replicas: job.group().replicas(),
+        })
+        .collect();
+    let mut changes = Vec::new();
+    for change in asked {
+        let change = self::change(cluster, change, likenesses)?;
+        if let Change::Submit(newcomer) = &change {
+            jobs.push(ListedJob { id: None, name: newcomer.spec.name.clone(), phase: None, replicas: 0 });
+        }
+        changes.push(change);
+    }
+    let settings = cluster.settings();
+    let (settings, policy) = (settings.engine, settings.policy.clone());
+    let cluster = LiveCluster { now: cluster.now(), state: engine.state(), settings, policy };
+    Ok(Question { cluster, changes, jobs })
+}
+
+fn change(cluster: &Cluster<'_>, asked: &api::Change, likenesses: &BTreeMap<u64, Likeness>) -> Result<Change, Refused> {
+    Ok(match asked {
+        api::Change::Submit(job) => {
+            let newcomer = newcomer(job, likenesses)?;
+            cluster.engine().admit(&newcomer.spec)?;
+            Change::Submit(Box::new(newcomer))
+        }
+        api::Change::AddNodes { count, gpus, gpu_type } => {
+            let (count, gpus) = (*count, *gpus);
+            if ![count, gpus].iter().all(|number| (1..=NODES_MAX).contains(number)) {
+                return Err(WhatIfError::Nodes { count, gpus, limit: NODES_MAX }.into());
+            }
+            Change::AddNodes { count, gpus, gpu_type: kind(cluster, gpu_type.as_deref())? }
+        }
+        api::Change::Drain { node } => {
+            let unknown = || Refused::UnknownNode { name: node.clone() };
+            Change::Drain(cluster.node_named(node).ok_or_else(unknown)?)
+        }
+        api::Change::Policy { name } => Change::Policy(PolicySettings::named(name).map_err(WhatIfError::from)?),
+        api::Change::Cancel { job } => Change::Cancel(live(cluster, *job)?),
+        api::Change::Pause { job } => Change::Pause(live(cluster, *job)?),
+        api::Change::Resume { job } => Change::Resume(live(cluster, *job)?),
+    })
+}
+
+fn live(cluster: &Cluster<'_>, job: u64) -> Result<JobId, Refusal> {
+    let (job, engine) = (JobId(job), cluster.engine());
+    match engine.job(job) {
+        Some(found) if !found.phase().is_ended() => Ok(job),
+        None if engine.last_job().is_none_or(|last| job > last) => Err(Refusal::UnknownJob { job }),
+        Some(_) | None => Err(Refusal::EndedJob { job }),
+    }
+}
+
+/// A kind of GPU by its name, or that of the first node.
+fn kind(cluster: &Cluster<'_>, name: Option<&str>) -> Result<GpuType, WhatIfError> {
+    let mut kinds = cluster.engine().nodes().map(pollux_engine::Node::gpu_type);
+    match name {
+        None => Ok(kinds.next().unwrap_or_default()),
+        Some(name) => {
+            let found = kinds.find(|kind| cluster.gpu_type_name(*kind) == name);
+            found.ok_or_else(|| WhatIfError::GpuType { gpu_type: name.to_owned() })
+        }
+    }
+}
+
+fn newcomer(asked: &api::HypotheticalJob, likenesses: &BTreeMap<u64, Likeness>) -> Result<Newcomer, WhatIfError> {
+    let (like, training) = match &asked.trains_like {
+        api::TrainsLike::Job(job) => {
+            let Likeness { spec, report, restart_cost_s } =
+                likenesses.get(job).ok_or(WhatIfError::Unlike { job: *job })?;
+            (spec.clone(), Training::Like { report: report.clone(), restart_cost_s: *restart_cost_s })
+        }
+        api::TrainsLike::Application(name) => {
+            let application = name.parse()?;
+            (JobSpec::new(name, 1), Training::Application(application))
+        }
+    };
+    let most = asked.replicas_max.unwrap_or(u32::MAX);
+    let replicas_min = asked.replicas_min.unwrap_or_else(|| like.replicas_min.min(most));
+    let usual = || like.replicas_requested.max(replicas_min).min(most);
+    let replicas_requested = asked.replicas_requested.unwrap_or_else(usual);
+    let spec = JobSpec {
+        name: asked.name.clone().unwrap_or_else(|| like.name.clone()),
+        replicas_requested,
+        replicas_min,
+        replicas_max: asked.replicas_max.unwrap_or_else(|| like.replicas_max.max(replicas_requested)),
+        flexibility: asked.flexibility.map_or(like.flexibility, views::flexibility),
+        priority: asked.priority.unwrap_or(like.priority),
+        work: asked.work.map(views::work).or(like.work),
+        ..like
+    };
+    Ok(Newcomer { spec, training })
+}

@@ -1,0 +1,123 @@
+use std::collections::BTreeMap;
+
+use axum::http::StatusCode;
+use pollux_api::{BeforeAfter, Job, Phase, WhatIf};
+use pollux_backend::Exit;
+use pollux_policy::JobId;
+use serde_json::Value;
+
+use crate::calls::Site;
+use crate::world::elastic;
+
+/// A cluster whose first job trains and has said how long, and whose second has said nothing.
+async fn training() -> Site {
+    let site = Site::with_policy(&[("a", 4)], elastic()).await;
+    let asked =
+        r#"{"name":"known","command":["train"],"working_dir":"/","work":{"baseline_steps":100000},"replicas_max":4}"#;
+    site.post("/v1/jobs", asked).await.json::<Job>(StatusCode::CREATED);
+    let mut spoken = BTreeMap::new();
+    site.until("the first report", async || {
+        let (world, handle) = (&site.world, site.server.handle());
+        spoken = tokio::task::block_in_place(|| {
+            world.speak(handle, &mut spoken);
+            std::mem::take(&mut spoken)
+        });
+        let told = handle.look(|cluster| cluster.engine().job(JobId(1))?.remaining_samples()).get().await;
+        told.unwrap()
+    })
+    .await;
+    site
+}
+
+async fn ask(site: &Site, changes: &str) -> WhatIf {
+    site.post("/v1/what-if", format!(r#"{{"changes":{changes}}}"#)).await.json(StatusCode::OK)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_what_if_tells_both_futures_and_changes_nothing() {
+    let site = training().await;
+    let jobs =
+        async || site.get("/v1/jobs?limit=9").await.json::<Value>(StatusCode::OK)["jobs"].as_array().unwrap().len();
+    let answer =
+        ask(&site, r#"[{"submit":{"trains_like":{"job":1},"name":"new","work":{"baseline_steps":5000}}}]"#).await;
+    let [known, new] = &answer.jobs[..] else { panic!("{answer:?}") };
+    assert_eq!((known.id, known.name.as_str(), known.phase.is_some()), (Some(1), "known", true));
+    assert!(known.before.completion_s.unwrap() > 0.0);
+    assert!(known.after.completion_s > known.before.completion_s, "it has to share: {answer:?}");
+    assert_eq!((new.id, new.phase, new.name.as_str()), (None, None, "new"));
+    assert_eq!((new.before.completion_s, new.before.why.as_deref()), (None, Some("it is not submitted")));
+    assert!(new.after.completion_s.unwrap() < known.after.completion_s.unwrap());
+    let average = answer.average_completion_s.unwrap();
+    assert_eq!((Some(average.before), Some(average.after)), (known.before.completion_s, known.after.completion_s));
+    assert_eq!(answer.makespan_s.after, known.after.completion_s);
+    assert_eq!(answer.policy, BeforeAfter { before: "pollux".to_owned(), after: "pollux".to_owned() });
+    assert_eq!((jobs().await, answer.notes), (1, Vec::<String>::new()));
+
+    let larger = ask(&site, r#"[{"add_nodes":{"count":1,"gpus":4}},{"policy":{"name":"castor"}}]"#).await;
+    assert_eq!(larger.policy.after, "castor");
+    let cancelled = ask(&site, r#"[{"cancel":{"job":1}}]"#).await;
+    assert_eq!(cancelled.jobs[0].after.why.as_deref(), Some("it is cancelled"));
+    let emptied = ask(&site, r#"[{"drain":{"node":"a"}}]"#).await;
+    assert_eq!(emptied.jobs[0].after.why.as_deref(), Some("it waits for GPUs that do not become free"));
+    assert_eq!((jobs().await, site.world.running().is_empty()), (1, false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_over_can_be_trained_like_and_one_that_kept_silent_cannot() {
+    let site = training().await;
+    let silent = site.submit("silent", 1).await;
+    let unlike =
+        site.post("/v1/what-if", format!(r#"{{"changes":[{{"submit":{{"trains_like":{{"job":{silent}}}}}}}]}}"#));
+    let message = format!("job {silent} has not told how it trains: accepted is one that has");
+    assert_eq!(unlike.await.failure(422), ("bad_change".into(), message));
+    let answer = ask(&site, "[]").await;
+    assert_eq!(answer.jobs[1].before.why.as_deref(), Some("it has not told anything of its training yet"));
+    assert_eq!(answer.notes.len(), 1, "{:?}", answer.notes);
+    for id in [1, silent] {
+        site.post(&format!("/v1/jobs/{id}/cancel"), "").await.is_done();
+    }
+    site.until("the end", async || {
+        for order in site.world.running() {
+            site.world.exit(order.replica.0, Exit::Code(0));
+        }
+        let ended: Job = site.get("/v1/jobs/1").await.json(StatusCode::OK);
+        (ended.phase == Phase::Cancelled && ended.ended_ms.is_some()).then_some(())
+    })
+    .await;
+    let answer =
+        ask(&site, r#"[{"submit":{"trains_like":{"job":1}}},{"submit":{"trains_like":{"application":"ncf"}}}]"#).await;
+    let new: Vec<&str> = answer.jobs.iter().filter(|job| job.id.is_none()).map(|job| job.name.as_str()).collect();
+    assert_eq!(new, ["known", "ncf"]);
+    assert!(
+        answer.jobs.iter().filter(|job| job.id.is_none()).all(|job| job.after.completion_s.is_some()),
+        "{answer:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_that_make_no_sense_are_refused_in_a_line() {
+    let site = Site::new(&[("a", 1)]).await;
+    let submit = |job: &str| format!(r#"{{"submit":{{"trains_like":{job}}}}}"#);
+    for (change, status, code, message) in [
+        (r#"{"cancel":{"job":9}}"#.to_owned(), 404, "unknown_job", "job 9 is unknown"),
+        (r#"{"drain":{"node":"b"}}"#.to_owned(), 404, "unknown_node", "b is no node that is up"),
+        (r#"{"policy":{"name":"magic"}}"#.to_owned(), 422, "bad_change", "unknown policy \"magic\": accepted are "),
+        (r#"{"policy":{"name":"optimus-oracle"}}"#.to_owned(), 422, "bad_change", "policy optimus-oracle has to know"),
+        (r#"{"add_nodes":{"count":0,"gpus":4}}"#.to_owned(), 422, "bad_change", "0 nodes of 4 GPUs: accepted are 1"),
+        (
+            r#"{"add_nodes":{"count":1,"gpus":4,"gpu_type":"x"}}"#.to_owned(),
+            422,
+            "bad_change",
+            "gpu_type \"x\": accept",
+        ),
+        (submit(r#"{"job":9}"#), 404, "unknown_job", "job 9 is unknown"),
+        (submit(r#"{"application":"resnet"}"#), 422, "bad_change", "application \"resnet\"; accepted: bert, "),
+        (r#"{"explode":{}}"#.to_owned(), 422, "bad_content", "unknown variant `explode`"),
+    ] {
+        let failure = site.post("/v1/what-if", format!(r#"{{"changes":[{change}]}}"#)).await.failure(status);
+        assert!(failure.0 == code && failure.1.contains(message), "{change}: {failure:?}");
+    }
+    let many = vec![r#"{"policy":{"name":"fifo"}}"#; 65].join(",");
+    let failure = site.post("/v1/what-if", format!(r#"{{"changes":[{many}]}}"#)).await.failure(422);
+    assert_eq!(failure.1, "65 changes: accepted are 64 or fewer");
+}

@@ -1,0 +1,92 @@
+use pollux_engine::StateError;
+use pollux_policy::JobId;
+use thiserror::Error;
+
+use crate::{ClusterError, PhysicsError, SimulationError};
+
+/// What would become of a cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Forecast {
+    /// Live jobs in the order of submission, then newcomers in theirs.
+    pub jobs: Vec<JobForecast>,
+    /// Seconds that were simulated: until the last completion that is known, unless something cut it short.
+    pub horizon_s: f64,
+    /// Part of the GPUs that jobs hold in that time; nothing if there is no such time.
+    pub gpu_utilisation: Option<f64>,
+    /// What cut it short.
+    pub cut: Option<Cut>,
+}
+
+/// When a job would be complete.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct JobForecast {
+    /// Which; newcomers have the numbers that follow.
+    pub id: JobId,
+    /// Seconds from now.
+    pub completion_s: Result<f64, Unforeseen>,
+}
+
+/// Why nobody can say when a job will be complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Unforeseen {
+    /// Nothing is known of it.
+    #[error("it has not told anything of its training yet")]
+    NoReport,
+    /// Its agent has no model yet.
+    #[error("it has not told how fast it trains yet")]
+    NoModel,
+    /// It goes on until somebody ends it.
+    #[error("nobody has said how long it trains")]
+    NoWork,
+    /// Its user has set it aside.
+    #[error("it is paused")]
+    Paused,
+    /// Its user has ended it.
+    #[error("it is cancelled")]
+    Cancelled,
+    /// It waits for GPUs that never become free.
+    #[error("it waits for GPUs that do not become free")]
+    NoGpus,
+    /// The simulation was cut short before.
+    #[error("it is not complete within the time that was simulated")]
+    Cut,
+}
+
+/// What cuts a forecast short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Nothing is foretold beyond a year.
+    Horizon,
+    /// Whoever asked has waited for long enough.
+    Patience,
+}
+
+/// Why there is no forecast.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ForecastError {
+    /// A state that cannot be carried on with, or settings that no cluster can be run with.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// A policy that has to be told what jobs will do.
+    #[error("policy {policy} has to know what jobs will do: accepted are policies of live clusters")]
+    NeedsOracle {
+        /// Its name.
+        policy: &'static str,
+    },
+    /// Nothing can happen.
+    #[error("no node is up: accepted is a cluster with one or more")]
+    NoNodes,
+    /// More nodes than can be simulated.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// An application that cannot train for so long.
+    #[error(transparent)]
+    Physics(#[from] PhysicsError),
+    /// A change that the engine refuses.
+    #[error("{0}")]
+    Refused(String),
+    /// The simulation failed.
+    #[error(transparent)]
+    Simulation(#[from] SimulationError),
+}

@@ -1,0 +1,225 @@
+use std::collections::VecDeque;
+
+use pollux_engine::{Command, Engine, EngineSettings, Event, Node, Phase, Work};
+use pollux_policy::{JobId, PolicySettings, Timestamp};
+
+use super::super::run::World;
+use super::super::settings::SimulationSettings;
+use super::trainees::{Trainee, restart_s};
+use super::{Change, Cut, Forecast, ForecastError, JobForecast, LiveCluster, Newcomer, Training, Unforeseen};
+use crate::{ApplicationName, ClusterSpec, NodeGroup, Parametric, SimulationError};
+
+/// A year: nothing is foretold beyond.
+const HORIZON_S: f64 = 31_536_000.0;
+/// After so many turns in which no job came nearer to its end, those that wait will wait for ever.
+const STALLED_TURNS: u32 = 1_000;
+
+/// Plays a live cluster to its end with all changes made now, in their order. `go_on` is asked at every turn.
+pub fn forecast(
+    cluster: &LiveCluster,
+    changes: &[Change],
+    go_on: &mut dyn FnMut() -> bool,
+) -> Result<Forecast, ForecastError> {
+    let policy = changes.iter().rev().find_map(Change::policy).unwrap_or(&cluster.policy);
+    if policy.needs_oracle() {
+        return Err(ForecastError::NeedsOracle { policy: policy.name() });
+    }
+    let engine_settings = EngineSettings { ended_jobs_max: usize::MAX, ..cluster.settings };
+    let engine = Engine::restore(engine_settings, policy, cluster.state.clone())?;
+    let settings = SimulationSettings {
+        restart_delay_s: restart_s(None, &engine_settings),
+        ..SimulationSettings::new(policy.clone(), shape(&engine)?)
+    };
+    let mut trainees: Vec<Trainee> = engine.jobs().map(|job| Trainee::live(job, &engine_settings)).collect();
+    let live = trainees.len();
+    let mut id = engine.last_job().unwrap_or_default();
+    for newcomer in changes.iter().filter_map(Change::newcomer) {
+        id = JobId(id.0 + 1);
+        trainees.push(Trainee::newcomer(id, newcomer, &engine_settings)?);
+    }
+    let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
+    let mut world = World::around(engine, &settings, jobs);
+    world.now = cluster.now;
+    let ended: Vec<bool> = world.engine.jobs().map(|job| job.phase().is_ended()).collect();
+    world.take_over();
+    world.change(changes, live)?;
+    let mut outlooks: Vec<Result<(), Unforeseen>> = trainees.iter().map(|trainee| trainee.outlook).collect();
+    for (idx, outlook) in outlooks.iter_mut().enumerate() {
+        match world.engine.job(world.jobs[idx].id).map(pollux_engine::Job::phase) {
+            Some(Phase::Paused) => *outlook = Err(Unforeseen::Paused),
+            Some(phase) if !phase.is_ended() => {}
+            Some(_) | None => *outlook = Err(Unforeseen::Cancelled),
+        }
+    }
+    world.unfinished = outlooks.iter().filter(|outlook| outlook.is_ok()).count();
+    let played = world.play(cluster.now.after_s(HORIZON_S), go_on)?;
+    let unfinished = if played.cut.is_some() { Unforeseen::Cut } else { Unforeseen::NoGpus };
+    let completion_s = |idx: usize| {
+        outlooks[idx]?;
+        world.jobs[idx].finished.map(|at| at.since_s(cluster.now)).ok_or(unfinished)
+    };
+    let is_told = |idx: &usize| !ended.get(*idx).is_some_and(|ended| *ended);
+    let told = (0..trainees.len()).filter(is_told);
+    Ok(Forecast {
+        jobs: told.map(|idx| JobForecast { id: world.jobs[idx].id, completion_s: completion_s(idx) }).collect(),
+        horizon_s: world.now.since_s(cluster.now),
+        gpu_utilisation: played.gpu_utilisation,
+        cut: played.cut,
+    })
+}
+
+/// What came of playing.
+struct Played {
+    cut: Option<Cut>,
+    gpu_utilisation: Option<f64>,
+}
+
+impl World<'_> {
+    /// Carries on with what the engine has under way.
+    pub(super) fn take_over(&mut self) {
+        if self.engine.jobs().any(|job| job.guest_of().is_some()) {
+            self.sharing = Some(self.settings.policy.sharing());
+        }
+        let mut training = Vec::new();
+        for (idx, job) in self.engine.jobs().enumerate().filter(|(_, job)| !job.phase().is_ended()) {
+            self.live.insert(idx);
+            let sim_job = &mut self.jobs[idx];
+            (sim_job.generation, sim_job.allocation) = (job.generation(), job.group().clone());
+            if *job.phase() == Phase::Running {
+                // What it has done since its last words counts.
+                let told = job.report().map_or(self.now, |received| received.at);
+                training.push((idx, told.max(job.phase_since()).min(self.now)));
+            }
+        }
+        for (idx, since) in training {
+            self.begin(idx, since);
+        }
+        let mut commands = Vec::new();
+        self.engine.outstanding(&mut commands);
+        let mut released = VecDeque::new();
+        for command in commands {
+            match command {
+                // Who leaves has stopped training already.
+                Command::Stop { job, generation, allocation, .. } => {
+                    released.push_back(Event::ReplicasReleased { job, generation, allocation });
+                }
+                Command::Launch { .. }
+                | Command::Resize { .. }
+                | Command::Refused(_)
+                | Command::PlanRejected { .. } => {
+                    self.obey(command, &mut released);
+                }
+            }
+        }
+        for event in released {
+            self.deliver(event);
+        }
+    }
+
+    /// Makes all changes; `newcomer` is where the first new job is.
+    fn change(&mut self, changes: &[Change], mut newcomer: usize) -> Result<(), ForecastError> {
+        for change in changes {
+            match change {
+                Change::Submit(new) => {
+                    self.live.insert(newcomer);
+                    self.deliver(Event::JobSubmitted { job: self.jobs[newcomer].id, spec: new.declared() });
+                    newcomer += 1;
+                }
+                Change::AddNodes { count, gpus, gpu_type } => {
+                    for _ in 0..*count {
+                        let node = self.next_node();
+                        self.deliver(Event::NodeJoined { node, gpus: *gpus, gpu_type: *gpu_type });
+                    }
+                }
+                Change::Drain(node) => self.deliver(Event::NodeDrain { node: *node }),
+                Change::Policy(_) => {}
+                Change::Cancel(job) => {
+                    self.deliver(Event::Cancel { job: *job });
+                    self.live.retain(|&idx| self.jobs[idx].id != *job);
+                }
+                Change::Pause(job) => self.deliver(Event::Pause { job: *job }),
+                Change::Resume(job) => self.deliver(Event::Resume { job: *job }),
+            }
+            if let Some(refusal) = self.plan_error.take() {
+                return Err(ForecastError::Refused(refusal));
+            }
+        }
+        self.interfere();
+        Ok(())
+    }
+
+    fn play(&mut self, until: Timestamp, go_on: &mut dyn FnMut() -> bool) -> Result<Played, SimulationError> {
+        let (began, mut held_gpu_s, mut gpu_s) = (self.now, 0.0, 0.0);
+        let mut idle_turns = 0;
+        let mut cut = None;
+        while self.unfinished > 0 && idle_turns < STALLED_TURNS && cut.is_none() {
+            let before = self.now;
+            let held: u32 = self.engine.nodes().map(Node::gpus_held).sum();
+            let gpus = self.engine.usable_gpus();
+            idle_turns = if self.queue.peek().is_none() { idle_turns + 1 } else { 0 };
+            match self.turn() {
+                Err(SimulationError::Endless { .. }) => idle_turns = STALLED_TURNS,
+                outcome => outcome?,
+            }
+            held_gpu_s += f64::from(held) * self.now.since_s(before);
+            gpu_s += f64::from(gpus) * self.now.since_s(before);
+            cut = match go_on() {
+                _ if self.unfinished == 0 => None,
+                _ if self.now >= until => Some(Cut::Horizon),
+                true => None,
+                false => Some(Cut::Patience),
+            };
+        }
+        let took_time = self.now > began && gpu_s > 0.0;
+        // A node that is being emptied is held and not usable.
+        Ok(Played { cut, gpu_utilisation: took_time.then(|| (held_gpu_s / gpu_s).min(1.0)) })
+    }
+}
+
+impl Change {
+    const fn policy(&self) -> Option<&PolicySettings> {
+        match self {
+            Self::Policy(policy) => Some(policy),
+            Self::Submit(_)
+            | Self::AddNodes { .. }
+            | Self::Drain(_)
+            | Self::Cancel(_)
+            | Self::Pause(_)
+            | Self::Resume(_) => None,
+        }
+    }
+
+    fn newcomer(&self) -> Option<&Newcomer> {
+        match self {
+            Self::Submit(newcomer) => Some(newcomer),
+            Self::AddNodes { .. }
+            | Self::Drain(_)
+            | Self::Policy(_)
+            | Self::Cancel(_)
+            | Self::Pause(_)
+            | Self::Resume(_) => None,
+        }
+    }
+}
+
+impl Newcomer {
+    /// What its user would ask for; an application's work is known even if it is not said.
+    fn declared(&self) -> pollux_engine::JobSpec {
+        let of_application = |name: ApplicationName| Work::Epochs(Parametric::shipped(name).profile().epochs);
+        let known = match self.training {
+            Training::Application(name) => Some(of_application(name)),
+            Training::Like { .. } => None,
+        };
+        pollux_engine::JobSpec { work: self.spec.work.or(known), ..self.spec.clone() }
+    }
+}
+
+/// The nodes of a cluster, one by one.
+fn shape(engine: &Engine) -> Result<ClusterSpec, ForecastError> {
+    let groups: Vec<NodeGroup> =
+        engine.nodes().map(|node| NodeGroup { count: 1, gpus: node.gpus(), gpu_type: None }).collect();
+    if groups.is_empty() {
+        return Err(ForecastError::NoNodes);
+    }
+    Ok(ClusterSpec::new(groups)?)
+}

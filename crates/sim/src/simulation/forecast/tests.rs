@@ -1,0 +1,208 @@
+use pollux_engine::{Engine, EngineSettings, Event, Work};
+use pollux_model::GpuType;
+use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
+
+use super::trainees::Trainee;
+use super::*;
+use crate::simulation::run::World;
+use crate::{ApplicationName, ApplicationSet, JobSpec, SimulationSettings, Workload};
+
+/// Jobs of all applications but the longest, submitted within minutes.
+fn workload(jobs: usize) -> Workload {
+    use ApplicationName::{Bert, Cifar10, Deepspeech2, Ncf, Yolov3};
+    let of = [(Cifar10, 512), (Deepspeech2, 80), (Ncf, 32_768), (Cifar10, 256), (Yolov3, 16), (Bert, 24)];
+    let job = |idx: usize| {
+        let (application, requested_batch) = of[idx % of.len()];
+        let (name, submitted_s) = (format!("{application}-{idx}"), 60 * idx as u64);
+        JobSpec { name, submitted_s, application, requested_replicas: 1 + idx as u32 % 4, requested_batch }
+    };
+    Workload::new("forecast", None, (0..jobs).map(job).collect()).unwrap()
+}
+
+fn settings(policy: &str) -> SimulationSettings {
+    SimulationSettings::new(PolicySettings::named(policy).unwrap(), "4x4".parse().unwrap())
+}
+
+/// The world as a live cluster at this moment.
+fn live(world: &World<'_>) -> LiveCluster {
+    let settings = EngineSettings { restart_cost_default_s: 30.0, ..EngineSettings::default() };
+    LiveCluster { now: world.now, state: world.engine.state(), settings, policy: world.settings.policy.clone() }
+}
+
+/// Plays a workload until `is_there`, and lets `look` see what it is then, and when its jobs really were complete, in
+/// seconds from then.
+fn halfway<R>(
+    policy: &str,
+    jobs: usize,
+    is_there: impl Fn(&World<'_>) -> bool,
+    look: impl FnOnce(&LiveCluster, &[Option<f64>]) -> R,
+) -> R {
+    let (settings, applications, workload) = (settings(policy), ApplicationSet::parametric(), workload(jobs));
+    let mut world = World::new(&settings, &applications, &workload).unwrap();
+    while !is_there(&world) {
+        world.turn().unwrap();
+    }
+    let cluster = live(&world);
+    world.run(&mut |_| ()).unwrap();
+    let complete = world.jobs.iter().map(|job| job.finished.filter(|at| *at > cluster.now));
+    let complete: Vec<Option<f64>> = complete.map(|at| at.map(|at| at.since_s(cluster.now))).collect();
+    look(&cluster, &complete)
+}
+
+fn has_run(seconds: f64) -> impl Fn(&World<'_>) -> bool {
+    move |world| world.now.as_s() >= seconds
+}
+
+fn foretold(cluster: &LiveCluster, changes: &[Change]) -> Forecast {
+    forecast(cluster, changes, &mut || true).unwrap()
+}
+
+fn completion_s(forecast: &Forecast, job: u64) -> Result<f64, Unforeseen> {
+    forecast.jobs.iter().find(|it| it.id == JobId(job)).unwrap().completion_s
+}
+
+/// What a live cluster does if every job goes on as it has told: the forecast after `seconds`, and what then happened.
+fn told_worlds(cluster: &LiveCluster, seconds: f64) -> Vec<(f64, f64)> {
+    let engine = Engine::restore(cluster.settings, &cluster.policy, cluster.state.clone()).unwrap();
+    let settings = SimulationSettings { restart_delay_s: 30.0, ..settings(cluster.policy.name()) };
+    let trainees: Vec<Trainee> = engine.jobs().map(|job| Trainee::live(job, &cluster.settings)).collect();
+    let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
+    let mut world = World::around(engine, &settings, jobs);
+    world.now = cluster.now;
+    world.take_over();
+    world.unfinished = trainees.iter().filter(|trainee| trainee.outlook.is_ok()).count();
+    while world.now < cluster.now.after_s(seconds) {
+        world.turn().unwrap();
+    }
+    let later = live(&world);
+    let forecast = foretold(&later, &[]);
+    world.run(&mut |_| ()).unwrap();
+    let real = |id| world.jobs.iter().find(|job| job.id == id).unwrap().finished.map(|at| at.since_s(later.now));
+    forecast.jobs.iter().filter_map(|it| it.completion_s.ok().zip(real(it.id))).collect()
+}
+
+#[test]
+fn jobs_that_go_on_as_they_have_told_end_when_it_was_foretold() {
+    for policy in ["pollux", "castor", "optimus", "tiresias", "themis", "gandiva", "antman", "slaq", "srtf", "fifo"] {
+        halfway(policy, 12, has_run(3_000.0), |cluster, _| {
+            for seconds in [0.0, 100.0, 700.0] {
+                let both = told_worlds(cluster, seconds);
+                let error = |&(foretold, real): &(f64, f64)| (foretold - real).abs() / real;
+                let worst = both.iter().map(error).fold(0.0, f64::max);
+                // What these remember of the past is no part of the state.
+                let tolerance = if matches!(policy, "themis" | "gandiva" | "antman") { 0.02 } else { 0.0 };
+                assert!(both.len() > 3 && worst <= tolerance, "{policy} after {seconds} s: {both:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn what_is_foretold_halfway_is_about_what_then_happens() {
+    for (policy, moment_s) in [("pollux", 3_000.0), ("pollux", 5_000.0), ("castor", 3_000.0), ("castor", 5_000.0)] {
+        halfway(policy, 12, has_run(moment_s), |cluster, complete| {
+            let forecast = foretold(cluster, &[]);
+            assert_eq!(forecast, foretold(cluster, &[]), "the same question has the same answer");
+            // What agents still learn, and noise that grows as training goes on, is not foretold.
+            let real = |it: &JobForecast| complete[it.id.0 as usize].unwrap();
+            let ratios: Vec<f64> = forecast.jobs.iter().map(|it| it.completion_s.unwrap() / real(it)).collect();
+            let mean = ratios.iter().map(|ratio| (ratio - 1.0).abs()).sum::<f64>() / ratios.len() as f64;
+            assert!(mean < 0.25, "{policy} at {moment_s} s: {ratios:?}");
+        });
+    }
+}
+
+#[test]
+fn changes_have_consequences() {
+    halfway("pollux", 12, has_run(3_000.0), |cluster, _| {
+        let before = foretold(cluster, &[]);
+        let mean = |forecast: &Forecast| {
+            let known = forecast.jobs.iter().filter_map(|it| it.completion_s.ok()).take(before.jobs.len());
+            known.sum::<f64>() / before.jobs.len() as f64
+        };
+        let nodes = Change::AddNodes { count: 4, gpus: 4, gpu_type: GpuType::default() };
+        let larger = foretold(cluster, &[nodes]);
+        assert!(mean(&larger) < 0.9 * mean(&before), "{before:?} {larger:?}");
+
+        let smaller = foretold(cluster, &[0, 1, 2].map(|node| Change::Drain(NodeId(node))));
+        assert!(mean(&smaller) > 1.1 * mean(&before), "{before:?} {smaller:?}");
+
+        let another = foretold(cluster, &[Change::Policy(PolicySettings::named("castor").unwrap())]);
+        assert_ne!(another, before);
+
+        let first = before.jobs[0].id;
+        let cancelled = foretold(cluster, &[Change::Cancel(first)]);
+        assert_eq!(cancelled.jobs[0].completion_s, Err(Unforeseen::Cancelled));
+        let paused = foretold(cluster, &[Change::Pause(first)]);
+        assert_eq!(paused.jobs[0].completion_s, Err(Unforeseen::Paused));
+        assert_eq!(paused.jobs[1..], cancelled.jobs[1..], "neither has GPUs");
+        let resumed = foretold(cluster, &[Change::Pause(first), Change::Resume(first)]);
+        assert!(resumed.jobs[0].completion_s.unwrap() >= before.jobs[0].completion_s.unwrap());
+    });
+}
+
+#[test]
+fn a_job_that_does_not_exist_trains_like_another_one_or_like_an_application() {
+    halfway("pollux", 12, has_run(3_000.0), |cluster, _| {
+        let before = foretold(cluster, &[]);
+        let engine = Engine::restore(cluster.settings, &cluster.policy, cluster.state.clone()).unwrap();
+        let alike = engine.job(before.jobs[0].id).unwrap();
+        let report = alike.report().unwrap().report.clone();
+        let training = Training::Like { report, restart_cost_s: alike.books(cluster.now).restart_cost_s };
+        let spec = pollux_engine::JobSpec { name: "new".to_owned(), ..alike.spec().clone() };
+        let like = Newcomer { spec: spec.clone(), training };
+        let short = pollux_engine::JobSpec { work: Some(Work::Epochs(1)), ..spec };
+        let short = Newcomer { spec: short, training: Training::Application(ApplicationName::Cifar10) };
+        let after = foretold(cluster, &[Change::Submit(Box::new(like)), Change::Submit(Box::new(short))]);
+        let [.., like, short] = &after.jobs[..] else { panic!("{after:?}") };
+        assert_eq!((like.id, short.id), (JobId(12), JobId(13)));
+        assert!(like.completion_s.unwrap() > before.jobs[0].completion_s.unwrap(), "it begins at the beginning");
+        assert!(short.completion_s.unwrap() < like.completion_s.unwrap());
+        let sum = |forecast: &Forecast| forecast.jobs.iter().take(6).map(|it| it.completion_s.unwrap()).sum::<f64>();
+        assert!(sum(&after) > sum(&before), "others have less");
+    });
+}
+
+#[test]
+fn what_cannot_be_known_is_not_made_up() {
+    let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
+    let mut out = Vec::new();
+    let policy = PolicySettings::Fifo;
+    let empty = |engine: &Engine| LiveCluster {
+        now: engine.now(),
+        state: engine.state(),
+        settings: EngineSettings::default(),
+        policy: policy.clone(),
+    };
+    let message =
+        |cluster: &LiveCluster, changes: &[Change]| forecast(cluster, changes, &mut || true).unwrap_err().to_string();
+    assert_eq!(message(&empty(&engine), &[]), "no node is up: accepted is a cluster with one or more");
+    engine.step(Timestamp(0), Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type: GpuType::default() }, &mut out);
+    let nothing = Forecast { jobs: Vec::new(), horizon_s: 0.0, gpu_utilisation: None, cut: None };
+    assert_eq!(foretold(&empty(&engine), &[]), nothing);
+    for (job, replicas) in [(1, 1), (2, 2)] {
+        let spec = pollux_engine::JobSpec::new("quiet", replicas);
+        engine.step(Timestamp(1), Event::JobSubmitted { job: JobId(job), spec }, &mut out);
+    }
+    let cluster = empty(&engine);
+    assert_eq!(completion_s(&foretold(&cluster, &[]), 1), Err(Unforeseen::NoReport));
+
+    let spec = pollux_engine::JobSpec { work: Some(Work::Epochs(1)), ..pollux_engine::JobSpec::new("new", 2) };
+    let new = Newcomer { spec, training: Training::Application(ApplicationName::Cifar10) };
+    let new = Change::Submit(Box::new(new));
+    let behind = foretold(&cluster, std::slice::from_ref(&new));
+    assert_eq!(completion_s(&behind, 3), Err(Unforeseen::NoGpus), "the first keeps what it has");
+    let alone = [Change::Cancel(JobId(1)), Change::Cancel(JobId(2)), new];
+    assert!(completion_s(&foretold(&cluster, &alone), 3).unwrap() > 0.0);
+    let impatient = forecast(&cluster, &alone, &mut || false).unwrap();
+    assert_eq!((impatient.cut, completion_s(&impatient, 3)), (Some(Cut::Patience), Err(Unforeseen::Cut)));
+
+    assert_eq!(message(&cluster, &[Change::Cancel(JobId(9))]), "job 9 is unknown");
+    assert_eq!(message(&cluster, &[Change::Drain(NodeId(9))]), "node 9 is unknown");
+    let oracle = Change::Policy(PolicySettings::OptimusOracle);
+    let accepted = "accepted are policies of live clusters";
+    assert_eq!(
+        message(&cluster, &[oracle]),
+        format!("policy optimus-oracle has to know what jobs will do: {accepted}")
+    );
+}

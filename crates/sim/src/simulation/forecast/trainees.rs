@@ -1,0 +1,108 @@
+use pollux_agent::{AgentReport, Progress};
+use pollux_engine::{EngineSettings, Job, Work, declared_samples};
+use pollux_model::GpuType;
+use pollux_policy::JobId;
+
+use super::super::job::{BatchMode, SimJob};
+use super::super::settings::SimulationSettings;
+use super::{Newcomer, Training, Unforeseen};
+use crate::{Application, ApplicationName, Parametric, PhysicsError, Profile, Reported};
+
+/// What is known of a job, from which its future is made.
+pub(super) struct Trainee {
+    id: JobId,
+    known: Known,
+    /// Whether its end can be foretold, as far as it is up to the job.
+    pub(super) outlook: Result<(), Unforeseen>,
+}
+
+enum Known {
+    /// What it has told, if anything, and what it is on each kind of GPU.
+    Told { report: Option<AgentReport>, kinds: Vec<(GpuType, Application)>, restart_s: f64 },
+    /// What nobody but the world knows.
+    Application(Application),
+}
+
+impl Trainee {
+    /// A job that there is.
+    pub(super) fn live(job: &Job, settings: &EngineSettings) -> Self {
+        let restart_cost_s = job.books(job.phase_since()).restart_cost_s;
+        let report = job.report().map(|received| received.report.clone());
+        Self::told(job.id(), job.spec().work, report, restart_s(restart_cost_s, settings))
+    }
+
+    /// A job that there could be.
+    pub(super) fn newcomer(id: JobId, newcomer: &Newcomer, settings: &EngineSettings) -> Result<Self, PhysicsError> {
+        let work = newcomer.spec.work;
+        match &newcomer.training {
+            Training::Like { report, restart_cost_s } => {
+                Ok(Self::told(id, work, Some(from_the_beginning(report)), restart_s(*restart_cost_s, settings)))
+            }
+            Training::Application(name) => {
+                Ok(Self { id, known: Known::Application(application(*name, work)?), outlook: Ok(()) })
+            }
+        }
+    }
+
+    fn told(id: JobId, work: Option<Work>, report: Option<AgentReport>, restart_s: f64) -> Self {
+        let samples = work.zip(report.as_ref()).and_then(|(work, report)| declared_samples(work, report));
+        let outlook = match &report {
+            None => Err(Unforeseen::NoReport),
+            Some(report) if report.types.is_empty() => Err(Unforeseen::NoModel),
+            Some(_) if samples.is_none() => Err(Unforeseen::NoWork),
+            Some(_) => Ok(()),
+        };
+        let report = report.filter(|report| !report.types.is_empty());
+        let kinds = report.as_ref().map_or_else(
+            || vec![(GpuType::default(), Application::Reported(Reported::unknown()))],
+            |report| {
+                let baseline = f64::from(report.limits.batch_size_baseline());
+                let baseline_steps = samples.map_or(f64::INFINITY, |samples| samples / baseline);
+                let on = |learned| Application::Reported(Reported::new(report, learned, baseline_steps));
+                report.types.iter().map(|learned| (learned.gpu_type, on(learned))).collect()
+            },
+        );
+        Self { id, known: Known::Told { report, kinds, restart_s }, outlook }
+    }
+
+    /// The job as the simulated world has it.
+    pub(super) fn sim_job<'a>(&'a self, settings: &SimulationSettings) -> SimJob<'a> {
+        match &self.known {
+            Known::Told { report, kinds, restart_s } => SimJob::told(self.id, kinds, report.clone(), *restart_s),
+            Known::Application(application) => SimJob::new(self.id, application, BatchMode::Adaptive, settings),
+        }
+    }
+}
+
+/// Seconds that a job stands still for a change. One that takes longer than may be would never settle.
+pub(super) fn restart_s(measured: Option<f64>, settings: &EngineSettings) -> f64 {
+    measured.unwrap_or(settings.restart_cost_default_s).min(settings.settle_timeout_s / 2.0)
+}
+
+/// What a job would tell that trains like another one and has not begun.
+fn from_the_beginning(report: &AgentReport) -> AgentReport {
+    let mut fresh = AgentReport {
+        progress: Progress::default(),
+        samples_per_s: None,
+        tuning: None,
+        learning_rate_factor: 1.0,
+        ..report.clone()
+    };
+    fresh.types.iter_mut().for_each(|learned| learned.replicas_profiled = 0);
+    fresh
+}
+
+/// An application that trains for as long as is said.
+fn application(name: ApplicationName, work: Option<Work>) -> Result<Application, PhysicsError> {
+    let shipped = Parametric::shipped(name).profile().clone();
+    let profile = match work {
+        None => shipped,
+        Some(Work::Epochs(epochs)) => Profile { epochs, ..shipped },
+        Some(Work::BaselineSteps(steps)) => {
+            let steps = steps as f64;
+            let epochs = (steps / shipped.progress_per_epoch).ceil().max(1.0) as u32;
+            Profile { epochs, progress_per_epoch: steps / f64::from(epochs), ..shipped }
+        }
+    };
+    Ok(Application::Parametric(Parametric::new(profile)?))
+}

@@ -1,0 +1,49 @@
+//! What users of a workload ask for, and what they get of it.
+
+use pollux_model::Batch;
+
+use super::error::SimulationError;
+use super::job::BatchMode;
+use super::settings::SimulationSettings;
+use crate::{ApplicationName, ApplicationSet, JobSpec};
+
+/// Nobody is given more, as in the published runs.
+pub(super) const REPLICAS_MAX: u32 = 64;
+
+/// Refuses a job that could never run as its user asked.
+pub(super) fn check_request(
+    job: &JobSpec,
+    settings: &SimulationSettings,
+    applications: &ApplicationSet,
+) -> Result<(), SimulationError> {
+    let (gpus, replicas) = (settings.gpus_max(), job.requested_replicas);
+    if replicas > gpus {
+        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
+    }
+    let (application, batch_size) = (job.application, job.requested_batch);
+    let limits = applications.get(application).limits();
+    let fits = batch_size <= limits.batch_size_max() && Batch::fixed(limits, batch_size, replicas).is_some();
+    if !settings.policy.adapts_batches() && !fits {
+        let (job, max) = (job.name.clone(), limits.batch_size_max());
+        return Err(SimulationError::Batch { job, application, replicas, batch_size, max });
+    }
+    Ok(())
+}
+
+/// What decides the batch of a job, under a policy that adapts batches or does not.
+pub(super) fn batch_mode(job: &JobSpec, adapts: bool) -> BatchMode {
+    match (adapts, job.application) {
+        // As published: it is done in minutes on one GPU at its largest batch.
+        (true, ApplicationName::Ncf) => BatchMode::Fixed(32_768),
+        (true, _) => BatchMode::Adaptive,
+        (false, _) => BatchMode::Fixed(job.requested_batch),
+    }
+}
+
+/// Most replicas a job may have. As published, ncf is given one by policies that choose sizes.
+pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 {
+    match (settings.policy.adapts_batches() || settings.policy.needs_oracle(), job.application) {
+        (true, ApplicationName::Ncf) => 1,
+        _ => REPLICAS_MAX.max(job.requested_replicas),
+    }
+}
