@@ -17,7 +17,7 @@ const LOOK_MS = 2_000;
 /** Asking takes at most this part of the time. */
 const LOOK_SHARE = 30;
 /** Between two looks that events ask for. */
-const GAP_MS = 120;
+const GAP_MS = 150;
 const PAGE = 1_000;
 
 export type Connection = "connecting" | "live" | "lost";

@@ -3,7 +3,7 @@
 import { execFileSync } from "node:child_process";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type Browser, expect, type Page, test } from "@playwright/test";
+import { type Browser, type CDPSession, expect, test } from "@playwright/test";
 import type { ClusterStatus } from "../src/api";
 import { Cluster, open } from "./cluster";
 
@@ -88,7 +88,10 @@ async function updates(browser: Browser, cluster: Cluster): Promise<void> {
 async function work(browser: Browser, cluster: Cluster, hash: string): Promise<void> {
   const page = await browser.newPage();
   await open(page, cluster, hash);
-  const before = await busy(page);
+  // It counts from when it is enabled.
+  const session = await page.context().newCDPSession(page);
+  await session.send("Performance.enable");
+  const before = await busy(session);
   const [began, events] = [Date.now(), (await cluster.get<ClusterStatus>("/v1/cluster")).last_event];
   let turn = 0;
   while (Date.now() - began < WATCHED_S * 1_000) {
@@ -99,7 +102,7 @@ async function work(browser: Browser, cluster: Cluster, hash: string): Promise<v
     await sleep(Math.max(0, began + (turn * 3_000) / EVENTS_PER_S - Date.now()));
   }
   const seconds = (Date.now() - began) / 1_000;
-  const [after, last] = [await busy(page), (await cluster.get<ClusterStatus>("/v1/cluster")).last_event];
+  const [after, last] = [await busy(session), (await cluster.get<ClusterStatus>("/v1/cluster")).last_event];
   const share = (name: string) =>
     `${((((after.get(name) ?? 0) - (before.get(name) ?? 0)) / seconds) * 100).toFixed(1)}%`;
   const rate = ((last - events) / seconds).toFixed(1);
@@ -109,9 +112,7 @@ async function work(browser: Browser, cluster: Cluster, hash: string): Promise<v
   await page.close();
 }
 
-async function busy(page: Page): Promise<Map<string, number>> {
-  const session = await page.context().newCDPSession(page);
-  await session.send("Performance.enable");
+async function busy(session: CDPSession): Promise<Map<string, number>> {
   const { metrics } = await session.send("Performance.getMetrics");
   return new Map(metrics.map(({ name, value }) => [name, value]));
 }

@@ -60,7 +60,7 @@ async function busy(cluster: Cluster): Promise<{ vision: number }> {
   await cluster.post(`/v1/jobs/${paused}/pause`);
   await cluster.train("language", 90, "good");
   await cluster.submit({ name: "large", command: ["sleep", "600"], flexibility: "rigid", replicas_requested: 8 });
-  await until("some progress", async () => ((await state(vision)).epochs ?? 0) >= 12);
+  await until("some progress", async () => ((await state(vision)).epochs ?? 0) >= 8);
   return { vision };
 }
 

@@ -4,11 +4,11 @@ test("a job that is submitted here appears, grows and finishes before one's eyes
   await open(page, cluster, "/jobs");
   await page.getByRole("button", { name: "Submit a job" }).click();
   const dialog = page.getByRole("dialog");
-  await dialog.getByLabel("Command").fill(trainer(12, "good").join(" "));
+  await dialog.getByLabel("Command").fill(trainer(8, "good").join(" "));
   await dialog.getByLabel("Folder").fill(cluster.folder);
   await dialog.getByLabel("Name").fill("grower");
   await dialog.getByLabel("at most").fill("8");
-  await dialog.getByLabel("Epochs").fill("12");
+  await dialog.getByLabel("Epochs").fill("8");
   await dialog.getByRole("button", { name: "Submit" }).click();
   await expect(page.getByRole("heading", { name: /grower/ })).toBeVisible();
   const gpus = page.locator(".facts div", { hasText: "GPUs" }).first();
