@@ -46,9 +46,11 @@ class Scheduler:
         described: dict[str, Any] = json.loads(self.pollux("describe", job, "-o", "json"))
         return described
 
-    def wait_for(self, job: str, met: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    def wait_for(
+        self, job: str, met: Callable[[dict[str, Any]], bool], patience_s: float = PATIENCE_S
+    ) -> dict[str, Any]:
         """The job as soon as a condition is met."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + patience_s
         while not met(described := self.describe(job)):
             assert time.monotonic() < deadline, f"{described}\n{self.pollux('logs', job)}"
             time.sleep(0.05)
@@ -56,8 +58,9 @@ class Scheduler:
 
 
 @contextmanager
-def scheduler(folder: Path, *args: str) -> Iterator[Scheduler]:
-    """A scheduler with its state in a folder; it is ended in the end, its jobs are for the test to end."""
+def scheduler(folder: Path, *args: str, kill: bool = False) -> Iterator[Scheduler]:
+    """A scheduler with its state in a folder; it is ended in the end, or killed, its jobs are for the test to end."""
+    (folder / "state" / "server.json").unlink(missing_ok=True)
     started = Scheduler(folder / "state")
     command = [binary(), "up", "--listen", "127.0.0.1:0", *args]
     with open(folder / "up.log", "wb") as talk:
@@ -70,5 +73,5 @@ def scheduler(folder: Path, *args: str) -> Iterator[Scheduler]:
             time.sleep(0.05)
         yield started
     finally:
-        daemon.terminate()
+        daemon.kill() if kill else daemon.terminate()
         daemon.wait()

@@ -91,12 +91,23 @@ impl Termination {
 }
 
 /// Forked children, such as those of `multiprocessing`, inherit that `SIGTERM` only sets a flag: nobody could end them.
+/// One that comes while they are made waits until they are as they should be.
 fn let_children_end(py: Python<'_>) -> PyResult<()> {
     let signal = py.import("signal")?;
-    let default = (signal.getattr("signal")?, signal.getattr("SIGTERM")?, signal.getattr("SIG_DFL")?);
-    let restore = py.import("functools")?.call_method1("partial", default)?;
-    let after = PyDict::new(py);
-    after.set_item("after_in_child", restore)?;
-    py.import("os")?.call_method("register_at_fork", (), Some(&after))?;
+    let partial = py.import("functools")?.getattr("partial")?;
+    let terminate = signal.getattr("SIGTERM")?;
+    let mask = |how: &str| partial.call1((signal.getattr("pthread_sigmask")?, signal.getattr(how)?, [&terminate]));
+    let restore = partial.call1((signal.getattr("signal")?, &terminate, signal.getattr("SIG_DFL")?))?;
+    // In the child they are called in the order in which they are given here.
+    at_fork(py, &[("before", mask("SIG_BLOCK")?), ("after_in_child", restore)])?;
+    at_fork(py, &[("after_in_parent", mask("SIG_UNBLOCK")?), ("after_in_child", mask("SIG_UNBLOCK")?)])
+}
+
+fn at_fork<'py>(py: Python<'py>, calls: &[(&str, Bound<'py, PyAny>)]) -> PyResult<()> {
+    let given = PyDict::new(py);
+    for (name, call) in calls {
+        given.set_item(name, call)?;
+    }
+    py.import("os")?.call_method("register_at_fork", (), Some(&given))?;
     Ok(())
 }

@@ -6,7 +6,7 @@ find nothing to do. The gradients wait aside and are added to those of the last 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -20,6 +20,8 @@ class Accumulation:
         self._aside: dict[Tensor, Tensor] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self.is_last = True
+        self.on_gradient: Callable[[Tensor, Tensor], None] = lambda _parameter, _gradient: None
+        """Gets a parameter and its gradient of every micro-batch, before it is added to the others."""
 
     def begin(self, micro_batch: int, micro_batches: int) -> None:
         """The next backward pass is that of so many."""
@@ -42,6 +44,7 @@ class Accumulation:
         gradient = parameter.grad
         if gradient is None:
             return
+        self.on_gradient(parameter, gradient)
         if waiting is not None:
             gradient.add_(waiting)
         if not self.is_last:

@@ -27,7 +27,7 @@ class Board:
             if isinstance(self._target, str | os.PathLike):
                 from torch.utils.tensorboard import SummaryWriter
 
-                self._writer = SummaryWriter(os.fspath(self._target))  # type: ignore[no-untyped-call]
+                self._writer = SummaryWriter(os.fspath(self._target))
         for name, value in scalars.items():
             if value is not None:
                 self._writer.add_scalar(f"pollux/{name}", value, samples)

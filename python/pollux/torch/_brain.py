@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pollux import PolluxError
 from pollux._native import Agent
 
 from ._board import Board
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ._membership import Membership
     from ._session import Position
 
-CHECK_PERIOD_S = 0.25
+CHECK_PERIOD_S = 0.5
 """Check-ins are this far apart, unless steps are longer."""
 EAGER_CHECKS = 12
 """So many steps after a change are followed by a check-in each."""
@@ -43,6 +44,12 @@ class Limits:
     max_batch_size: int
     local_batch_min: int
     local_batch_max: int
+
+    def nearest(self, replicas: int) -> Tuning:
+        """The user's batch over so many, rounded up."""
+        share = -(-self.batch_size // replicas)
+        micro_batches = -(-share // self.local_batch_max)
+        return Tuning(max(self.local_batch_min, -(-share // micro_batches)), micro_batches - 1)
 
 
 @dataclass(frozen=True)
@@ -85,7 +92,12 @@ class Brain:
         """The terms for a new group."""
         self._eager, self._step_s = EAGER_CHECKS, 0.0
         self._rate_samples, self._rate_s, self._samples_per_s = 0, 0.0, None
-        tuning = Tuning(*self._agent.resize(nodes, replicas))
+        try:
+            tuning = Tuning(*self._agent.resize(nodes, replicas))
+        except PolluxError:
+            # No batch within the bounds can be split over so many: the smallest that can is a little larger.
+            tuning = self._settings.limits.nearest(replicas)
+            self._agent.run_fixed(nodes, replicas, tuning.local_batch, tuning.accumulation_steps)
         return self._complete(replace(terms, tuning=tuning, check_every=1, measure_every=1))
 
     def count(self, step: Deal, times: Times | None, nodes: int, replicas: int) -> None:
@@ -103,18 +115,17 @@ class Brain:
             self._rate_s += times.total_s
         self._agent.advance(1)
 
-    def learn(self, rows: list[Row], mean_sqr: float, terms: Terms) -> None:
-        """Takes in what the ranks have measured since the last check-in."""
+    def learn(self, rows: list[Row], mean_sqr: float, passed: int, terms: Terms) -> None:
+        """Takes in what the ranks have measured since the last check-in, for all steps that have passed since."""
         steps = self._measured = rows[0].steps
         if steps == 0:
             return
         replicas = len(rows)
         batch_size = terms.tuning.batch_size(replicas)
         own_sqr = sum(row.own_sqr for row in rows) / replicas / steps
-        if replicas == 1:
-            self._agent.observe_consecutive_gradients(steps, batch_size, own_sqr, mean_sqr / steps)
-        else:
-            self._agent.observe_gradients(steps, replicas, batch_size, own_sqr, mean_sqr / steps)
+        # A process that is alone compares micro-batches with the step that they are a part of.
+        parts = replicas if replicas > 1 else max(2, terms.tuning.accumulation_steps + 1)
+        self._agent.observe_gradients(max(passed, steps), parts, batch_size, own_sqr, mean_sqr / steps)
         is_bad = any(not math.isfinite(row.own_sqr) for row in rows)
         self._bad_checks = self._bad_checks + 1 if is_bad else 0
 
@@ -126,10 +137,11 @@ class Brain:
         """How to go on until the next check-in."""
         now = time.monotonic()
         chosen = None
-        if ends_epoch:
-            chosen = self._agent.end_epoch()
-        elif now >= self._retune_at:
-            chosen = self._agent.retune()
+        if ends_epoch or now >= self._retune_at:
+            try:
+                chosen = self._agent.end_epoch() if ends_epoch else self._agent.retune()
+            except PolluxError:
+                pass  # As above: it stays as it is.
             spent = time.monotonic() - now
             self._retune_at = now + max(RETUNE_PERIOD_S, spent / THINKING_SHARE)
         if chosen is not None and Tuning(*chosen) != terms.tuning:

@@ -29,7 +29,9 @@ class Checkpoints:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise CheckpointError(f"cannot save into {self.folder}: {error}; give a folder that can be written") from error
+            raise CheckpointError(
+                f"cannot save into {self.folder}: {error}; give a folder that can be written"
+            ) from error
 
     def save(self, state: dict[str, Any]) -> Path:
         """Makes a state last."""
@@ -49,7 +51,9 @@ class Checkpoints:
             raise
         except Exception as error:
             draft.unlink(missing_ok=True)
-            raise CheckpointError(f"the state cannot be pickled: {error}; keep what cannot be saved out of it") from error
+            raise CheckpointError(
+                f"the state cannot be pickled: {error}; keep what cannot be saved out of it"
+            ) from error
         for _, _, old in self._found()[:-_KEPT]:
             old.unlink(missing_ok=True)
         return path
@@ -57,7 +61,7 @@ class Checkpoints:
     def load(self) -> dict[str, Any] | None:
         """The newest state that is whole; `None` if nothing was ever saved."""
         found = self._found()
-        for number, digest, path in reversed(found):
+        for _, digest, path in reversed(found):
             if _digest(path) == digest:
                 state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
                 return state
@@ -92,14 +96,10 @@ class _Digesting:
 
 
 def _digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() if sys.version_info >= (3, 11) else _slow_digest(file)
-
-
-def _slow_digest(file: BinaryIO) -> str:
     digest = hashlib.sha256()
-    while block := file.read(1 << 20):
-        digest.update(block)
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()
 
 

@@ -50,8 +50,9 @@ def guard_exit(session: Session) -> None:
         if code is None:
             before(kind, error, trace)
             return
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.__stderr__):
+            if stream is not None:
+                stream.flush()
         if session.can_run_again:
             os.execv(sys.executable, sys.orig_argv)
         # Whoever waits for this process to leave the group waits in vain.

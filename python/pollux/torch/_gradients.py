@@ -2,8 +2,9 @@
 
 DDP hands over each bucket of gradients before it adds up those of all ranks. Here they are weighted, so that steps of
 any size give the mean over their samples, and in some of the steps measured: the squared norm of a rank's own gradient,
-and of the mean. A process that is alone has no other to compare with: it compares two steps in a row, for which it
-keeps one gradient for the length of a step.
+and of the mean. A process that is alone has no other to compare with: it compares the micro-batches of a step with the
+whole of it. Two steps in a row would not do: between them the parameters move, which looks like noise, and the more
+so the larger the batch and the learning rate that follow from it.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+
+import torch.distributed as dist
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 ADAM_SETTLING_STEPS = 20
@@ -63,23 +65,31 @@ class GradientReader:
         self.synced_at: float | None = None
         self.on_computed: Callable[[], None] = lambda: None
         self._step = _Step()
-        self._previous: dict[int, Tensor] | None = None
-        self._current: dict[int, Tensor] = {}
-
-    @property
-    def holds_previous(self) -> bool:
-        """Whether the next step is the second one of a pair."""
-        return self._previous is not None
 
     def reset(self) -> None:
         """Forgets all that belongs to a group that is over."""
         self.norms = Norms()
-        self._step, self._previous, self._current = _Step(), None, {}
+        self._step = _Step()
 
     def take_norms(self) -> Norms:
         """What was measured since it was taken last."""
         norms, self.norms = self.norms, Norms()
         return norms
+
+    def begin(self, plan: StepPlan) -> None:
+        """A step begins."""
+        self.plan = plan if self._is_settled() else replace(plan, measure=False)
+        self._step = _Step()
+
+    def read_part(self, parameter: Tensor, gradient: Tensor) -> None:
+        """Called for every gradient of every micro-batch of a step that has several."""
+        if not (self.is_alone and self.plan.measure):
+            return
+        begun = time.perf_counter()
+        denominators = self._denominators([parameter])
+        part = gradient if denominators is None else gradient / denominators[0]
+        self._step.own_sqr.append(torch.linalg.vector_norm(part, dtype=torch.float32).square())
+        self.cost_s += time.perf_counter() - begun
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Called by DDP for every bucket of the last backward pass of a step, on every rank in the same order."""
@@ -91,21 +101,24 @@ class GradientReader:
                 "train inside of `for batch in loader`, evaluate under torch.no_grad()"
             )
         buffer = bucket.buffer()
-        measured = self.plan.measure and self._is_settled()
+        measured = self.plan.measure
         denominators: Sequence[Tensor] | None = None
         if measured:
             begun = time.perf_counter()
-            denominators = self._denominators(bucket)
+            denominators = self._denominators(bucket.parameters())
             if not self.is_alone:
                 self._step.own_sqr.append(_squared_norm(bucket, denominators))
             self.cost_s += time.perf_counter() - begun
-        buffer.mul_(self.plan.weight)
+        if self.plan.weight != 1.0:
+            buffer.mul_(self.plan.weight)
         if bucket.is_last():
             self.computed_at = time.perf_counter()
             self.on_computed()
         if self.is_alone:
             if measured:
-                self._pair(bucket, denominators)
+                begun = time.perf_counter()
+                self._step.mean_sqr.append(_squared_norm(bucket, denominators))
+                self.cost_s += time.perf_counter() - begun
             if bucket.is_last():
                 self._finish(measured)
             done: torch.futures.Future[Tensor] = torch.futures.Future()
@@ -135,36 +148,16 @@ class GradientReader:
             self._finish(measured)
         return mean
 
-    def _pair(self, bucket: dist.GradBucket, denominators: Sequence[Tensor] | None) -> None:
-        """Keeps the gradient of the first step of a pair; with the second, measures both and their mean."""
-        begun = time.perf_counter()
-        buffer = bucket.buffer()
-        if self._previous is None:
-            self._current[bucket.index()] = buffer.clone()
-        else:
-            before = self._previous.get(bucket.index())
-            if before is not None and before.shape == buffer.shape:
-                own = _squared_norm(bucket, denominators) + _squared_norm(bucket, denominators, before)
-                self._step.own_sqr.append(own / 2)
-                self._step.mean_sqr.append(_squared_norm(bucket, denominators, (before + buffer) / 2))
-        self.cost_s += time.perf_counter() - begun
-
     def _finish(self, measured: bool) -> None:
         """The step's buckets are through."""
         step, self._step = self._step, _Step()
-        if not measured:
-            self._previous, self._current = None, {}
+        if not measured or not step.own_sqr:
             return
-        if self.is_alone and self._previous is None:
-            self._previous, self._current = self._current, {}
-            return
-        self._previous = None
-        if not step.own_sqr or len(step.own_sqr) != len(step.mean_sqr):
-            return  # DDP has sorted its buckets anew between the two steps of a pair.
         begun = time.perf_counter()
         scale = self._loss_scale()
-        own_scale = 1.0 if self.is_alone else self.plan.micro_batches
-        own = float(torch.stack(step.own_sqr).sum()) / (own_scale * scale) ** 2
+        # Alone, norms are those of micro-batches; otherwise they are of the sum of them.
+        parts = self.plan.micro_batches
+        own = float(torch.stack(step.own_sqr).sum()) / (parts if self.is_alone else parts**2) / scale**2
         mean = float(torch.stack(step.mean_sqr).sum()) / scale**2
         self.norms.steps += 1
         self.norms.own_sqr += own
@@ -177,13 +170,13 @@ class GradientReader:
         states = self._optimizer.state.values()
         return any(float(state.get("step", 0)) >= ADAM_SETTLING_STEPS for state in states)
 
-    def _denominators(self, bucket: dist.GradBucket) -> Sequence[Tensor] | None:
+    def _denominators(self, parameters: Sequence[Tensor]) -> Sequence[Tensor] | None:
         """What Adam divides each gradient by."""
         if not self._is_preconditioned:
             return None
         roots, offsets, seconds = [], [], []
         groups = self._parameter_groups()
-        for parameter in bucket.parameters():
+        for parameter in parameters:
             state = self._optimizer.state.get(parameter, {})
             group = groups.get(id(parameter), {})
             second = state.get("exp_avg_sq")
@@ -207,18 +200,10 @@ class GradientReader:
         return self._groups
 
 
-def _squared_norm(
-    bucket: dist.GradBucket, denominators: Sequence[Tensor] | None, buffer: Tensor | None = None
-) -> Tensor:
-    """Of a bucket, or of another buffer with its layout; preconditioned where there are denominators."""
-    flat = bucket.buffer() if buffer is None else buffer
+def _squared_norm(bucket: dist.GradBucket, denominators: Sequence[Tensor] | None) -> Tensor:
+    """Of a bucket; preconditioned where there are denominators."""
     if denominators is None:
-        return torch.linalg.vector_norm(flat, dtype=torch.float32).square()
-    gradients = bucket.gradients()
-    if buffer is not None:
-        first = bucket.buffer().storage_offset()
-        gradients = [
-            buffer.as_strided(part.size(), part.stride(), part.storage_offset() - first) for part in gradients
-        ]
-    scaled = torch._foreach_div(gradients, list(denominators))
-    return torch.stack(torch._foreach_norm(scaled)).square().sum()
+        return torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32).square()
+    scaled = torch._foreach_div(bucket.gradients(), list(denominators))
+    norms: Sequence[Tensor] = torch._foreach_norm(scaled)
+    return torch.stack(list(norms)).square().sum()

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import torch.distributed as dist
+
+import torch
 
 from ._errors import LostError
 
@@ -114,7 +115,11 @@ class Group:
         circle = _guard(dist.new_group, ranks, timeout=TIMEOUT)
         if self.rank not in ranks:
             return None
-        handed = _send(state, circle) if self.is_leader else _receive(circle)
+        handed = None
+        if self.is_leader:
+            _send(state, circle)
+        else:
+            handed = _receive(circle)
         dist.destroy_process_group(circle)
         return handed
 

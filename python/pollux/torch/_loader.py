@@ -50,11 +50,15 @@ class DataLoader:
         self._source: MapSource | StreamSource
         if isinstance(dataset, data.IterableDataset):
             if shuffle or sampler is not None:
-                raise UsageError("shuffle or sampler with an iterable dataset, which has an order of its own; leave them out")
+                raise UsageError(
+                    "shuffle or sampler with an iterable dataset, which has an order of its own; leave them out"
+                )
             self._source = StreamSource(dataset, options.pop("collate_fn", None), options)
         else:
             if isinstance(sampler, data.DistributedSampler):
-                raise UsageError("DistributedSampler deals out samples, as Pollux does; give shuffle=True or a plain sampler")
+                raise UsageError(
+                    "DistributedSampler deals out samples, as Pollux does; give shuffle=True or a plain sampler"
+                )
             if sampler is not None and shuffle:
                 raise UsageError("both sampler and shuffle; give one of them")
             self._source = MapSource(dataset, sampler, shuffle, seed, options)
@@ -160,7 +164,7 @@ _latest: weakref.ref[DataLoader] | None = None
 
 def _newest(session: Session) -> DataLoader:
     """The loader that is about to be looped over: the state to take up must be known before its first epoch is."""
-    loader = session.loader or (_latest and _latest())
+    loader: DataLoader | None = session.loader or (_latest() if _latest is not None else None)
     if loader is None:
         raise UsageError("px.epochs before there is a px.DataLoader; make the loader first")
     return loader

@@ -12,7 +12,9 @@ join once they are all there.
 from __future__ import annotations
 
 import datetime
+import functools
 import os
+import socket
 import sys
 import time
 from dataclasses import dataclass
@@ -31,7 +33,7 @@ RESTART = 75
 """Exit code of a process whose group is to be started again."""
 
 _PATIENCE = datetime.timedelta(seconds=600)
-_KNOCK = datetime.timedelta(seconds=5)
+_KNOCK_S = 5.0
 _GLANCE_S = 0.02
 
 
@@ -54,7 +56,7 @@ class Membership:
 
     def __init__(self) -> None:
         self.worker = Worker.from_env()
-        self._termination = Termination.install() if self.worker is None else None
+        self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
         self._invitation: Invitation | None = None
 
@@ -126,7 +128,9 @@ class Membership:
                 return later
             try:
                 if store is None:
-                    store = dist.TCPStore(assignment.address, assignment.port, is_master=False, timeout=_KNOCK)
+                    # PyTorch tells of a door that is still closed with a page of its own frames.
+                    socket.create_connection((assignment.address, assignment.port), timeout=_KNOCK_S).close()
+                    store = dist.TCPStore(assignment.address, assignment.port, is_master=False, timeout=_PATIENCE)
                     store.set(f"joined/{rank}", "1")
                 if store.check(["go"]):
                     return _form(store, assignment, rank, "all", assignment.members)
@@ -241,6 +245,12 @@ def leave(code: int) -> NoReturn:
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(code)
+
+
+@functools.cache
+def _termination() -> Termination:
+    """Once for all trainings of a process."""
+    return Termination.install()
 
 
 def _form(store: dist.Store, assignment: Assignment, rank: int, stage: str, members: Any) -> Group:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,13 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
     """A step happens once per batch, with the learning rate that the batch deserves."""
     original = optimizer.step
 
+    # With the marks that schedulers leave on it, which they look for later.
+    @functools.wraps(original)
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
         if not session.in_loop:
-            raise UsageError("optimizer.step() outside of a loop over px.DataLoader; step inside of `for batch in loader`")
+            raise UsageError(
+                "optimizer.step() outside of a loop over px.DataLoader; step inside of `for batch in loader`"
+            )
         if closure is not None:
             raise UsageError("optimizer.step() with a closure, which may run several backward passes; call it without")
         if not session.accumulation.is_last:

@@ -6,7 +6,7 @@
                                                  v
              same batch, learning rate, group and end for everybody
 
-Between check-ins a step costs what DDP costs. Check-ins come after every step at first and then a few times a second.
+Between check-ins a step costs what DDP costs. Check-ins come after every step at first and then twice a second.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ import importlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Callable, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from torch.nn.parallel import DistributedDataParallel
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
 from . import _metrics, _state
 from ._accumulation import Accumulation
@@ -104,6 +106,7 @@ class Session:
         self.reader = GradientReader(optimizer, options.is_adam, self._loss_scale)
         self.clock = StepClock(self._device())
         self.reader.on_computed = self.clock.computed
+        self.accumulation.on_gradient = self.reader.read_part
         self.position = Position()
         self.terms = Terms()
         self.user_states = _state.UserStates()
@@ -122,6 +125,7 @@ class Session:
         self.is_finished = False
         self._resume_epoch = False
         self._steps_since_check = 0
+        self._steps_unmeasured = 0
         self._later: Assignment | None = None
         self._has_changed = False
         self._paused_s: float | None = None
@@ -160,7 +164,10 @@ class Session:
         self.reader.is_alone = group.world_size == 1
         self.accumulation.clear()
         self.ddp = None
-        self.ddp = DistributedDataParallel(self.module, **self.options.ddp)
+        # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
+        # newcomers have just got them.
+        options = {"gradient_as_bucket_view": True, "init_sync": False, **self.options.ddp}
+        self.ddp = DistributedDataParallel(self.module, **options)
         # DDP reads annotations of hooks and does not know them as text.
         self.ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
         if group.is_leader:
@@ -174,6 +181,7 @@ class Session:
             self._brain = None
         self.terms = Terms.of(group.tell(self.terms.values()))
         self._steps_since_check = 0
+        self._steps_unmeasured = 0
         self.clock.forget()
 
     def seat(self) -> Seat:
@@ -193,15 +201,20 @@ class Session:
             if self._has_changed:
                 self._paused_s = (self._paused_s or 0.0) + time.perf_counter() - self._stopped_at
                 self._has_changed = False
-            measure = step.is_whole and self._is_measured()
-            self.reader.plan = StepPlan(step.weight(group.rank), count, measure)
+            measure = step.is_whole and self._is_measured(step)
+            self.reader.begin(StepPlan(step.weight(group.rank), count, measure))
             self.reader.synced_at = None
             self.clock.begin()
         self.reader.is_allowed = True
 
-    def _is_measured(self) -> bool:
-        every, steps = self.terms.measure_every, self._steps_since_check
-        return self.reader.holds_previous or steps % every == 0
+    def _is_measured(self, step: Deal) -> bool:
+        if self.reader.is_alone and step.micro_batches == 1:
+            return False
+        return self._is_split(step) or self._steps_unmeasured + 1 >= self.terms.measure_every
+
+    def _is_split(self, step: Deal) -> bool:
+        """Whether it has more micro-batches than the tuning asks for, only to be measured."""
+        return step.micro_batches > self.terms.tuning.accumulation_steps + 1
 
     def end_micro_batch(self) -> None:
         """The loop is done with a micro-batch."""
@@ -215,8 +228,9 @@ class Session:
         self.position.samples += step.samples
         self.terms.baseline_steps += self.terms.gain
         self._steps_since_check += 1
+        self._steps_unmeasured = 0 if self.reader.plan.measure else self._steps_unmeasured + 1
         if self._brain is not None:
-            usable = times if step.is_whole else None
+            usable = times if step.is_whole and not self._is_split(step) else None
             self._brain.count(step, usable, group.nodes, group.world_size)
         self._stopped_at = time.perf_counter()
 
@@ -231,7 +245,8 @@ class Session:
         return self._steps_since_check >= self.terms.check_every
 
     def check_in(self, left: int, *, ends_epoch: bool = False) -> bool:
-        """All ranks decide together how to go on; true if batches are to be dealt anew. `left` are samples of the epoch."""
+        """All ranks decide together how to go on, with so many samples of the epoch left; true if batches are to be
+        dealt anew."""
         group = self._group()
         self._later = later = self.membership.newest()
         self.membership.prepare(group, later)
@@ -246,16 +261,16 @@ class Session:
         rows = [Row.of(values) for values in group.gather(row.values())]
         decision = Decision(terms=self.terms)
         if self._brain is not None:
-            decision = self._decide(self._brain, rows, norms.mean_sqr, left, ends_epoch)
+            self._brain.learn(rows, norms.mean_sqr, self._steps_since_check, self.terms)
+            decision = self._decide(self._brain, rows, left, ends_epoch)
         decision = Decision.of(group.tell(decision.values()))
         self._steps_since_check = 0
         self.clock.forget()
         return self._obey(decision, rows)
 
-    def _decide(self, brain: Brain, rows: list[Row], mean_sqr: float, left: int, ends_epoch: bool) -> Decision:
+    def _decide(self, brain: Brain, rows: list[Row], left: int, ends_epoch: bool) -> Decision:
         """Rank 0's part of a check-in."""
         self._tell_ready()
-        brain.learn(rows, mean_sqr, self.terms)
         terms = brain.terms(self.terms, self.reader.cost_s, ends_epoch)
         self.reader.cost_s = 0.0
         brain.tell(self.membership, self.position, self._board)
@@ -411,10 +426,13 @@ class Session:
     def _restore(self, state: dict[str, Any], where: str) -> None:
         if state.get("format") != _state.FORMAT:
             raise CheckpointError(
-                f"{where} has format {state.get('format')}; accepted is {_state.FORMAT}: remove it or use the version that wrote it"
+                f"{where} has format {state.get('format')}, accepted is {_state.FORMAT}; remove it, or use the version "
+                "that wrote it"
             )
         _state.load_module(self.module, state["model"], where)
         _state.load_optimizer(self.optimizer, state["optimizer"], where)
+        # It has stepped, if not in this process: schedulers ask.
+        self.optimizer._opt_called = True  # type: ignore[attr-defined]
         if self.scaler and state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         for schedule, saved in zip(self.schedules, state["schedules"]):
@@ -435,6 +453,7 @@ class Session:
 
     def fail(self, error: BaseException) -> int | None:
         """What to exit with after an error that a restart mends; `None` if it is the user's."""
+        # PyTorch puts another stream in the place of sys.stderr while it tells of errors.
         failure = classify(error, self.reader.is_lost)
         if failure is Failure.USER or self.group is None:
             return None
@@ -444,15 +463,16 @@ class Session:
             if bound < self.loader.limits.local_batch_min:
                 return None
             print(
-                f"pollux: out of memory with {self.terms.tuning.local_batch} samples on a GPU; going on with at most {bound}",
-                file=sys.stderr,
+                f"pollux: out of memory with {self.terms.tuning.local_batch} samples on a GPU; "
+                f"going on with at most {bound}",
+                file=sys.__stderr__,
             )
             group.leave_note("memory", str(bound))
             self.terms = replace(self.terms, local_batch_max=bound)
         elif group.is_leader and (note := group.read_note("memory")):
             self.terms = replace(self.terms, local_batch_max=int(note))
         if failure is Failure.LOST:
-            print(f"pollux: another process is gone ({str(error).splitlines()[0][:120]})", file=sys.stderr)
+            print(f"pollux: another process is gone ({str(error).splitlines()[0][:120]})", file=sys.__stderr__)
         # A step is done or it is not: what rank 0 has is the state after the last whole one.
         if group.is_leader and not self.is_updating and _metrics.is_shared(self.metrics):
             self.save()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any
+
+from torch.utils import data
 
 import torch
-from torch.utils import data
 
 from ._deal import Deal, Tuning, deal
 from ._errors import UsageError
@@ -49,7 +50,7 @@ class MapSource:
 
     def samples(self) -> int | None:
         """Samples of an epoch."""
-        return len(self._sampler) if isinstance(self._sampler, data.Sampler | Sequence) else len(self._dataset)
+        return len(self._sampler) if isinstance(self._sampler, Sized) else len(self._dataset)
 
     def left(self, epoch: int, cursor: int) -> int:
         """Samples of an epoch behind the cursor."""
@@ -92,7 +93,7 @@ class MapSource:
 
     def _sampled(self, epoch: int) -> Sequence[int]:
         """The sampler's order, which is the same on every rank and after every restart."""
-        sampler = self._sampler
+        sampler: Any = self._sampler
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
         with torch.random.fork_rng(devices=[]):
@@ -100,7 +101,7 @@ class MapSource:
             generator = getattr(sampler, "generator", None)
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(_mixed(self._seed, epoch))
-            return list(sampler)  # type: ignore[arg-type]
+            return list(sampler)
 
 
 class StreamSource:

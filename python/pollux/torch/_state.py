@@ -30,7 +30,9 @@ def load_module(module: torch.nn.Module, state: Mapping[str, Any], where: str) -
         shapes = [list(value.shape) if isinstance(value, torch.Tensor) else value for value in (ours, theirs)]
         if ours is None or theirs is None:
             owner = "the checkpoint" if ours is None else "the model"
-            raise CheckpointError(f"{where} is of another model: {name!r} is in {owner} only; remove the folder or the change")
+            raise CheckpointError(
+                f"{where} is of another model: {name!r} is in {owner} only; remove the folder or the change"
+            )
         if isinstance(ours, torch.Tensor) and shapes[0] != shapes[1]:
             raise CheckpointError(
                 f"{where} is of another model: {name!r} has shape {shapes[1]} there and {shapes[0]} here; "

@@ -40,7 +40,9 @@ def wrap(
     if isinstance(model, ElasticModule | torch.nn.parallel.DistributedDataParallel):
         raise UsageError(f"px.wrap of a {type(model).__name__}; give the model itself, DDP is inside")
     if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageError(f"px.wrap with a {type(optimizer).__name__} for an optimiser; accepted is a torch.optim.Optimizer")
+        raise UsageError(
+            f"px.wrap with a {type(optimizer).__name__} for an optimiser; accepted is a torch.optim.Optimizer"
+        )
     is_adam = _is_adam(optimizer)
     if scaling == "auto":
         scaling = "adamscale" if is_adam else "adascale"

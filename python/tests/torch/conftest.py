@@ -23,7 +23,9 @@ _SERVER = multiprocessing.get_context("forkserver")
 _SERVER.set_forkserver_preload(["torch", "torch._dynamo", "pollux.torch"])
 
 
-def _run(body: Callable[..., Any], rank: int, world_size: int, port: int, env: dict[str, str], args: Any, out: Any) -> None:
+def _run(
+    body: Callable[..., Any], rank: int, world_size: int, port: int, env: dict[str, str], args: Any, out: Any
+) -> None:
     os.environ.update(env, RANK=str(rank), WORLD_SIZE=str(world_size), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     try:
@@ -43,7 +45,8 @@ def together() -> Callable[..., list[Any]]:
             port = probe.getsockname()[1]
         out = _SERVER.Queue()
         processes = [
-            _SERVER.Process(target=_run, args=(body, rank, world_size, port, env, args, out)) for rank in range(world_size)
+            _SERVER.Process(target=_run, args=(body, rank, world_size, port, env, args, out))
+            for rank in range(world_size)
         ]
         for process in processes:
             process.start()

@@ -1,9 +1,10 @@
 """No sample lost, none repeated."""
 
 import pytest
-import torch
 from torch.utils.data import RandomSampler, SubsetRandomSampler
 from trainings import Numbered, Stream, seen, train
+
+import torch
 
 
 def assert_each_once(results, samples, epochs):
@@ -58,7 +59,10 @@ def plain(dataset, steps, parameters, lr):
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     for samples in steps:
-        batch = [torch.stack([torch.as_tensor(value) for value in column]) for column in zip(*(dataset[idx] for idx in samples))]
+        batch = [
+            torch.stack([torch.as_tensor(value) for value in column])
+            for column in zip(*(dataset[idx] for idx in samples))
+        ]
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()

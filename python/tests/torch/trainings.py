@@ -6,10 +6,10 @@ import collections
 import time
 from typing import Any
 
-import torch
 from torch.utils.data import Dataset, IterableDataset
 
 import pollux.torch as px
+import torch
 
 
 class Numbered(Dataset):

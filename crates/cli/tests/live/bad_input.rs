@@ -77,6 +77,12 @@ fn options_that_make_no_sense() {
     let phases = "accepted are queued, starting, running, resizing, paused, succeeded, failed, cancelled";
     check(&["ps", "--phase", "done"], 2, &format!("--phase is \"done\"; {phases}"));
     check(&["ps", "--limit", "0"], 2, "--limit is \"0\"; accepted are whole numbers from 1 to 1000000");
+    let alike = "a new job that trains like nothing; accepted is --like JOB or --application NAME with it";
+    check(&["what-if", "--epochs", "3"], 2, alike);
+    let shape = "accepted are nodes by GPUs of each, such as 2x4, up to 1024x1024";
+    check(&["what-if", "--add-nodes", "2x0"], 2, &format!("--add-nodes is \"2x0\"; {shape}"));
+    let both = "--like is given with --application; accepted is one of them";
+    check(&["what-if", "--like", "1", "--application", "ncf"], 2, both);
     check(&["logs", "--tail", "x", "1"], 2, "--tail is \"x\"; accepted are whole numbers from 0");
     let unknown = run(&mut client(&["submit", "train.py"]), b"");
     assert!(unknown.code == Some(2) && unknown.stderr.ends_with(", -- COMMAND...\n"), "{}", unknown.stderr);

@@ -13,7 +13,7 @@ use crate::world::elastic;
 async fn training() -> Site {
     let site = Site::with_policy(&[("a", 4)], elastic()).await;
     let asked =
-        r#"{"name":"known","command":["train"],"working_dir":"/","work":{"baseline_steps":100000},"replicas_max":4}"#;
+        r#"{"name":"known","command":["train"],"working_dir":"/","work":{"baseline_steps":1000},"replicas_max":4}"#;
     site.post("/v1/jobs", asked).await.json::<Job>(StatusCode::CREATED);
     let mut spoken = BTreeMap::new();
     site.until("the first report", async || {
@@ -39,7 +39,7 @@ async fn a_what_if_tells_both_futures_and_changes_nothing() {
     let jobs =
         async || site.get("/v1/jobs?limit=9").await.json::<Value>(StatusCode::OK)["jobs"].as_array().unwrap().len();
     let answer =
-        ask(&site, r#"[{"submit":{"trains_like":{"job":1},"name":"new","work":{"baseline_steps":5000}}}]"#).await;
+        ask(&site, r#"[{"submit":{"trains_like":{"job":1},"name":"new","work":{"baseline_steps":100}}}]"#).await;
     let [known, new] = &answer.jobs[..] else { panic!("{answer:?}") };
     assert_eq!((known.id, known.name.as_str(), known.phase.is_some()), (Some(1), "known", true));
     assert!(known.before.completion_s.unwrap() > 0.0);
@@ -84,8 +84,9 @@ async fn a_job_that_is_over_can_be_trained_like_and_one_that_kept_silent_cannot(
         (ended.phase == Phase::Cancelled && ended.ended_ms.is_some()).then_some(())
     })
     .await;
-    let answer =
-        ask(&site, r#"[{"submit":{"trains_like":{"job":1}}},{"submit":{"trains_like":{"application":"ncf"}}}]"#).await;
+    let like = r#"{"submit":{"trains_like":{"job":1}}}"#;
+    let application = r#"{"submit":{"trains_like":{"application":"ncf"},"work":{"epochs":1}}}"#;
+    let answer = ask(&site, &format!("[{like},{application}]")).await;
     let new: Vec<&str> = answer.jobs.iter().filter(|job| job.id.is_none()).map(|job| job.name.as_str()).collect();
     assert_eq!(new, ["known", "ncf"]);
     assert!(

@@ -1,0 +1,213 @@
+"""What training scripts do besides the plain loop."""
+
+import math
+
+import pytest
+from trainings import Numbered, loss_of, network, train
+
+import pollux.torch as px
+import torch
+
+
+def loop(model, optimizer, epochs=1, size=256, after=None, **options):
+    """A plain loop; `after` runs between backward and step."""
+    loader = px.DataLoader(Numbered(size), **{"batch_size": 16, "max_batch_size": 16, "per_gpu": (2, 16), **options})
+    for epoch in px.epochs(epochs):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss = loss_of(model, batch)
+            loss.backward()
+            if after is not None:
+                after(epoch)
+            optimizer.step()
+    return float(loss.detach())
+
+
+def test_a_gradient_scaler_changes_nothing_but_the_scale() -> None:
+    def run(scaled: bool, per_gpu):
+        model = network()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0, enabled=scaled)
+        wrapped, optimizer = px.wrap(model, optimizer, scaler=scaler)
+        loader = px.DataLoader(Numbered(512), batch_size=16, max_batch_size=16, per_gpu=per_gpu)
+        for _ in px.epochs(2):
+            for batch in loader:
+                optimizer.zero_grad()
+                scaler.scale(loss_of(wrapped, batch)).backward()
+                scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                scaler.step(optimizer)
+                scaler.update()
+        return [parameter.detach().clone() for parameter in model.parameters()], px.status().noise_scale
+
+    for per_gpu in [(16, 16), (4, 4)]:
+        (plain, plain_noise), (scaled, scaled_noise) = run(False, per_gpu), run(True, per_gpu)
+        for ours, theirs in zip(plain, scaled, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
+        assert math.isclose(plain_noise, scaled_noise, rel_tol=0.3), (plain_noise, scaled_noise)
+
+
+def test_autocast_trains() -> None:
+    class Casting(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, inputs):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                return self.inner(inputs).float()
+
+    model = Casting()
+    wrapped, optimizer = px.wrap(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+    assert loop(wrapped, optimizer, epochs=8) < 0.8
+
+
+def test_clipping_sees_only_whole_gradients() -> None:
+    norms = []
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+
+    def clip(_epoch):
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)))
+
+    loop(wrapped, optimizer, after=clip, per_gpu=(4, 4))
+    assert px.status().accumulation_steps == 3
+    whole = [norm for idx, norm in enumerate(norms) if idx % 4 == 3]
+    between = [norm for idx, norm in enumerate(norms) if idx % 4 != 3]
+    assert between and set(between) == {0.0} and min(whole) > 0.0
+
+
+def test_frozen_parameters_and_several_groups_keep_their_own_rates() -> None:
+    model = network()
+    for parameter in model[0].parameters():
+        parameter.requires_grad = False
+    before = [parameter.detach().clone() for parameter in model.parameters()]
+    groups = [{"params": [model[2].weight], "lr": 0.1}, {"params": [model[2].bias], "lr": 0.0}]
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(groups))
+    loop(wrapped, optimizer)
+    changed = [not torch.equal(ours, theirs) for ours, theirs in zip(before, model.parameters(), strict=True)]
+    assert changed == [False, False, True, False]
+    assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.0]
+
+
+def test_parameters_that_get_no_gradient_are_allowed_where_it_is_said() -> None:
+    class Branching(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.used, self.unused = network(), torch.nn.Linear(8, 3)
+
+        def forward(self, inputs):
+            return self.used(inputs)
+
+    model = Branching()
+    options = {"find_unused_parameters": True}
+    wrapped, optimizer = px.wrap(model, torch.optim.AdamW(model.parameters(), lr=0.01), **options)
+    assert loop(wrapped, optimizer, epochs=3) < 1.1
+
+
+def test_compiled_models_train_and_are_saved_under_their_own_names(tmp_path) -> None:
+    model = network()
+    compiled = torch.compile(model, backend="aot_eager")
+    wrapped, optimizer = px.wrap(compiled, torch.optim.SGD(model.parameters(), lr=0.1), checkpoint_dir=tmp_path)
+    loop(wrapped, optimizer)
+    [path] = tmp_path.glob("checkpoint-*.pt")
+    assert set(torch.load(path, weights_only=False)["model"]) == set(model.state_dict())
+
+
+def test_the_learning_rate_follows_the_batch_and_the_rule(monkeypatch) -> None:
+    monkeypatch.setattr("pollux.torch._brain.RETUNE_PERIOD_S", 0.0)
+    rates = []
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer.register_step_pre_hook(lambda used, *_: rates.append((px.status(), used.param_groups[0]["lr"])))
+    asked = []
+
+    def rule(context) -> float:
+        asked.append(context.scale)
+        return context.scale**0.25
+
+    wrapped, optimizer = px.wrap(model, optimizer, scaling=rule)
+    loop(wrapped, optimizer, epochs=4, size=1024, batch_size=4, max_batch_size=64, per_gpu=(1, 32))
+    assert max(asked) > 1.0, "the batch never grew"
+    for status, rate in rates:
+        assert math.isclose(rate, 0.01 * status.learning_rate_factor)
+        assert math.isclose(status.learning_rate_factor, (status.batch_size / 4) ** 0.25)
+    assert optimizer.param_groups[0]["lr"] == 0.01
+
+
+def test_a_schedule_per_epoch_counts_epochs_and_one_per_batch_counts_progress(monkeypatch) -> None:
+    monkeypatch.setattr("pollux.torch._brain.RETUNE_PERIOD_S", 0.0)
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    by_epoch = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
+    by_step = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1e-3)
+    wrapped, optimizer = px.wrap(model, optimizer, scheduler=[by_epoch, by_step])
+    loader = px.DataLoader(Numbered(1024), batch_size=4, max_batch_size=64, per_gpu=(1, 32))
+    batches = 0
+    for _ in px.epochs(4):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+            by_step.step()
+            batches += 1
+        by_epoch.step()
+    assert by_epoch.last_epoch == 4
+    progress = px.status().baseline_steps
+    assert batches < progress, "the batch never grew"
+    assert abs(by_step.last_epoch - progress) <= 0.05 * progress
+
+
+def test_steps_end_with_the_progress_that_was_asked_for() -> None:
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.05))
+    loader = px.DataLoader(Numbered(100), batch_size=16, max_batch_size=16, per_gpu=(2, 16), shuffle=True)
+    batches = 0
+    for batch in px.steps(40, loader):
+        optimizer.zero_grad()
+        loss_of(wrapped, batch).backward()
+        optimizer.step()
+        batches += 1
+    assert batches == 40
+    assert px.status().epoch == 5 and px.status().baseline_steps == 40
+
+
+def test_curves_for_tensorboard_are_written(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("pollux.torch._brain.REPORT_PERIOD_S", 0.0)
+    train(Numbered(256), wrapping={"tensorboard": tmp_path})
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert {"pollux/efficiency", "pollux/samples_per_s", "pollux/learning_rate_factor"} <= set(events.Tags()["scalars"])
+
+
+def test_evaluation_goes_past_ddp_and_state_dicts_look_like_its() -> None:
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loop(wrapped, optimizer)
+    with torch.no_grad():
+        assert torch.equal(wrapped(torch.ones(2, 8)), model(torch.ones(2, 8)))
+    assert set(wrapped.state_dict()) == {f"module.{name}" for name in model.state_dict()}
+
+
+def means(samples: int) -> list[float]:
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    mean = px.Mean("index")
+    loader = px.DataLoader(Numbered(samples), batch_size=16, max_batch_size=16, per_gpu=(2, 16))
+    found = []
+    for _ in px.epochs(2):
+        mean.reset()
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+            mean.update(batch[2].sum(), len(batch[2]))
+        found.append(mean.compute())
+    return found
+
+
+@pytest.mark.parametrize("world_size", [1, 3])
+def test_means_are_over_all_samples_of_all_processes(together, world_size) -> None:
+    assert together(means, world_size, 101) == [[50.0, 50.0]] * world_size

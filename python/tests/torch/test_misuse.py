@@ -1,0 +1,148 @@
+"""Mistakes are refused with a line that says what to change."""
+
+import pytest
+from torch.utils.data import DistributedSampler
+from trainings import Numbered, Stream, loss_of, network
+
+import pollux.torch as px
+import torch
+
+
+def wrapped(**options):
+    model = network()
+    return px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_batch_size": 8}, "max_batch_size 8 is below batch_size 16"),
+        ({"per_gpu": (8, 4)}, r"per_gpu \(8, 4\) ends below its beginning"),
+        ({"per_gpu": (32, 64)}, "per_gpu begins at 32, above max_batch_size 16"),
+        ({"batch_size": 0}, "batch_size 0; accepted are whole numbers from 1"),
+        ({"batch_size": 200}, "a dataset of 100 samples is smaller than batch_size=200"),
+        ({"drop_last": True}, "drop_last=...*every sample is used"),
+        ({"batch_sampler": [[1]]}, "batches are dealt by Pollux"),
+        ({"shuffle": True, "sampler": [1]}, "both sampler and shuffle"),
+        ({"sampler": DistributedSampler(range(100), 2, 0)}, "DistributedSampler deals out samples"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
+def test_loaders_that_contradict_themselves_are_refused(options, message) -> None:
+    with pytest.raises(px.UsageError, match=message):
+        px.DataLoader(Numbered(100), **{"batch_size": 16, **options})
+
+
+def test_streams_with_several_workers_or_an_order_are_refused() -> None:
+    with pytest.raises(px.UsageError, match="accepted are 0 and 1"):
+        px.DataLoader(Stream(100), batch_size=16, num_workers=2)
+    with pytest.raises(px.UsageError, match="an order of its own"):
+        px.DataLoader(Stream(100), batch_size=16, shuffle=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scaling": "cubic"}, "scaling 'cubic'; accepted are auto, adascale"),
+        ({"checkpoint_every_s": 0}, "checkpoint_every_s 0; accepted are seconds above 0"),
+    ],
+    ids=str,
+)
+def test_options_that_cannot_be_are_refused(options, message) -> None:
+    with pytest.raises(px.UsageError, match=message):
+        wrapped(**options)
+
+
+def test_models_that_are_wrapped_already_are_refused() -> None:
+    model, optimizer = wrapped()
+    with pytest.raises(px.UsageError, match="give the model itself"):
+        px.wrap(model, optimizer)
+    with pytest.raises(px.UsageError, match="accepted is a torch.optim.Optimizer"):
+        px.wrap(network(), "sgd")
+
+
+def test_backward_and_step_outside_of_a_loop_are_refused() -> None:
+    model, optimizer = wrapped()
+    with pytest.raises(px.UsageError, match="step.. outside of a loop"):
+        optimizer.step()
+    loader = px.DataLoader(Numbered(64), batch_size=16)
+    for _ in px.epochs(1):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+    with pytest.raises(Exception, match="backward.. outside of a loop"):
+        loss_of(model, batch).backward()
+
+
+def test_loops_without_epochs_or_within_each_other_are_refused() -> None:
+    _, _ = wrapped()
+    loader, other = (px.DataLoader(Numbered(64), batch_size=16) for _ in range(2))
+    with pytest.raises(px.UsageError, match="without epochs"):
+        iter(loader)
+    with pytest.raises(px.UsageError, match="a second px.DataLoader"):
+        for _ in px.epochs(1):
+            next(iter(loader))
+    for _ in px.epochs(1):
+        loop = iter(other)
+        next(loop)
+        with pytest.raises(px.UsageError, match="within another"):
+            next(iter(other))
+        with pytest.raises(px.UsageError, match="within another"):
+            next(px.epochs(2))
+        break
+
+
+def test_epochs_before_there_is_a_loader_are_refused() -> None:
+    import pollux.torch._loader as module
+
+    module._latest = None
+    wrapped()
+    with pytest.raises(px.UsageError, match="make the loader first"):
+        next(px.epochs(1))
+
+
+def test_a_loss_that_is_no_number_ends_the_training_with_advice() -> None:
+    model, optimizer = wrapped()
+    loader = px.DataLoader(Numbered(512), batch_size=4)
+    with pytest.raises(px.DivergedError, match="lower the learning rate"):
+        for _ in px.epochs(3):
+            for batch in loader:
+                optimizer.zero_grad()
+                (loss_of(model, batch) * float("nan")).backward()
+                optimizer.step()
+
+
+def test_states_that_cannot_be_kept_are_refused_at_once() -> None:
+    wrapped()
+    with pytest.raises(px.UsageError, match="accepted are objects with state_dict"):
+        px.checkpoint_state(answer=42)
+    with pytest.raises(px.CheckpointError, match=r"checkpoint_state\(bad=...\) cannot be pickled"):
+        px.checkpoint_state(bad=[lambda: None])
+    px.Mean("loss")
+    with pytest.raises(px.UsageError, match="a second metric named 'loss'"):
+        px.Mean("loss")
+
+
+def test_an_environment_that_is_half_set_is_refused(monkeypatch) -> None:
+    monkeypatch.setenv("POLLUX_URL", "http://127.0.0.1:1")
+    with pytest.raises(ValueError, match="POLLUX_JOB_ID is not set, but POLLUX_URL is"):
+        wrapped()
+
+
+def test_a_scheduler_that_is_not_there_stops_no_training(monkeypatch) -> None:
+    for name, value in {
+        "POLLUX_URL": "http://127.0.0.1:1",
+        "POLLUX_JOB_ID": "1",
+        "POLLUX_REPLICA_ID": "1",
+        "POLLUX_TOKEN": "wrong",
+        "POLLUX_GENERATION": "1",
+        "RANK": "0",
+        "WORLD_SIZE": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0",
+    }.items():
+        monkeypatch.setenv(name, value)
+    from trainings import train
+
+    assert train(Numbered(64), epochs=1)["status"].samples == 64
