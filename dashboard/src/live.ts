@@ -11,13 +11,13 @@ import { token } from "./session";
 import { listen, pause } from "./stream";
 
 const EVENTS_KEPT = 300;
-/** Above so many changed jobs, one listing is cheaper than asking for each. */
+/** Above so many jobs at once, one listing is cheaper than asking for each. */
 const SINGLE_MAX = 12;
 const LOOK_MS = 2_000;
 /** Asking takes at most this part of the time. */
 const LOOK_SHARE = 30;
 /** Between two looks that events ask for. */
-const GAP_MS = 150;
+const GAP_MS = 120;
 const PAGE = 1_000;
 
 export type Connection = "connecting" | "live" | "lost";
@@ -91,15 +91,35 @@ function heard(event: Event): void {
     events.value = [event, ...events.value].slice(0, EVENTS_KEPT);
     latest.value = event;
   });
-  if (event.job != null) changed.add(event.job);
+  if (event.job != null) void touch(event.job);
   lookSoon();
 }
 
-const changed = new Set<number>();
+/** Jobs that are being asked for, and whether something happened to them since. */
+const asking = new Map<number, boolean>();
+let isListDue = false;
+
+/** Asks for a job at once; if that is under way, once more after it. */
+async function touch(id: number): Promise<void> {
+  if (asking.has(id)) {
+    asking.set(id, true);
+    return;
+  }
+  if (asking.size >= SINGLE_MAX) {
+    isListDue = true;
+    return;
+  }
+  do {
+    asking.set(id, false);
+    await single(id).catch(() => undefined);
+  } while (asking.get(id));
+  asking.delete(id);
+}
+
 let isLooking = false;
 let isLookDue = false;
 
-/** Looks at once; while a look is under way, once more after it. */
+/** Looks at the cluster at once; while a look is under way, once more a little after it. */
 function lookSoon(): void {
   isLookDue = true;
   if (isLooking) return;
@@ -107,9 +127,9 @@ function lookSoon(): void {
   void (async () => {
     while (isLookDue) {
       isLookDue = false;
-      const ids = [...changed];
-      changed.clear();
-      await Promise.allSettled([summary(), ids.length > SINGLE_MAX ? listLive() : Promise.all(ids.map(single))]);
+      const list = isListDue ? listLive() : Promise.resolve();
+      isListDue = false;
+      await Promise.allSettled([summary(), list]);
       if (isLookDue) await new Promise((resolve) => setTimeout(resolve, GAP_MS));
     }
     isLooking = false;
