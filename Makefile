@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo python test fix bench fuzz reference experiments install clean
+.PHONY: help setup build demo dashboard python test fix bench screenshots fuzz reference experiments install clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -27,7 +27,8 @@ setup: ## make sure the tools that the tests need are here
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; \
 		then apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$$@"; \
 		else echo "error: $$tool is missing; install the packages $$*" >&2; return 1; fi; }; }; \
-	need cc gcc libc6-dev && need git git && need python3 python3 && \
+	need cc gcc libc6-dev && need git git && need python3 python3 && need node nodejs && need npm npm && \
+	{ [ -n "$$POLLUX_CHROMIUM" ] || need chromium chromium; } && \
 	{ need faketime faketime 2>/dev/null || echo 'note: without faketime the test of clocks that go back is skipped'; }
 	@need() { cargo "$$1" --version >/dev/null 2>&1 || rustup component add "$$2" || \
 		{ echo "error: $$2 is missing; install it beside cargo" >&2; return 1; }; }; \
@@ -46,6 +47,10 @@ demo: ## build, then watch real trainings share eight slots (about two minutes)
 	$(call heading,demo)
 	@target/release/pollux demo
 
+dashboard: ## build the web page that the server embeds, crates/server/assets (needs Node; `make build` does not)
+	$(call heading,dashboard)
+	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent build
+
 python: ## build the Python package into target/python, an interpreter with all that its tests need
 	$(call heading,python)
 	@# With the features of the tests, so that nothing is built twice.
@@ -63,6 +68,8 @@ test: setup ## check everything: format, lints, tests, docs; writes nothing but 
 	@$(python) -m ruff format --no-cache --quiet --check --diff python && $(python) -m ruff check --no-cache --quiet python
 	@$(python) -m mypy --config-file python/pyproject.toml --cache-dir '$(target)/mypy' python/pollux
 	@$(python) -m pytest python/tests -q
+	$(call heading,dashboard)
+	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent check && POLLUX_BINARIES='$(target)/debug' npm test
 	$(call heading,docs)
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(call heading,all checks passed)
@@ -74,9 +81,17 @@ fix: ## repair format and lints where a tool can
 	@cargo fmt --all
 	@[ ! -e '$(target)/python' ] || { $(python) -m ruff check --no-cache --quiet --fix python; \
 		$(python) -m ruff format --no-cache --quiet python; }
+	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent fix
 
 bench: build ## measure the live scheduler, plans, simulations and fits (REFERENCE=DIR)
 	@cargo xtask bench $(reference_folder)
+	@cd dashboard && npm ci --silent --no-fund --no-audit && \
+		POLLUX_BINARIES='$(target)/release' npx playwright test --project=measure
+
+screenshots: ## draw the pictures of docs/dashboard.md, of a real cluster
+	@cargo build --locked --bin pollux --bin pollux-trainer
+	@cd dashboard && npm ci --silent --no-fund --no-audit && \
+		POLLUX_BINARIES='$(target)/debug' npx playwright test --project=screenshots
 
 fuzz: ## try the REST interface with schemathesis for two minutes (needs Python and PyPI)
 	@cargo build --locked --bin pollux

@@ -148,8 +148,8 @@ fn commits_per_s(folder: &Path) -> anyhow::Result<f64> {
     Ok(commits as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Lets one job run and end for real, and copies its rows.
-fn finish_jobs(program: &Path, state: &Path) -> anyhow::Result<()> {
+/// Fills a state folder: lets one job run and end for real, and copies its rows.
+pub(crate) fn finish_jobs(program: &Path, state: &Path) -> anyhow::Result<()> {
     let (daemon, _) = Daemon::start(program, state)?;
     let job = daemon.client.submit(&request("finished", &["true"]))?;
     while daemon.client.job(job.id)?.job.ended_ms.is_none() {

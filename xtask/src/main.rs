@@ -41,12 +41,20 @@ enum Command {
         #[arg(default_value_os_t = root().join("../shared/reference"), hide_default_value = true)]
         folder: PathBuf,
     },
+    /// Fill a state folder with 100,000 finished jobs, for measurements of what shows them
+    Crowd {
+        /// The pollux to run one of them with
+        program: PathBuf,
+        /// The state folder
+        state: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Tidy { root } => tidy(&root),
         Command::Reference { folder } => reference(&folder),
+        Command::Crowd { program, state } => load::finish_jobs(&program, &state).map(|()| ExitCode::SUCCESS),
         Command::Bench { folder } => bench::bench(&root(), &folder, &data()),
     };
     outcome.unwrap_or_else(|error| {

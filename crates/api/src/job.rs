@@ -207,6 +207,12 @@ pub struct Job {
     pub efficiency: Option<f64>,
     /// Samples per second times efficiency.
     pub goodput: Option<f64>,
+    /// Its goodput against that on an equal share of the cluster, as its model tells.
+    #[serde(default)]
+    pub speedup: Option<f64>,
+    /// Finish-time fairness: the time it takes in all, if nothing changes, against the time alone on an equal share.
+    #[serde(default)]
+    pub unfairness: Option<f64>,
     /// Epochs finished.
     pub epochs: Option<u32>,
     /// Part of the declared work that is done, from 0 to 1.

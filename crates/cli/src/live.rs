@@ -6,6 +6,7 @@
 //! ```
 
 mod act;
+mod dashboard;
 mod describe;
 mod error;
 mod events;
@@ -63,6 +64,8 @@ pub(crate) enum LiveCommand {
     Undrain(act::NodesArgs),
     /// Watch the cluster live
     Top(top::TopArgs),
+    /// Print or open the link to the dashboard
+    Dashboard(dashboard::DashboardArgs),
     /// Show, create, list and revoke tokens, which open the scheduler
     Token(token::TokenArgs),
 }
@@ -84,6 +87,7 @@ pub(crate) fn run(command: &LiveCommand) -> anyhow::Result<()> {
         LiveCommand::Drain(args) => act::run_on_nodes(args, NodeAction::Drain),
         LiveCommand::Undrain(args) => act::run_on_nodes(args, NodeAction::Undrain),
         LiveCommand::Top(args) => top::run(args),
+        LiveCommand::Dashboard(args) => dashboard::run(args),
         LiveCommand::Token(args) => token::run(args),
     }
 }

@@ -4,7 +4,7 @@ use pollux_policy::{JobId, NodeId, Plan, Policy, PolicySettings, SucceededJob, T
 
 use crate::node::Nodes;
 use crate::rounds::Rounds;
-use crate::{Command, EngineSettings, Event, Job, JobSpec, Node, Refusal, SettingsError};
+use crate::{Command, EngineSettings, Event, Job, JobSpec, Node, PlanChange, Refusal, SettingsError};
 
 /// The state of a cluster.
 pub struct Engine {
@@ -24,6 +24,8 @@ pub struct Engine {
     pub(crate) timers: BTreeSet<(Timestamp, JobId)>,
     pub(crate) rounds: Rounds,
     pub(crate) last_plan: Option<(Timestamp, Plan)>,
+    /// What the last plan that changed anything changed.
+    pub(crate) last_changes: Option<(Timestamp, Vec<PlanChange>)>,
 }
 
 impl Engine {
@@ -49,6 +51,7 @@ impl Engine {
             timers: BTreeSet::new(),
             rounds,
             last_plan: None,
+            last_changes: None,
         })
     }
 
@@ -154,6 +157,11 @@ impl Engine {
     /// The last plan that was carried out, and when.
     pub fn last_plan(&self) -> Option<(Timestamp, &Plan)> {
         self.last_plan.as_ref().map(|(at, plan)| (*at, plan))
+    }
+
+    /// What the last plan changed that was not the same as the one before, and when.
+    pub fn last_changes(&self) -> Option<(Timestamp, &[PlanChange])> {
+        self.last_changes.as_ref().map(|(at, changes)| (*at, changes.as_slice()))
     }
 
     /// When the last round was held, whatever came of it.

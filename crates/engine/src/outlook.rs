@@ -86,6 +86,13 @@ impl Engine {
         self.jobs().filter_map(|job| job.pace()?.goodput()).fold(0.0, |sum, goodput| sum + goodput)
     }
 
+    /// What a sample is worth on average, weighted by the GPUs of the jobs that train and tell.
+    pub fn efficiency(&self) -> Option<f64> {
+        let told = self.jobs().filter_map(|job| Some((f64::from(job.group.replicas()), job.pace()?.efficiency)));
+        let (gpus, worth) = told.fold((0.0, 0.0), |(gpus, worth), (held, each)| (gpus + held, worth + held * each));
+        (gpus > 0.0).then(|| worth / gpus)
+    }
+
     /// GPUs that may be used.
     pub fn usable_gpus(&self) -> u32 {
         self.nodes().filter(|node| node.is_schedulable(self.now())).map(crate::Node::gpus).sum()
@@ -128,7 +135,7 @@ impl Engine {
 }
 
 /// The fewest nodes that hold so many replicas.
-fn nodes_for(replicas: u32, capacities: &[u32]) -> u32 {
+pub(crate) fn nodes_for(replicas: u32, capacities: &[u32]) -> u32 {
     let mut left = replicas;
     let mut nodes = 0;
     for &gpus in capacities {

@@ -7,6 +7,21 @@ use pollux_policy::{Allocation, Assignment, Binding, ClusterView, JobId, JobView
 use crate::job::NOTHING;
 use crate::{Command, Engine, Job, Phase, ResizeCause, StopReason};
 
+/// A job that a plan gives other GPUs than the one before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanChange {
+    /// Which.
+    pub job: JobId,
+    /// Its name, which is not to be forgotten with the job.
+    pub name: String,
+    /// Replicas planned before.
+    pub from: u32,
+    /// Replicas planned now; the same number if it moves.
+    pub to: u32,
+    /// Goodput there against before as its model tells, minus 1; nothing if it had none, gets none, or is unknown.
+    pub goodput_change: Option<f64>,
+}
+
 impl Engine {
     /// Shows what a policy would see at `now`, for questions that are not to change anything.
     pub fn view<R>(&self, now: Timestamp, look: impl FnOnce(&ClusterView<'_>) -> R) -> R {
@@ -58,6 +73,10 @@ impl Engine {
             }
         }
         assert!(assignments.next().is_none(), "a plan was carried out for a job that it must not mention");
+        if !changed.is_empty() {
+            let changes = changed.iter().map(|(id, target, _)| self.change(&self.jobs[id], target)).collect();
+            self.last_changes = Some((self.now, changes));
+        }
         let ids: Vec<JobId> = changed.iter().map(|&(id, ..)| id).collect();
         // Hosts before their guests: those that go leave them their GPUs, those that come are there to come to.
         changed.sort_by_key(|&(id, _, guest_of)| (guest_of.is_some(), self.jobs[&id].guest_of.is_some()));
@@ -66,6 +85,23 @@ impl Engine {
         }
         for id in ids {
             self.launch_if_free(id, out);
+        }
+    }
+
+    /// What another target means for a job.
+    fn change(&self, job: &Job, target: &Allocation) -> PlanChange {
+        let expected = |allocation: &Allocation| {
+            let kind = allocation.iter().next().and_then(|(node, _)| self.node(node))?.gpu_type();
+            let profile = job.profiles.iter().find(|profile| profile.gpu_type == kind)?;
+            Some(profile.goodput.best(allocation.shape()?).ok()?.goodput)
+        };
+        let goodput_change = expected(&job.target).zip(expected(target)).map(|(before, after)| after / before - 1.0);
+        PlanChange {
+            job: job.id,
+            name: job.spec.name.clone(),
+            from: job.target.replicas(),
+            to: target.replicas(),
+            goodput_change: goodput_change.filter(|change| change.is_finite()),
         }
     }
 

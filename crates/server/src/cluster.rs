@@ -1,9 +1,10 @@
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pollux_api::Assignment;
 use pollux_backend::{Backend, ReplicaId};
-use pollux_engine::{Books, Engine, Phase, ReceivedReport};
+use pollux_engine::{Books, Engine, FairShare, Phase, ReceivedReport};
 use pollux_model::GpuType;
 use pollux_policy::{JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ pub struct Cluster<'a> {
     pub(crate) tally: Tally,
     pub(crate) last_event: u64,
     pub(crate) journal_records: u64,
+    /// Found out when it is asked for first.
+    pub(crate) equal_share: OnceCell<Option<FairShare>>,
 }
 
 /// What was done since the process began.
@@ -60,6 +63,11 @@ impl Cluster<'_> {
     /// Jobs, nodes, plans and reasons.
     pub const fn engine(&self) -> &Engine {
         self.engine
+    }
+
+    /// What an equal share of the cluster would be; nothing without jobs.
+    pub fn equal_share(&self) -> Option<&FairShare> {
+        self.equal_share.get_or_init(|| self.engine.equal_share()).as_ref()
     }
 
     /// What the user of a live job asked for.

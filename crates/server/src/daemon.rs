@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::http::{AppState, HttpSettings, Listeners, serve};
+use crate::http::{AppState, HttpSettings, Listeners, draw, serve};
 use crate::tokens::LOCAL_TOKEN;
 use crate::{Handle, Happening, Server, ServerError, ServerSettings, files};
 
@@ -74,7 +74,8 @@ impl Daemon {
         let Listeners { public, workers } = listeners;
         let state = AppState::new(&server, public.hosts.clone());
         let listeners = [Some(public), workers].into_iter().flatten();
-        let serving = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
+        let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
+        serving.push(runtime.spawn(draw(state.clone())));
         Self { server, state, runtime, serving, url, server_file }
     }
 

@@ -1,11 +1,14 @@
 //! Why a job has what it has, for people.
 
+mod plan;
+
 use pollux_api as api;
 use pollux_engine::{Explanation, Job, Phase, SizeChange, Wait};
 use pollux_policy::{Binding, Flexibility, JobId, Timestamp};
 
 use crate::happening::counted;
 use crate::{Cluster, views};
+pub(crate) use plan::plan_status;
 
 /// Why a live job has what it has, what more or fewer would be worth, and when that may change.
 pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {

@@ -7,6 +7,7 @@
 //! [`app`] is all routes, and can be called without a socket. A handler takes a request apart, asks the [`crate::Handle`]
 //! and converts the answer; it decides nothing. What is refused is told in one line.
 
+mod assets;
 mod cluster;
 mod events;
 mod extract;
@@ -19,8 +20,10 @@ mod listeners;
 mod logs;
 mod metrics;
 mod patience;
+mod plan;
 mod rates;
 mod routes;
+mod series;
 mod serve;
 mod state;
 mod tail;
@@ -33,5 +36,6 @@ pub use hosts::Hosts;
 pub(crate) use listeners::Listeners;
 pub use listeners::{HttpSettings, TlsFiles};
 pub use routes::{app, openapi};
+pub(crate) use series::draw;
 pub(crate) use serve::serve;
 pub use state::AppState;

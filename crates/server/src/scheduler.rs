@@ -3,6 +3,7 @@
 mod doing;
 mod intake;
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -297,6 +298,7 @@ impl Scheduler {
             tally: self.tally,
             last_event: self.last_history,
             journal_records: self.store.sequence() - self.snapshot,
+            equal_share: OnceCell::new(),
         }
     }
 

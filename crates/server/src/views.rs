@@ -18,6 +18,7 @@ const REPLICAS_MAX: u32 = 64;
 pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
     let books = job.books(cluster.now());
     let (pace, report) = (job.pace(), job.report().map(|received| &received.report));
+    let share = cluster.equal_share();
     api::Job {
         id: job.id().0,
         name: job.spec().name.clone(),
@@ -33,6 +34,8 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
         samples_per_s: pace.and_then(|pace| pace.samples_per_s),
         efficiency: pace.map(|pace| pace.efficiency),
         goodput: pace.and_then(|pace| pace.goodput()),
+        speedup: share.and_then(|share| share.speedup(job)),
+        unfairness: share.and_then(|share| share.finish_time_ratio(job, cluster.now())),
         epochs: report.map(|report| report.progress.epochs),
         progress: report.and_then(|report| work_done(job.spec().work?, report)),
         remaining_s: job.remaining_s(),
@@ -85,6 +88,8 @@ pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
         samples_per_s: None,
         efficiency: None,
         goodput: None,
+        speedup: None,
+        unfairness: None,
         epochs: None,
         progress: None,
         remaining_s: None,
@@ -288,10 +293,15 @@ impl Learned {
         Self {
             local_batch: report.tuning.map(|tuning| tuning.local_batch),
             accumulation_steps: report.tuning.map(|tuning| tuning.accumulation_steps),
-            noise_scale: report.noise.and_then(|noise| noise.noise_scale(report.limits.batch_size_baseline())),
+            noise_scale: noise_scale(report),
             replicas_profiled: report.types.iter().map(|learned| learned.replicas_profiled).max(),
         }
     }
+}
+
+/// Noise scale of the gradients that an agent told of.
+pub(crate) fn noise_scale(report: &AgentReport) -> Option<f64> {
+    report.noise?.noise_scale(report.limits.batch_size_baseline())
 }
 
 /// Where a phase belongs in the words of the interface.

@@ -32,6 +32,11 @@ impl ServerArgs {
         Ok(Client::new(&self.connection()?)?)
     }
 
+    /// Where the scheduler of this machine keeps its state.
+    pub(super) fn folder(&self) -> Result<PathBuf, LiveError> {
+        self.state.folder()
+    }
+
     /// Where the scheduler is, and what opens it.
     pub(super) fn connection(&self) -> anyhow::Result<Connection> {
         let token = env::var_os("POLLUX_TOKEN");

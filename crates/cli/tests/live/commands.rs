@@ -277,3 +277,12 @@ fn shells_learn_the_arguments() {
         assert!(script.code == Some(0) && script.stdout.contains("non-preemptible"), "{shell}");
     }
 }
+
+#[test]
+fn the_link_to_the_dashboard_holds_the_token_where_no_server_reads_it() {
+    let server = Server::new("dashboard", |_| (404, String::new()));
+    let printed = server.pollux(&["dashboard"]);
+    assert_eq!((printed.code, printed.stdout), (Some(0), format!("{}/#token=secret\n", server.url())));
+    assert_eq!(printed.stderr, "note: this link opens everything: give it to nobody\n");
+    assert_eq!(server.lines(), [""; 0]);
+}

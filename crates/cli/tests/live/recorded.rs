@@ -21,6 +21,8 @@ pub(crate) fn job(id: u64, name: &str, phase: Phase) -> Job {
         samples_per_s: runs.then_some(850.0),
         efficiency: runs.then_some(0.9),
         goodput: runs.then_some(765.0),
+        speedup: None,
+        unfairness: None,
         epochs: runs.then_some(1),
         progress: runs.then_some(0.25),
         remaining_s: runs.then_some(90.0),

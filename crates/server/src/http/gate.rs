@@ -4,11 +4,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Instant;
 
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
+use super::assets::NO_PAGE;
 use super::extract::Id;
 use super::failure::HttpError;
 use super::rates::Source;
@@ -33,7 +36,9 @@ pub(crate) async fn gate(State(state): State<AppState>, mut request: Request, ne
     state.count_answer(response.status());
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(NO_PAGE);
     response
 }
 

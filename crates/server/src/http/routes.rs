@@ -7,13 +7,14 @@ use utoipa_axum::router::OpenApiRouter;
 
 use super::failure::HttpError;
 use super::state::AppState;
-use super::{cluster, events, gate, jobs, logs, metrics, tokens, what_if, workers};
+use super::{assets, cluster, events, gate, jobs, logs, metrics, plan, series, tokens, what_if, workers};
 
 /// All routes.
 pub fn app(state: AppState) -> Router {
     let (router, document) = documented().split_for_parts();
     let document = axum::body::Bytes::from(crate::text(&document));
     router
+        .merge(assets::routes())
         .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], document)))
         .fallback(async || HttpError::NoRoute)
         .method_not_allowed_fallback(async || HttpError::NoMethod)
@@ -39,6 +40,8 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(logs::routes())
         .merge(events::routes())
         .merge(cluster::routes())
+        .merge(plan::routes())
+        .merge(series::routes())
         .merge(what_if::routes())
         .merge(tokens::routes())
         .merge(metrics::routes())

@@ -10,6 +10,7 @@ use tokio::sync::{Semaphore, watch};
 use super::failure::HttpError;
 use super::hosts::Hosts;
 use super::rates::Rates;
+use crate::series::Series;
 use crate::{Handle, Server};
 use pollux_engine::Refusal;
 
@@ -27,6 +28,7 @@ pub struct AppState {
     pub(crate) policy: &'static str,
     pub(crate) rates: Arc<Rates>,
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) series: Arc<Series>,
     /// Simulations of the cluster that may run at once.
     pub(crate) what_ifs: Arc<Semaphore>,
     /// Answers by the first digit of their status.
@@ -44,6 +46,7 @@ impl AppState {
             policy: server.policy(),
             rates: Arc::default(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            series: Arc::new(Series::load(server.state_dir())),
             what_ifs: Arc::new(Semaphore::new(WHAT_IFS_MAX)),
             answers: Arc::default(),
             closing: watch::Sender::new(false),
@@ -53,6 +56,11 @@ impl AppState {
     /// The same behind another listener.
     pub(crate) fn at(&self, hosts: Hosts) -> Self {
         Self { hosts: Arc::new(hosts), ..self.clone() }
+    }
+
+    /// What is drawn over time.
+    pub fn series(&self) -> &Series {
+        &self.series
     }
 
     /// Ends whatever waits: long polls and streams.

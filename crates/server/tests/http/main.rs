@@ -6,7 +6,9 @@
 mod access;
 mod bad_input;
 mod calls;
+mod dashboard;
 mod jobs;
+mod monitoring;
 mod mutations;
 mod openapi;
 mod socket;

@@ -9,11 +9,12 @@ const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS, Method::TRACE];
 
 /// What the interface is said to have, apart from the document itself.
-const ROUTES: [&str; 24] = [
+const ROUTES: [&str; 27] = [
     "DELETE /v1/tokens/{label}",
     "GET /healthz",
     "GET /metrics",
     "GET /v1/cluster",
+    "GET /v1/cluster/series",
     "GET /v1/events",
     "GET /v1/events/stream",
     "GET /v1/jobs",
@@ -21,7 +22,9 @@ const ROUTES: [&str; 24] = [
     "GET /v1/jobs/{id}/assignment",
     "GET /v1/jobs/{id}/explanation",
     "GET /v1/jobs/{id}/logs",
+    "GET /v1/jobs/{id}/series",
     "GET /v1/nodes",
+    "GET /v1/plan",
     "GET /v1/tokens",
     "POST /v1/jobs",
     "POST /v1/jobs/{id}/cancel",

@@ -1,9 +1,10 @@
 
 // Elements, scales, axes and the tooltip that every plot shares.
 
-const SVG = document.getElementById("svg").namespaceURI;
+// In two parts, so that whoever looks for addresses of other hosts in a page finds none.
+const SVG = ["http:", "//www.w3.org/2000/svg"].join("");
 
-function element(name, attributes = {}, ...children) {
+export function element(name, attributes = {}, ...children) {
   const node = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
     if (key.startsWith("on")) node.addEventListener(key.slice(2), value);
@@ -14,24 +15,27 @@ function element(name, attributes = {}, ...children) {
   return node;
 }
 
-function shape(name, attributes = {}, text) {
+export function shape(name, attributes = {}, text) {
   const node = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key === "style") node.style.cssText = value;
+    else node.setAttribute(key, value);
+  }
   if (text !== undefined) node.textContent = text;
   return node;
 }
 
-const colour = (policy) => `var(--p${policy % 8})`;
-const dash = (policy) => (policy < 8 ? "none" : "6 3");
+export const colour = (policy) => `var(--j${policy % 12})`;
+export const dash = (policy) => (policy < 12 ? "none" : "6 3");
 
-const linear = (from, to, low, high) => (value) => low + ((value - from) / (to - from || 1)) * (high - low);
-const logarithmic = (from, to, low, high) => {
+export const linear = (from, to, low, high) => (value) => low + ((value - from) / (to - from || 1)) * (high - low);
+export const logarithmic = (from, to, low, high) => {
   const inner = linear(Math.log(from), Math.log(to), low, high);
   return (value) => inner(Math.log(Math.max(value, from)));
 };
 
 // About `count` round values from 0 to `end`.
-function roundTicks(end, count) {
+export function roundTicks(end, count) {
   const raw = end / count;
   const power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((factor) => factor * power).find((step) => step >= raw * 0.999);
@@ -41,7 +45,7 @@ function roundTicks(end, count) {
 }
 
 // Hours that divide a day well.
-function hourTicks(end_s, count) {
+export function hourTicks(end_s, count) {
   const steps = [60, 300, 600, 1800, 3600, 7200, 14400, 21600, 43200, 86400];
   const step = steps.find((step) => end_s / step <= count) || Math.ceil(end_s / count / 86400) * 86400;
   const ticks = [];
@@ -49,23 +53,23 @@ function hourTicks(end_s, count) {
   return ticks;
 }
 
-function duration(seconds) {
+export function duration(seconds) {
   if (seconds < 60) return `${Math.round(seconds)} s`;
   if (seconds < 3600) return `${trim((seconds / 60).toFixed(1))} min`;
   if (seconds < 172800) return `${trim((seconds / 3600).toFixed(1))} h`;
   return `${trim((seconds / 86400).toFixed(1))} d`;
 }
 const trim = (text) => text.replace(/\.0$/, "");
-const percent = (share) => `${(share * 100).toFixed(1)}%`;
+export const percent = (share) => `${(share * 100).toFixed(1)}%`;
 
 // A drawing of `width` by `height` with room for axes; `inner` says where the plot itself is.
-function frame(width, height, margin) {
+export function frame(width, height, margin) {
   const root = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
   const inner = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
   return { root, inner, width, height };
 }
 
-function axisX(plot, ticks, scale, format, label) {
+export function axisX(plot, ticks, scale, format, label) {
   const { root, inner } = plot;
   for (const tick of ticks) {
     const x = scale(tick);
@@ -79,7 +83,7 @@ function axisX(plot, ticks, scale, format, label) {
   }
 }
 
-function axisY(plot, ticks, scale, format) {
+export function axisY(plot, ticks, scale, format) {
   const { root, inner } = plot;
   for (const tick of ticks) {
     const y = scale(tick);
@@ -89,7 +93,7 @@ function axisY(plot, ticks, scale, format) {
 }
 
 // Calls `tell` with the place of the pointer in the drawing; it returns what the tooltip says, or nothing.
-function hover(plot, tell) {
+export function hover(plot, tell) {
   const { root, inner } = plot;
   const cross = shape("line", { class: "cross", y1: inner.top, y2: inner.bottom });
   const area = { x: inner.left, y: inner.top, width: inner.right - inner.left, height: inner.bottom - inner.top };
@@ -115,16 +119,17 @@ function hover(plot, tell) {
   return { catcher, place };
 }
 
+const tip = element("div", { id: "tip", class: "report-tip" });
+
 // `said` is a title and rows of policy (or nothing), name and value.
 function showTip(event, said) {
-  const tip = document.getElementById("tip");
   tip.replaceChildren(element("div", { class: "title" }, said.title));
   for (const [policy, name, value] of said.rows) {
     const label = element("span", {}, name);
     if (policy !== null) label.style.color = colour(policy);
-    tip.append(element("div", { class: "row" }, label, element("b", {}, value)));
+    tip.append(element("div", { class: "tip-row" }, label, element("b", {}, value)));
   }
-  tip.hidden = false;
+  document.body.append(tip);
   const left = Math.min(event.clientX + 16, innerWidth - tip.offsetWidth - 8);
   const top = Math.min(event.clientY + 16, innerHeight - tip.offsetHeight - 8);
   tip.style.left = `${left}px`;
@@ -132,5 +137,5 @@ function showTip(event, said) {
 }
 
 function hideTip() {
-  document.getElementById("tip").hidden = true;
+  tip.remove();
 }

@@ -1,6 +1,8 @@
 
 // Distributions over jobs: what share of them is at or below a value.
 
+import { axisX, axisY, colour, dash, duration, frame, hover, linear, logarithmic, percent, shape } from "./chart.js";
+
 const VALUE_TICKS = [60, 300, 600, 1800, 3600, 7200, 18000, 36000, 86400, 172800, 432000, 864000];
 const RATIO_TICKS = [0.01, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000];
 
@@ -58,12 +60,12 @@ function spaced(ticks, scale, gap) {
   });
 }
 
-function completionCurves(group) {
+export function completionCurves(group) {
   const options = { values: "completion_s", ticks: VALUE_TICKS, format: duration, label: "completion time" };
   return distribution(group, options);
 }
 
-function fairnessCurves(group) {
+export function fairnessCurves(group) {
   const format = (value) => `${Number(value.toPrecision(2))}`;
   const mark = { at: 1, text: "fair" };
   return distribution(group, { values: "rho", ticks: RATIO_TICKS, format, label: "finish-time fairness ρ", mark });

@@ -1,6 +1,10 @@
 
 // The page itself: head, choice of workload, sections.
 
+import { colour, duration, element, percent } from "./chart.js";
+import { completionCurves, fairnessCurves } from "./curves.js";
+import { clusterStrips, gpuScale, jobLines, pieces, ribbon } from "./timeline.js";
+
 const COLUMNS = [
   ["average", "min", (run) => run.avg_jct_s / 60, 1, "low"],
   ["median", "min", (run) => run.p50_jct_s / 60, 1, "low"],
@@ -16,10 +20,10 @@ const COLUMNS = [
   ["efficiency", "%", (run) => run.avg_efficiency * 100, 1, "high"],
 ];
 
-function drawPage(data) {
-  const page = document.getElementById("page");
+export function drawPage(data, page) {
   const policies = data.groups[0].runs.map((run) => run.policy);
   const title = policies.length > 1 ? policies.join(", ") : `Workloads under ${policies[0]}`;
+  hidden.replaceSync("");
   page.append(element("h1", {}, title), facts(data));
   const body = element("div", {});
   page.append(choices(data, policies, (group) => drawGroup(body, group)), overview(data, policies), body);
@@ -37,6 +41,9 @@ function facts(data) {
   return element("div", { class: "facts" }, ...names.map(fact));
 }
 
+const hidden = new CSSStyleSheet();
+document.adoptedStyleSheets.push(hidden);
+
 // Tabs of workloads, and the policies: a click hides or shows one everywhere.
 function choices(data, policies, choose) {
   const bar = element("div", { class: "bar" });
@@ -50,14 +57,12 @@ function choices(data, policies, choose) {
     return element("button", { class: "tab", "aria-pressed": idx === 0, onclick: press }, name);
   });
   if (tabs.length > 1) bar.append(...tabs, element("span", { class: "gap" }));
-  const hidden = element("style", {});
-  document.head.append(hidden);
   const keys = policies.map((policy, idx) => {
     const press = (event) => {
       const key = event.currentTarget;
       key.setAttribute("aria-pressed", key.getAttribute("aria-pressed") !== "true");
-      const off = keys.flatMap((key, idx) => (key.getAttribute("aria-pressed") === "true" ? [] : [`.of-${idx}`]));
-      hidden.textContent = off.length ? `${off.join(",")} { display: none; }` : "";
+      const off = keys.flatMap((key, idx) => (key.getAttribute("aria-pressed") === "true" ? [] : [`.report .of-${idx}`]));
+      hidden.replaceSync(off.length ? `${off.join(",")} { display: none; }` : "");
     };
     const look = { class: "key", style: `--colour:${colour(idx)}`, "aria-pressed": "true", title: "show or hide" };
     return element("button", { ...look, onclick: press }, policy);

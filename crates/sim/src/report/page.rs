@@ -2,7 +2,8 @@ use super::data::PageData;
 use crate::RunOutcome;
 
 const TEMPLATE: &str = include_str!("page.html");
-const STYLE: &str = include_str!("page.css");
+/// The dashboard draws reports, too: both have one design, and one script.
+const STYLES: [&str; 2] = [include_str!("../../../../dashboard/src/style/tokens.css"), include_str!("page.css")];
 const SCRIPTS: [&str; 4] =
     [include_str!("chart.js"), include_str!("curves.js"), include_str!("timeline.js"), include_str!("page.js")];
 
@@ -21,8 +22,8 @@ pub fn report_page(header: &PageHeader, runs: &[RunOutcome]) -> String {
     let data = serde_json::to_string(&PageData::new(header, runs)).expect("numbers and names are JSON");
     // No name may end the script that holds it.
     let data = data.replace('<', "\\u003c");
-    let parts = [("{{style}}", STYLE), ("{{script}}", &SCRIPTS.concat()), ("{{data}}", &data)];
-    let mut page = String::with_capacity(TEMPLATE.len() + STYLE.len() + data.len() + 40_000);
+    let parts = [("{{style}}", &STYLES.concat()), ("{{data}}", &data), ("{{script}}", &script())];
+    let mut page = String::with_capacity(TEMPLATE.len() + data.len() + 50_000);
     let mut rest = TEMPLATE;
     // In the order of the template, so that what was filled in is never searched again.
     for (place, part) in parts {
@@ -32,6 +33,12 @@ pub fn report_page(header: &PageHeader, runs: &[RunOutcome]) -> String {
         rest = after;
     }
     page + rest
+}
+
+/// All scripts as one: what they import from each other is there.
+fn script() -> String {
+    let lines = SCRIPTS.iter().flat_map(|script| script.lines()).filter(|line| !line.starts_with("import "));
+    lines.flat_map(|line| [line, "\n"]).collect()
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 
 // What happened when: the cluster, every job, and single jobs.
 
+import { axisX, axisY, colour, dash, duration, element, frame, hourTicks, hover, linear, logarithmic, percent, roundTicks, shape } from "./chart.js";
+
 const GPU_LEVELS = [[1, "1"], [2, "2"], [4, "3–4"], [8, "5–8"], [16, "9–16"], [32, "17–32"], [Infinity, "33+"]];
 const levelOf = (gpus) => GPU_LEVELS.findIndex(([most]) => gpus <= most);
 
 // Samples of a job, each until the next or until it is finished.
-function pieces(job) {
+export function pieces(job) {
   const list = [];
   let time = 0;
   for (let idx = 0; idx < job.series.length; idx += 4) {
@@ -42,7 +44,7 @@ function strip(group, policy, values, most, options) {
   return root;
 }
 
-function clusterStrips(group) {
+export function clusterStrips(group) {
   const box = element("div", { class: "strips" });
   box.append(
     element("div", {}),
@@ -63,14 +65,14 @@ function clusterStrips(group) {
   return box;
 }
 
-function gpuScale() {
+export function gpuScale() {
   const key = (name, text) => element("span", { style: `--colour:var(${name})` }, text);
   const levels = GPU_LEVELS.map(([, text], idx) => key(`--g${idx}`, text));
   return element("div", { class: "scale" }, "GPUs held:", ...levels, key("--wait", "waiting"));
 }
 
 // One line per job from its submission to its end, coloured by the GPUs it held.
-function ribbon(group, run, select) {
+export function ribbon(group, run, select) {
   const plot = frame(620, 380, { left: 10, right: 8, top: 4, bottom: 24 });
   const { root, inner } = plot;
   root.setAttribute("class", "ribbon");
@@ -128,7 +130,7 @@ function ribbon(group, run, select) {
 }
 
 // One quantity of one job under each policy, from its submission on; with `gaps`, nothing where it is zero.
-function jobLines(group, row, { value, format, least, logScale, gaps }) {
+export function jobLines(group, row, { value, format, least, logScale, gaps }) {
   const plot = frame(420, 230, { left: 48, right: 10, top: 8, bottom: 38 });
   const { root, inner } = plot;
   const { submitted_s } = group.jobs[row];

@@ -27,6 +27,8 @@ fn job(id: u64, name: &str, phase: Phase, replicas: u32) -> Job {
         samples_per_s: runs.then_some(850.0),
         efficiency: runs.then_some(0.9),
         goodput: runs.then_some(765.0),
+        speedup: None,
+        unfairness: None,
         epochs: None,
         progress: runs.then_some(0.5),
         remaining_s: runs.then_some(90.0),

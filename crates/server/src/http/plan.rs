@@ -1,0 +1,21 @@
+use axum::extract::State;
+use pollux_api::{Failure, PlanStatus};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::extract::Json;
+use super::failure::HttpError;
+use super::state::AppState;
+use crate::explaining::plan_status;
+
+pub(super) fn routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(plan))
+}
+
+/// The last plan, and why it is as it is.
+#[utoipa::path(get, path = "/v1/plan", tag = "cluster", security(("token" = [])),
+    responses((status = 200, body = PlanStatus), (status = "default", body = Failure)))]
+async fn plan(State(state): State<AppState>) -> Result<Json<PlanStatus>, HttpError> {
+    let policy = state.policy;
+    Ok(Json(state.handle.look(move |cluster| plan_status(cluster, policy)).get().await?))
+}

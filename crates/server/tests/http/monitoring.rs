@@ -1,0 +1,57 @@
+//! What is shipped for Prometheus and Grafana speaks of metrics that exist.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use axum::http::StatusCode;
+use serde_json::Value;
+
+use crate::calls::Site;
+
+fn shipped(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy");
+    std::fs::read_to_string(root.join(path)).unwrap()
+}
+
+/// Names of ours in an expression.
+fn metrics(text: &str) -> BTreeSet<String> {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
+    words.filter(|word| word.starts_with("pollux_")).map(str::to_owned).collect()
+}
+
+async fn told() -> BTreeSet<String> {
+    let answered = Site::new(&[("a", 1)]).await.get("/metrics").await;
+    assert_eq!(answered.status, StatusCode::OK);
+    let families = answered.body.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    families.filter_map(|family| family.split(' ').next()).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn alerts_are_rules_about_metrics_that_exist() {
+    let document: Value = serde_norway::from_str(&shipped("prometheus/alerts.yml")).unwrap();
+    let rules = document["groups"][0]["rules"].as_array().unwrap();
+    let told = told().await;
+    for rule in rules {
+        let expression = rule["expr"].as_str().unwrap();
+        let asked = metrics(expression);
+        assert!(asked.is_subset(&told), "{expression}");
+        assert!(!asked.is_empty() || expression.starts_with("up{"), "{expression}");
+        assert!(rule["annotations"]["summary"].is_string() && rule["labels"]["severity"].is_string(), "{rule}");
+    }
+    let names: BTreeSet<&str> = rules.iter().map(|rule| rule["alert"].as_str().unwrap()).collect();
+    assert!(names.len() == rules.len() && rules.len() > 5, "{names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_dashboard_of_grafana_draws_every_metric_and_no_other() {
+    let document: Value = serde_json::from_str(&shipped("grafana/pollux.json")).unwrap();
+    let panels = document["panels"].as_array().unwrap();
+    let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+    let drawn: BTreeSet<String> = targets.flat_map(|target| metrics(target["expr"].as_str().unwrap())).collect();
+    let mut told = told().await;
+    // How many nodes are up is for alerts; GPUs say more.
+    told.remove("pollux_nodes");
+    assert_eq!(drawn, told);
+    let ids: BTreeSet<u64> = panels.iter().map(|panel| panel["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids.len(), panels.len());
+}

@@ -1,0 +1,594 @@
+// Written by `npm run types` from the server's OpenAPI document. A test compares the two.
+
+/** One replica of a group. */
+export type AssignedReplica = {
+  /** Its place among the replicas of that node. */
+  local_rank: number;
+  /** Replicas of the group on that node. */
+  local_world_size: number;
+  /** The node it runs on. */
+  node: string;
+  /** Its place in the group. */
+  rank: number;
+  /** Its number, which it keeps for life. */
+  replica: number;
+};
+
+/** Response to `GET /v1/jobs/{id}/assignment`: who belongs to the newest group of a job, and where it meets. */
+export type Assignment = {
+  /** Number of the group; every change gives a larger one. */
+  generation: number;
+  /** Host on which rank 0 waits for the others. */
+  master_address: string;
+  /** Port on which rank 0 waits for the others. */
+  master_port: number;
+  /** The group, ordered by rank. Replicas of the group before come first, in their old order. */
+  replicas: Array<AssignedReplica>;
+  /** Whether the group trains. */
+  state: AssignmentState;
+};
+
+/** Whether a group trains. */
+export type AssignmentState = "run" | "stop";
+
+/** The cluster left as it is, and with all changes. */
+export type BeforeAfter_f64 = {
+  after: number;
+  before: number;
+};
+
+/** The cluster left as it is, and with all changes. */
+export type BeforeAfter_Option_f64 = {
+  after: null | number;
+  before: null | number;
+};
+
+/** The cluster left as it is, and with all changes. */
+export type BeforeAfter_String = {
+  after: string;
+  before: string;
+};
+
+/** Something that could be done now. */
+export type Change = {
+  /** Submit a job. */
+  submit: HypotheticalJob;
+} | {
+  /** Add nodes that are alike. */
+  add_nodes: {
+    /** How many. */
+    count: number;
+    /** Their kind; that of the cluster's first node, if left out. */
+    gpu_type?: string | null;
+    /** GPUs of each. */
+    gpus: number;
+  };
+} | {
+  /** Empty a node, and use it no more. */
+  drain: {
+    /** Its name. */
+    node: string;
+  };
+} | {
+  /** Let another policy decide. */
+  policy: {
+    /** Its name; it has its default settings. */
+    name: string;
+  };
+} | {
+  /** End a job. */
+  cancel: {
+    /** Which. */
+    job: number;
+  };
+} | {
+  /** Set a job aside. */
+  pause: {
+    /** Which. */
+    job: number;
+  };
+} | {
+  /** Let a paused job go on. */
+  resume: {
+    /** Which. */
+    job: number;
+  };
+};
+
+/** Response to `GET /v1/cluster/series`: the cluster over time. All lists are of one length, the oldest moment first. */
+export type ClusterSeries = {
+  /** The moments. */
+  at_ms: Array<number>;
+  /** What a sample is worth, on average over GPUs. */
+  efficiency: Array<number | null>;
+  /** Samples per second times what each is worth, of all jobs. */
+  goodput: Array<number>;
+  /** GPUs of all nodes that are up. */
+  gpus: Array<number>;
+  /** GPUs that replicas hold. */
+  gpus_held: Array<number>;
+  /** Jobs that wait for GPUs. */
+  queued: Array<number>;
+  /** Jobs that have some. */
+  running: Array<number>;
+  /** Seconds from one moment to the next, while the server ran. */
+  step_s: number;
+  /** The same on average over jobs. */
+  unfairness_average: Array<number | null>;
+  /** Finish-time fairness of the job that is treated worst: 1 is fair, more is later. */
+  unfairness_worst: Array<number | null>;
+};
+
+/** Response to `GET /v1/cluster`. */
+export type ClusterStatus = {
+  /** Sum over jobs that train and tell. */
+  goodput: number;
+  /** GPUs of all nodes that are up. */
+  gpus: number;
+  /** GPUs that replicas hold, those on their way out included. */
+  gpus_held: number;
+  /** Whether nothing can be written at the moment, so that nothing new is done. */
+  is_degraded: boolean;
+  /** Live jobs by phase. */
+  jobs: Record<string, number>;
+  /** Number of the last event; 0 before the first. */
+  last_event: number;
+  /** When the last plan was made. */
+  last_round_ms?: number | null;
+  /** When the next plan is made. */
+  next_round_ms?: number | null;
+  /** By the cluster's clock. */
+  now_ms: number;
+  /** Who gets what. */
+  policy: string;
+  /** Of the server. */
+  version: string;
+};
+
+/** When a job would be complete, or why that is not known. */
+export type Completion = {
+  /** Seconds from now. */
+  completion_s?: number | null;
+  /** Why there is no such time. */
+  why?: string | null;
+};
+
+/** Something that happened. */
+export type Event = {
+  /** When. */
+  at_ms: number;
+  /** What, as data: the fields differ by kind. */
+  detail: Record<string, unknown>;
+  /** The job that it happened to. */
+  job?: number | null;
+  /** What, as one word. */
+  kind: string;
+  /** Its number; later ones are larger. */
+  sequence: number;
+  /** What, as a sentence. */
+  text: string;
+};
+
+/** Response to `GET /v1/events`, the oldest first. */
+export type EventList = {
+  /** The events. */
+  events: Array<Event>;
+  /** What to give as `after` to read on. */
+  next_after: number;
+};
+
+/** Response to `GET /v1/jobs/{id}/explanation`: why a job has what it has, and when that may change. */
+export type Explanation = {
+  /** What keeps it from having more, as one word. */
+  binding?: string | null;
+  /** Replicas that a fair share of the cluster would give it. */
+  fair_share?: number | null;
+  /** Which job. */
+  id: number;
+  /** Its name. */
+  name: string;
+  /** When the next plan is made. */
+  next_round_ms?: number | null;
+  /** Goodput with one GPU fewer against now, minus 1. */
+  one_fewer?: number | null;
+  /** Goodput with one more GPU against now, minus 1. */
+  one_more?: number | null;
+  payer?: Payer | null;
+  /** Where it is in its life. */
+  phase: Phase;
+  /** Replicas of its group now. */
+  replicas: number;
+  /** All of the below for people, a sentence each. */
+  sentences: Array<string>;
+  /** What it is expected to do on other numbers of GPUs, where its agent has told enough. */
+  sizes: Array<SizeOutlook>;
+  /** What it waits for, as one word; nothing if it trains as planned, or has ended. */
+  wait?: string | null;
+};
+
+/** Body of every answer that is not a success. */
+export type Failure = {
+  /** What went wrong. */
+  error: FailureDetail;
+};
+
+/** What went wrong. */
+export type FailureDetail = {
+  /** One word for programs, such as `unknown_job`. */
+  code: string;
+  /** One line for people: what was read, and what would be accepted. */
+  message: string;
+};
+
+/** How a job may be moved and resized. */
+export type Flexibility = "elastic" | "non_preemptible" | "rigid";
+
+/** Whether new work is taken. */
+export type Health = {
+  /** `ok`, or `degraded` while nothing can be written. */
+  status: string;
+};
+
+/** A job that could be submitted. What is left out is as the job it trains like has it, or as a submission has it. */
+export type HypotheticalJob = {
+  flexibility?: Flexibility | null;
+  /** For people; what it trains like, if left out. */
+  name?: string | null;
+  /** Higher goes first, where a policy knows priorities. */
+  priority?: number | null;
+  /** Most replicas it may have. */
+  replicas_max?: number | null;
+  /** Fewest replicas it can run with. */
+  replicas_min?: number | null;
+  /** Replicas to begin with. */
+  replicas_requested?: number | null;
+  /** What its training is known from. */
+  trains_like: TrainsLike;
+  work?: Work | null;
+};
+
+/** Response to `POST /v1/tokens`: the only time that the token is shown. */
+export type IssuedToken = {
+  /** Who or what it is for. */
+  label: string;
+  /** Opens everything. */
+  token: string;
+};
+
+/** A job, as in a listing. */
+export type Job = {
+  /** GPU-seconds held. */
+  attained_gpu_s: number;
+  /** Total batch now. */
+  batch_size?: number | null;
+  /** What a sample is worth at this batch, against one of the baseline batch. */
+  efficiency?: number | null;
+  /** When it ended. */
+  ended_ms?: number | null;
+  /** Epochs finished. */
+  epochs?: number | null;
+  /** Why it was given up. */
+  failure?: string | null;
+  /** Samples per second times efficiency. */
+  goodput?: number | null;
+  /** Its number. */
+  id: number;
+  /** Factor on the user's learning rate now. */
+  learning_rate_factor?: number | null;
+  /** For people. */
+  name: string;
+  /** Nodes they are on. */
+  nodes: number;
+  /** Where it is in its life. */
+  phase: Phase;
+  /** When that phase began, in milliseconds since 1970; so all moments. */
+  phase_since_ms: number;
+  /** Part of the declared work that is done, from 0 to 1. */
+  progress?: number | null;
+  /** Seconds waited for GPUs. */
+  queued_s: number;
+  /** Seconds until the declared work is done, if nothing changes. */
+  remaining_s?: number | null;
+  /** Replicas of its group now. */
+  replicas: number;
+  /** Groups launched or resized after the first. */
+  restarts: number;
+  /** Retries after failures. */
+  retries: number;
+  /** Samples per second lately. */
+  samples_per_s?: number | null;
+  /** Its goodput against that on an equal share of the cluster, as its model tells. */
+  speedup?: number | null;
+  /** When its first group was launched. */
+  started_ms?: number | null;
+  /** When it was submitted. */
+  submitted_ms: number;
+  /** Finish-time fairness: the time it takes in all, if nothing changes, against the time alone on an equal share. */
+  unfairness?: number | null;
+};
+
+/** Response to `GET /v1/jobs/{id}`. */
+export type JobDetail = Job & {
+  /** Micro-batches before the one that ends a step. */
+  accumulation_steps?: number | null;
+  /** Where it keeps its checkpoints. */
+  checkpoint_dir: string;
+  /** Number of its newest group, as workers know it; 0 before the first. */
+  generation: number;
+  /** Its newest group, ordered by rank. */
+  group: Array<AssignedReplica>;
+  /** Whether it runs without a word, so that it is left alone. */
+  is_silent: boolean;
+  /** Samples of one micro-batch on one replica. */
+  local_batch?: number | null;
+  /** Noise scale of its gradients: at about this batch, twice the samples are worth half as much. */
+  noise_scale?: number | null;
+  /** Replicas that work or worked for it and have logs, the oldest first. */
+  replicas_logged: Array<number>;
+  /** Most replicas it was measured on. */
+  replicas_profiled?: number | null;
+  /** When its agent spoke last. */
+  reported_ms?: number | null;
+  /** What its user asked for. */
+  request: SubmitRequest;
+  /** Seconds that a change of its group costs, as measured on itself. */
+  restart_cost_s?: number | null;
+};
+
+/** When a job would be complete. */
+export type JobForecast = {
+  /** If everything is changed. */
+  after: Completion;
+  /** If nothing is changed. */
+  before: Completion;
+  /** Its number; nothing for one that does not exist. */
+  id?: number | null;
+  /** Its name. */
+  name: string;
+  phase?: Phase | null;
+  /** Replicas of its group now. */
+  replicas: number;
+};
+
+/** Response to `GET /v1/jobs`: live jobs first, in order of submission, then ended ones, the newest first. One that ends while pages are read may be on two of them, and is left out of none. */
+export type JobList = {
+  /** The jobs. */
+  jobs: Array<Job>;
+  /** What to give as `after_live` to read on; nothing if every live job was told. */
+  next_after_live?: number | null;
+  /** What to give as `before` to read on, once every live job was told; nothing at the end. */
+  next_before?: number | null;
+};
+
+/** Response to `GET /v1/jobs/{id}/series`: a job over its life. All lists are of one length, the oldest moment first. */
+export type JobSeries = {
+  /** The moments at which something was told or changed. */
+  at_ms: Array<number>;
+  /** Total batch. */
+  batch_size: Array<number | null>;
+  /** What a sample is worth at that batch, against one of the baseline batch. */
+  efficiency: Array<number | null>;
+  /** Samples per second times efficiency. */
+  goodput: Array<number | null>;
+  /** Factor on the user's learning rate. */
+  learning_rate_factor: Array<number | null>;
+  /** Noise scale of its gradients. */
+  noise_scale: Array<number | null>;
+  /** Replicas of its group. */
+  replicas: Array<number>;
+  /** Samples per second. */
+  samples_per_s: Array<number | null>;
+};
+
+/** A node that is up. */
+export type Node = {
+  /** After failures: nothing is placed there until then. */
+  cooling_until_ms?: number | null;
+  /** Their kind. */
+  gpu_type: string;
+  /** Its GPUs. */
+  gpus: number;
+  /** GPUs that replicas hold, those on their way out included. */
+  gpus_held: number;
+  /** Whether it is being emptied. */
+  is_draining: boolean;
+  /** Jobs with replicas there. */
+  jobs: Array<NodeJob>;
+  /** Its name. */
+  name: string;
+};
+
+/** A job on a node. */
+export type NodeJob = {
+  /** Which. */
+  id: number;
+  /** Its name. */
+  name: string;
+  /** Its replicas there. */
+  replicas: number;
+};
+
+/** Response to `GET /v1/nodes`. */
+export type NodeList = {
+  /** In order of their names. */
+  nodes: Array<Node>;
+};
+
+/** A job that would have to give up a GPU. */
+export type Payer = {
+  /** Its goodput without that GPU against now, minus 1. */
+  change: number;
+  /** Which. */
+  id: number;
+  /** Its name. */
+  name: string;
+};
+
+/** Where a job is in its life. */
+export type Phase = "queued" | "starting" | "running" | "resizing" | "paused" | "succeeded" | "failed" | "cancelled";
+
+/** A job that a plan gave other GPUs than the one before. */
+export type PlanChange = {
+  /** GPUs before. */
+  from: number;
+  /** Its predicted goodput there against before, minus 1. */
+  goodput_change?: number | null;
+  /** Which. */
+  id: number;
+  /** Its name. */
+  name: string;
+  /** Why, in a few words. */
+  text: string;
+  /** GPUs since. */
+  to: number;
+};
+
+/** A job that a plan left as it was. */
+export type PlanKept = {
+  /** What keeps it from having more, as one word. */
+  binding: string;
+  /** GPUs that it keeps. */
+  gpus: number;
+  /** Which. */
+  id: number;
+  /** Its name. */
+  name: string;
+  /** The same in a few words. */
+  text: string;
+};
+
+/** Response to `GET /v1/plan`: the last plan, and why it is as it is. */
+export type PlanStatus = {
+  /** When it was made; nothing before the first. */
+  at_ms?: number | null;
+  /** When a plan changed anything last. */
+  changed_ms?: number | null;
+  /** What that one changed; the largest changes of many. */
+  changes: Array<PlanChange>;
+  /** Jobs that keep what they have, or wait, and why; the first of many. */
+  kept: Array<PlanKept>;
+  /** When the next one is made. */
+  next_round_ms?: number | null;
+  /** How good it is by the policy's own measure, where it has one. */
+  objective?: number | null;
+  /** Who decides. */
+  policy: string;
+  /** What no plan can be above by that measure. */
+  upper_bound?: number | null;
+};
+
+/** Body of `POST /v1/jobs/{id}/ready`: every rank of the generation trains. */
+export type ReadyRequest = {
+  /** The group that speaks. */
+  generation: number;
+  /** Seconds that the training stood still for the change; left out by a group that was started afresh. */
+  pause_s?: number | null;
+};
+
+/** Body of `POST /v1/jobs/{id}/reports`. */
+export type ReportRequest = {
+  /** The group that speaks. */
+  generation: number;
+  /** What its agent has learned. */
+  report: Record<string, unknown>;
+};
+
+/** What a job is expected to do on some number of GPUs. */
+export type SizeOutlook = {
+  /** The best total batch. */
+  batch_size: number;
+  /** What a sample is worth at that batch, against one of the baseline batch. */
+  efficiency: number;
+  /** Samples per second times efficiency. */
+  goodput: number;
+  /** Whether it was measured on so many, or the model goes beyond what it knows. */
+  is_measured: boolean;
+  /** On so many nodes, the fewest that hold them. */
+  nodes: number;
+  /** How many. */
+  replicas: number;
+  /** Samples per second. */
+  samples_per_s: number;
+};
+
+/** Body of `POST /v1/jobs`: a job as its user asks for it. Only the command is needed. */
+export type SubmitRequest = {
+  /** Total batch that the user fixes, for policies that leave it to users. */
+  batch_size?: number | null;
+  /** Program and arguments, the same for every replica. */
+  command: Array<string>;
+  /** Variables besides those of the server. */
+  environment?: Record<string, string>;
+  /** How it may be moved and resized. */
+  flexibility?: Flexibility;
+  /** For people; need not be unique. The program's name, if left out. */
+  name?: string | null;
+  /** Higher goes first, where a policy knows priorities; below 0 a job uses what others leave. */
+  priority?: number;
+  /** Most replicas it may have; as many as the scheduler's own limit, if left out. */
+  replicas_max?: number | null;
+  /** Fewest replicas it can run with. */
+  replicas_min?: number;
+  /** Replicas to begin with; policies that choose sizes take it as a hint. Each has a GPU of its own. */
+  replicas_requested?: number;
+  /** Failures after which it is tried again. */
+  retries_max?: number;
+  work?: Work | null;
+  /** Where the program starts; absolute. */
+  working_dir: string;
+};
+
+/** Response to `GET /v1/tokens`: tokens of users, not of jobs. */
+export type TokenList = {
+  /** Who or what they are for. */
+  labels: Array<string>;
+};
+
+/** Body of `POST /v1/tokens`. */
+export type TokenRequest = {
+  /** Who or what it is for; 1 to 64 letters, digits, `-`, `_` or `.`, and not in use. */
+  label: string;
+};
+
+/** What a training is known from. */
+export type TrainsLike = {
+  /** What a job has told of itself, live or over. */
+  job: number;
+} | {
+  /** An application that the simulator knows, such as `cifar10`. */
+  application: string;
+};
+
+/** Response to `POST /v1/what-if`. */
+export type WhatIf = {
+  average_completion_s?: BeforeAfter_f64 | null;
+  /** Part of the GPUs that jobs hold until then, from 0 to 1. */
+  gpu_utilisation: BeforeAfter_Option_f64;
+  /** Seconds from now that were simulated. */
+  horizon_s: BeforeAfter_f64;
+  /** Live jobs in order of submission, then hypothetical ones. */
+  jobs: Array<JobForecast>;
+  /** Seconds from now until the last completion that is known. */
+  makespan_s: BeforeAfter_Option_f64;
+  /** What is to be known of the answer, a sentence each. */
+  notes: Array<string>;
+  /** The moment that both futures begin, in milliseconds since 1970. */
+  now_ms: number;
+  /** Who decides in each. */
+  policy: BeforeAfter_String;
+};
+
+/** Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it is, and of one with all changes, in their order. Without changes it foretells the cluster as it is. */
+export type WhatIfRequest = {
+  /** What would be done. */
+  changes?: Array<Change>;
+};
+
+/** How long a job is to train. */
+export type Work = {
+  /** Times through its data. */
+  epochs: number;
+} | {
+  /** Steps at the baseline batch. */
+  baseline_steps: number;
+};

@@ -1,0 +1,215 @@
+import { useEffect, useState } from "preact/hooks";
+import type { Event, EventList as Events, Explanation, JobDetail, JobSeries } from "../api";
+import { get, reason } from "../client";
+import { change, duration, moment, number, percent, times, whole } from "../format";
+import { connection, latest, looks, now } from "../live";
+import { EventList } from "../parts/events";
+import { GoodputCurve } from "../parts/goodput-curve";
+import { JobActions, JobDot, PhaseBadge, Progress } from "../parts/job";
+import { JobCurves } from "../parts/job-curves";
+import { Logs } from "../parts/logs";
+import { quoted } from "../words";
+
+interface Known {
+  job: JobDetail;
+  explanation: Explanation;
+  series: JobSeries;
+  events: Event[];
+}
+
+const EVENTS_MAX = 500;
+
+/** Everything about a job. */
+export function JobPage({ id }: { id: number }) {
+  const { known, error } = useJob(id);
+  if (!known) return <p class={error ? "error pad" : "soft pad"}>{error || "Loading…"}</p>;
+  const { job, explanation, series, events } = known;
+  return (
+    <div class="job">
+      <div class="toolbar">
+        <h1 class="job-title">
+          <JobDot id={job.id} />
+          <span class="job-name">{job.name}</span> <span class="soft">job {job.id}</span>
+        </h1>
+        <PhaseBadge phase={job.phase} />
+        <span class="soft">since {moment(job.phase_since_ms)}</span>
+        <span class="top-gap" />
+        <JobActions job={job} />
+      </div>
+      {error && (
+        <p class="error" role="alert">
+          {error}
+        </p>
+      )}
+      <Facts job={job} />
+      <div class="columns">
+        <section class="card" aria-labelledby="why-title">
+          <h2 id="why-title">Why it has what it has</h2>
+          <div class="why">
+            {explanation.sentences.map((sentence) => (
+              <p key={sentence}>{sentence}</p>
+            ))}
+            <Worth explanation={explanation} />
+          </div>
+        </section>
+        <section class="card" aria-labelledby="curve-title">
+          <h2 id="curve-title">Predicted goodput by number of GPUs</h2>
+          <GoodputCurve explanation={explanation} job={job} />
+        </section>
+      </div>
+      <JobCurves series={series} />
+      <Logs job={job.id} replicas={job.replicas_logged} />
+      <div class="columns">
+        <section class="card" aria-labelledby="job-events-title">
+          <h2 id="job-events-title">Events</h2>
+          <EventList events={events} isOfOneJob />
+        </section>
+        <Configuration job={job} />
+      </div>
+    </div>
+  );
+}
+
+/** What is known of it, asked for again whenever it may have changed. */
+function useJob(id: number) {
+  const [known, setKnown] = useState<Known | null>(null);
+  const [error, setError] = useState("");
+  const touched = latest.value?.job === id ? latest.value.sequence : 0;
+  const isOver = known?.job.ended_ms != null;
+  // What is over changes no more.
+  const look = isOver ? 0 : looks.value;
+  useEffect(() => {
+    const stop = new AbortController();
+    const path = `/v1/jobs/${id}`;
+    Promise.all([
+      get<JobDetail>(path, stop.signal),
+      get<Explanation>(`${path}/explanation`, stop.signal),
+      get<JobSeries>(`${path}/series`, stop.signal),
+      get<Events>(`/v1/events?job=${id}&limit=${EVENTS_MAX}`, stop.signal),
+    ]).then(
+      ([job, explanation, series, list]) => {
+        setKnown({ job, explanation, series, events: list.events.reverse() });
+        setError("");
+      },
+      (problem) => {
+        if (!stop.signal.aborted && connection.value !== "lost") setError(reason(problem));
+      },
+    );
+    return () => stop.abort();
+  }, [id, touched, look]);
+  return { known, error };
+}
+
+function Facts({ job }: { job: JobDetail }) {
+  const age = ((job.ended_ms ?? now.value) - job.submitted_ms) / 1_000;
+  const facts: [string, preact.ComponentChildren][] = [
+    ["GPUs", job.replicas > 0 ? `${job.replicas} on ${job.nodes === 1 ? "1 node" : `${job.nodes} nodes`}` : "none"],
+    ["Progress", <Progress key="progress" part={job.progress} />],
+    ["Time left", duration(job.remaining_s)],
+    ["Batch", job.batch_size == null ? "–" : `${whole(job.batch_size)} = ${batch(job)}`],
+    ["Learning rate", job.learning_rate_factor == null ? "–" : times(job.learning_rate_factor)],
+    ["Throughput", job.samples_per_s == null ? "–" : `${number(job.samples_per_s)}/s`],
+    ["Efficiency", percent(job.efficiency)],
+    ["Goodput", job.goodput == null ? "–" : `${number(job.goodput)}/s`],
+    ["vs equal share", times(job.speedup)],
+    ["Finish time vs share", times(job.unfairness)],
+    ["Age", duration(age)],
+    ["Waited", duration(job.queued_s)],
+    ["GPU time", duration(job.attained_gpu_s)],
+    ["Restarts", whole(job.restarts)],
+  ];
+  return (
+    <dl class="facts card">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+function batch(job: JobDetail): string {
+  const steps = (job.accumulation_steps ?? 0) + 1;
+  return `${job.replicas} × ${job.local_batch ?? "?"}${steps > 1 ? ` × ${steps}` : ""}`;
+}
+
+function Worth({ explanation }: { explanation: Explanation }) {
+  const { one_more: more, one_fewer: fewer } = explanation;
+  if (more == null && fewer == null) return null;
+  return (
+    <p class="worth">
+      {fewer != null && <span class="tag">one fewer {change(fewer)}</span>}
+      {more != null && <span class="tag">one more {change(more)}</span>}
+      {explanation.fair_share != null && <span class="tag">equal share {number(explanation.fair_share)} GPUs</span>}
+    </p>
+  );
+}
+
+function Configuration({ job }: { job: JobDetail }) {
+  const { request } = job;
+  const rows: [string, string][] = [
+    ["Command", request.command.map(quoted).join(" ")],
+    ["Folder", request.working_dir],
+    [
+      "GPUs",
+      `${request.replicas_min ?? 1} to ${request.replicas_max ?? "any"}, ${request.replicas_requested ?? 1} to begin with`,
+    ],
+    ["Flexibility", (request.flexibility ?? "elastic").replace("_", " ")],
+    ["Work", work(job)],
+    ["Priority", `${request.priority ?? 0}`],
+    ["Retries", `${job.retries} of ${request.retries_max ?? 3}`],
+    ["Checkpoints", job.checkpoint_dir],
+  ];
+  if (job.failure) rows.unshift(["Failed because", job.failure]);
+  for (const [name, value] of Object.entries(request.environment ?? {})) rows.push([name, value]);
+  return (
+    <section class="card" aria-labelledby="configuration-title">
+      <h2 id="configuration-title">Configuration</h2>
+      <dl class="settings">
+        {rows.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+      <h3>Once more, from the command line</h3>
+      <pre class="command" tabIndex={0} role="region" aria-label="Command">
+        {commandLine(job)}
+      </pre>
+    </section>
+  );
+}
+
+function work({ request: { work } }: JobDetail): string {
+  if (work == null) return "not declared";
+  return "epochs" in work
+    ? `${whole(work.epochs)} epochs`
+    : `${whole(work.baseline_steps)} steps at the baseline batch`;
+}
+
+/** The command that submits the same again. */
+function commandLine({ request }: JobDetail): string {
+  const options: string[] = [];
+  const add = (name: string, value: string | number) => options.push(`${name} ${quoted(`${value}`)}`);
+  if (request.name) add("--name", request.name);
+  add("--replicas", request.replicas_requested ?? 1);
+  if (request.flexibility === "rigid") options.push("--rigid");
+  else {
+    add("--replicas-min", request.replicas_min ?? 1);
+    if (request.replicas_max != null) add("--replicas-max", request.replicas_max);
+  }
+  if (request.flexibility === "non_preemptible") options.push("--non-preemptible");
+  if (request.batch_size != null) add("--batch-size", request.batch_size);
+  if (request.priority) options.push(`--priority=${request.priority}`);
+  if (request.work != null) {
+    if ("epochs" in request.work) add("--epochs", request.work.epochs);
+    else add("--baseline-steps", request.work.baseline_steps);
+  }
+  if (request.retries_max !== undefined && request.retries_max !== 3) add("--retries", request.retries_max);
+  for (const [name, value] of Object.entries(request.environment ?? {})) add("--env", `${name}=${value}`);
+  const submit = ["pollux submit", ...options, `-- ${request.command.map(quoted).join(" ")}`].join(" \\\n  ");
+  return `cd ${quoted(request.working_dir)}\n${submit}`;
+}

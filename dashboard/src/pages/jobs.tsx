@@ -1,0 +1,293 @@
+import { useMemo, useState } from "preact/hooks";
+import type { Job, Phase } from "../api";
+import { reason } from "../client";
+import { duration, number, plural, times, whole } from "../format";
+import { endedJobs, hasEnded, isLoaded, listEnded, liveJobs, moreEnded, now } from "../live";
+import { JobActions, JobLink, PhaseBadge, Progress } from "../parts/job";
+import { SubmitDialog } from "../parts/submit";
+import { Window } from "../parts/window";
+import { refine, route } from "../router";
+
+const ROW_HEIGHT = 38;
+const HEAD_HEIGHT = 34;
+
+interface Column {
+  key: string;
+  title: string;
+  /** What it is sorted by; what is unknown goes last. */
+  by: (job: Job) => number | string | null | undefined;
+  cell: (job: Job) => preact.ComponentChildren;
+  className?: string;
+}
+
+const age = (job: Job) => ((job.ended_ms ?? now.value) - job.submitted_ms) / 1_000;
+
+const COLUMNS: Column[] = [
+  { key: "id", title: "Job", by: (job) => job.id, cell: (job) => job.id, className: "num" },
+  {
+    key: "name",
+    title: "Name",
+    by: (job) => job.name.toLowerCase(),
+    cell: (job) => <JobLink id={job.id} name={job.name} />,
+  },
+  { key: "phase", title: "Phase", by: (job) => job.phase, cell: (job) => <PhaseBadge phase={job.phase} /> },
+  {
+    key: "gpus",
+    title: "GPUs",
+    by: (job) => job.replicas,
+    cell: (job) => (job.replicas > 0 ? job.replicas : "–"),
+    className: "num",
+  },
+  {
+    key: "batch",
+    title: "Batch",
+    by: (job) => job.batch_size,
+    cell: (job) => number(job.batch_size),
+    className: "num wide",
+  },
+  { key: "progress", title: "Progress", by: (job) => job.progress, cell: (job) => <Progress part={job.progress} /> },
+  {
+    key: "left",
+    title: "Time left",
+    by: (job) => job.remaining_s,
+    cell: (job) => duration(job.remaining_s),
+    className: "num",
+  },
+  {
+    key: "goodput",
+    title: "Goodput",
+    by: (job) => job.goodput,
+    cell: (job) => number(job.goodput),
+    className: "num wide",
+  },
+  {
+    key: "share",
+    title: "vs share",
+    by: (job) => job.speedup,
+    cell: (job) => times(job.speedup),
+    className: "num wide",
+  },
+  { key: "age", title: "Age", by: age, cell: (job) => duration(age(job)), className: "num" },
+  { key: "act", title: "", by: () => null, cell: (job) => <JobActions job={job} isSmall />, className: "wide" },
+];
+
+type Filter = "live" | "ended" | "all" | Phase;
+
+const FILTERS: [Filter, string][] = [
+  ["live", "Live"],
+  ["running", "Running"],
+  ["queued", "Queued"],
+  ["paused", "Paused"],
+  ["ended", "Over"],
+  ["succeeded", "Succeeded"],
+  ["failed", "Failed"],
+  ["cancelled", "Cancelled"],
+  ["all", "All"],
+];
+
+const ENDED: readonly string[] = ["ended", "succeeded", "failed", "cancelled", "all"];
+
+/** Every job, found and sorted. */
+export function JobsPage() {
+  const { query } = route.value;
+  const filter = (query.get("phase") ?? "live") as Filter;
+  const text = query.get("q") ?? "";
+  const sort = query.get("sort") ?? "";
+  const [isSubmitting, setSubmitting] = useState(false);
+  const jobs = useShown(filter, text, sort);
+  const { more, error } = useMore(filter);
+  return (
+    <div class="jobs">
+      <div class="toolbar">
+        <h1>Jobs</h1>
+        <input
+          type="search"
+          placeholder="Name or number"
+          aria-label="Find jobs by name or number"
+          value={text}
+          onInput={(event) => refine({ q: event.currentTarget.value })}
+        />
+        <div class="choice" role="group" aria-label="Phase">
+          {FILTERS.map(([value, title]) => (
+            <button
+              key={value}
+              type="button"
+              aria-pressed={value === filter}
+              onClick={() => refine({ phase: value === "live" ? "" : value })}
+            >
+              {title} <Count filter={value} />
+            </button>
+          ))}
+        </div>
+        <span class="top-gap" />
+        <button type="button" class="primary" onClick={() => setSubmitting(true)}>
+          Submit a job
+        </button>
+      </div>
+      {error && (
+        <p class="error" role="alert">
+          {error}
+        </p>
+      )}
+      <Table jobs={jobs} sort={sort} more={more} />
+      <Footing jobs={jobs} filter={filter} text={text} />
+      {isSubmitting && <SubmitDialog close={() => setSubmitting(false)} />}
+    </div>
+  );
+}
+
+function Count({ filter }: { filter: Filter }) {
+  if (!isLoaded.value || ENDED.includes(filter)) return null;
+  const jobs = [...liveJobs.value.values()];
+  const count = filter === "live" ? jobs.length : jobs.filter((job) => matches(job, filter)).length;
+  return <span class="count">{whole(count)}</span>;
+}
+
+function useShown(filter: Filter, text: string, sort: string): Job[] {
+  const [live, over] = [liveJobs.value, endedJobs.value];
+  // Time alone changes the order of nothing.
+  return useMemo(() => {
+    const pool = [
+      ...(filter === "ended" ? [] : live.values()),
+      ...(ENDED.includes(filter) ? [...over.values()].sort((a, b) => b.id - a.id) : []),
+    ];
+    const isAny = filter === "live" || filter === "all";
+    const inPhase = (job: Job) => isAny || (filter === "ended" ? hasEnded(job) : matches(job, filter));
+    const wanted = text.trim().toLowerCase();
+    const isNamed = (job: Job) => wanted === "" || job.name.toLowerCase().includes(wanted) || `${job.id}` === wanted;
+    return sorted(
+      pool.filter((job) => inPhase(job) && isNamed(job)),
+      sort,
+    );
+  }, [live, over, filter, text, sort]);
+}
+
+/** Jobs whose group is on its way are running to people. */
+function matches(job: Job, filter: Filter): boolean {
+  return job.phase === filter || (filter === "running" && (job.phase === "resizing" || job.phase === "starting"));
+}
+
+function sorted(jobs: Job[], sort: string): Job[] {
+  const column = COLUMNS.find(({ key }) => key === sort.replace("-", ""));
+  if (!column) return jobs;
+  const sign = sort.startsWith("-") ? -1 : 1;
+  const keyed = jobs.map((job) => ({ job, value: column.by(job) }));
+  keyed.sort((a, b) => {
+    if (a.value == null || b.value == null) return Number(a.value == null) - Number(b.value == null);
+    if (a.value === b.value) return a.job.id - b.job.id;
+    return a.value < b.value ? -sign : sign;
+  });
+  return keyed.map(({ job }) => job);
+}
+
+/** Fetches more of the jobs that are over when the end of the table comes into view. */
+function useMore(filter: Filter) {
+  const [error, setError] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  const [complete, setComplete] = useState<Record<string, boolean>>({});
+  const phase = filter === "ended" || filter === "all" ? null : filter;
+  const isComplete = phase === null ? moreEnded.value === null : complete[phase];
+  const fetchMore = async () => {
+    setBusy(true);
+    try {
+      const before = endedJobs.value.size;
+      await listEnded(phase);
+      if (phase !== null && endedJobs.value.size === before) setComplete({ ...complete, [phase]: true });
+      setError("");
+    } catch (problem) {
+      setError(reason(problem));
+    }
+    setBusy(false);
+  };
+  const wants = isLoaded.value && ENDED.includes(filter) && !isBusy && !isComplete && error === "";
+  return { more: wants ? () => void fetchMore() : undefined, error };
+}
+
+function Table({ jobs, sort, more }: { jobs: Job[]; sort: string; more: (() => void) | undefined }) {
+  const head = (
+    <div class="row row-head" role="row" aria-rowindex={1}>
+      {COLUMNS.map((column) => (
+        <Heading key={column.key} column={column} sort={sort} />
+      ))}
+    </div>
+  );
+  const row = (idx: number) => {
+    const job = jobs[idx];
+    return job && <Row key={job.id} job={job} idx={idx} />;
+  };
+  if (jobs.length === 0 && !more) return null;
+  return (
+    <Window
+      className="table card"
+      role="table"
+      label="Jobs"
+      rowCount={jobs.length + 1}
+      count={jobs.length}
+      rowHeight={ROW_HEIGHT}
+      height={HEAD_HEIGHT + 2 + jobs.length * ROW_HEIGHT}
+      head={head}
+      row={row}
+      onEnd={more}
+    />
+  );
+}
+
+function Heading({ column, sort }: { column: Column; sort: string }) {
+  const isBy = sort.replace("-", "") === column.key;
+  const isDown = isBy && sort.startsWith("-");
+  const className = `head ${column.className ?? ""}`;
+  if (!column.title) {
+    return (
+      <span role="columnheader" class={className}>
+        <span class="unseen">Actions</span>
+      </span>
+    );
+  }
+  const next = isDown ? "" : isBy ? `-${column.key}` : column.key;
+  return (
+    <span role="columnheader" class={className} aria-sort={isDown ? "descending" : isBy ? "ascending" : "none"}>
+      <button type="button" onClick={() => refine({ sort: next })}>
+        {column.title}
+        <span class="arrow" aria-hidden="true">
+          {isDown ? "↓" : isBy ? "↑" : ""}
+        </span>
+      </button>
+    </span>
+  );
+}
+
+function Row({ job, idx }: { job: Job; idx: number }) {
+  return (
+    <div class="row" role="row" aria-rowindex={idx + 2} style={{ height: `${ROW_HEIGHT}px` }}>
+      {COLUMNS.map((column) => (
+        <span key={column.key} role="cell" class={`cell-${column.key} ${column.className ?? ""}`}>
+          {column.cell(job)}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+function Footing({ jobs, filter, text }: { jobs: Job[]; filter: Filter; text: string }) {
+  if (!isLoaded.value) return <p class="soft pad">Loading…</p>;
+  if (jobs.length > 0) {
+    const isPartial = ENDED.includes(filter) && moreEnded.value !== null;
+    const note = isPartial
+      ? text
+        ? ", of those that were loaded: scroll for older ones"
+        : ", more come as you scroll"
+      : "";
+    return <p class="soft footing">{`${plural(jobs.length, "job")}${note}`}</p>;
+  }
+  if (text) return <p class="empty">No job here has “{text}” in its name.</p>;
+  return (
+    <div class="empty">
+      <p>{filter === "live" ? "No job waits or runs." : "No job is in this phase."}</p>
+      {filter === "live" && (
+        <p class="soft">
+          Submit one here, or with <code>pollux submit -- python train.py</code>
+        </p>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,117 @@
+import { useState } from "preact/hooks";
+import type { Flexibility, Job, SubmitRequest } from "../api";
+import { post, reason } from "../client";
+import { words } from "../words";
+import { Dialog } from "./dialog";
+
+/** Asks for what a job needs, and hands it in. */
+export function SubmitDialog({ close }: { close: () => void }) {
+  const [error, setError] = useState("");
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    try {
+      const job = await post<Job>("/v1/jobs", request(new FormData(event.currentTarget as HTMLFormElement)));
+      close();
+      if (job) location.hash = `#/jobs/${job.id}`;
+    } catch (problem) {
+      setError(reason(problem));
+    }
+  };
+  return (
+    <Dialog title="Submit a job" close={close}>
+      <form class="form" onSubmit={submit} autocomplete="off">
+        <Field name="command" label="Command" hint="program and arguments, quoted as in a shell" isRequired />
+        <Field name="working_dir" label="Folder" hint="where it starts; absolute" isRequired />
+        <Field name="name" label="Name" hint="the program’s, if left out" />
+        <div class="form-row">
+          <Field name="replicas_requested" label="GPUs to begin with" isNumber value="1" />
+          <Field name="replicas_min" label="at least" isNumber value="1" />
+          <Field name="replicas_max" label="at most" isNumber />
+        </div>
+        <div class="form-row">
+          <Field name="epochs" label="Epochs" isNumber hint="makes predictions possible" />
+          <Field name="priority" label="Priority" isNumber value="0" />
+          <label>
+            Flexibility
+            <select name="flexibility">
+              <option value="elastic">elastic</option>
+              <option value="non_preemptible">keeps its GPUs</option>
+              <option value="rigid">rigid</option>
+            </select>
+          </label>
+        </div>
+        <label>
+          Variables
+          <textarea name="environment" rows={2} placeholder="NAME=value, one per line" spellcheck={false} />
+        </label>
+        {error && (
+          <p class="error" role="alert">
+            {error}
+          </p>
+        )}
+        <div class="dialog-actions">
+          <button type="button" onClick={close}>
+            Close
+          </button>
+          <button type="submit" class="primary">
+            Submit
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+interface FieldProps {
+  name: string;
+  label: string;
+  hint?: string;
+  isNumber?: boolean;
+  value?: string;
+  isRequired?: boolean;
+}
+
+export function Field({ name, label, hint = "", isNumber, value = "", isRequired = false }: FieldProps) {
+  return (
+    <label>
+      {label}
+      <input
+        type="text"
+        name={name}
+        placeholder={hint}
+        required={isRequired}
+        spellcheck={false}
+        defaultValue={value}
+        inputMode={isNumber ? "numeric" : "text"}
+        {...(isNumber ? { pattern: "-?[0-9]*" } : {})}
+      />
+    </label>
+  );
+}
+
+function request(form: FormData): SubmitRequest {
+  const text = (name: string) => `${form.get(name) ?? ""}`.trim();
+  const whole = (name: string) => (text(name) === "" ? undefined : Number(text(name)));
+  const asked: SubmitRequest = {
+    command: words(text("command")),
+    working_dir: text("working_dir"),
+    flexibility: text("flexibility") as Flexibility,
+    replicas_requested: whole("replicas_requested") ?? 1,
+    replicas_min: whole("replicas_min") ?? 1,
+    priority: whole("priority") ?? 0,
+  };
+  const [name, most, epochs] = [text("name"), whole("replicas_max"), whole("epochs")];
+  if (name) asked.name = name;
+  if (most !== undefined) asked.replicas_max = most;
+  if (epochs !== undefined) asked.work = { epochs };
+  const lines = text("environment")
+    .split("\n")
+    .filter((line) => line.trim() !== "");
+  if (lines.length > 0) asked.environment = Object.fromEntries(lines.map(variable));
+  return asked;
+}
+
+function variable(line: string): [string, string] {
+  const [name = "", ...value] = line.split("=");
+  return [name.trim(), value.join("=")];
+}

@@ -1,0 +1,85 @@
+import { expect, open, test, trainer } from "./cluster";
+
+test("a job that is submitted here appears, grows and finishes before one's eyes", async ({ page, cluster }) => {
+  await open(page, cluster, "/jobs");
+  await page.getByRole("button", { name: "Submit a job" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Command").fill(trainer(8, "good").join(" "));
+  await dialog.getByLabel("Folder").fill(cluster.folder);
+  await dialog.getByLabel("Name").fill("grower");
+  await dialog.getByLabel("at most").fill("8");
+  await dialog.getByLabel("Epochs").fill("8");
+  await dialog.getByRole("button", { name: "Submit" }).click();
+  await expect(page.getByRole("heading", { name: /grower/ })).toBeVisible();
+  const gpus = page.locator(".facts div", { hasText: "GPUs" }).first();
+  await expect(gpus).toContainText("1 on 1 node");
+  await expect(gpus).toContainText(/[2-8] on/);
+  await expect(page.getByText(/It was grown from/)).toBeVisible();
+  await expect(page.getByRole("img", { name: /Predicted goodput: \d+ on the/ })).toBeVisible();
+  await expect(page.getByRole("img", { name: /Gradient noise scale over/ })).toBeVisible();
+  await page.getByRole("link", { name: "Cluster", exact: true }).click();
+  await expect(page.getByRole("link", { name: /GPU 0 of local-[01]: grower/ })).toBeVisible();
+  await page.getByRole("link", { name: "Jobs", exact: true }).click();
+  await page.getByRole("button", { name: "Succeeded" }).click();
+  const row = page.getByRole("row", { name: /grower/ });
+  await expect(row).toContainText("succeeded", { timeout: 50_000 });
+  await expect(row).toContainText("100%");
+});
+
+test("pausing, resuming and cancelling ask first, and can be done by keyboard alone", async ({ page, cluster }) => {
+  const id = await cluster.train("stopper", 500);
+  await open(page, cluster, "/jobs");
+  const row = page.getByRole("row", { name: /stopper/ });
+  await expect(row).toContainText("running");
+  await row.getByRole("button", { name: "pause stopper" }).focus();
+  await page.keyboard.press("Enter");
+  await page.keyboard.press("Escape");
+  await expect(page.getByRole("dialog")).toBeHidden();
+  expect((await cluster.job(id)).phase).not.toBe("paused");
+  await row.getByRole("button", { name: "pause stopper" }).press("Enter");
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  await expect(row).toContainText("paused");
+  await row.getByRole("button", { name: "resume stopper" }).click();
+  await page.getByRole("button", { name: "Resume job" }).click();
+  await expect(row).toContainText("running");
+  await row.getByRole("button", { name: "cancel stopper" }).click();
+  await page.getByRole("button", { name: "Cancel job" }).click();
+  await expect(row).toBeHidden();
+  expect((await cluster.job(id)).phase).toBe("cancelled");
+});
+
+test("what is refused is said where it was asked for", async ({ page, cluster }) => {
+  await open(page, cluster, "/jobs");
+  await page.getByRole("button", { name: "Submit a job" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Command").fill("train 'with one argument'");
+  await dialog.getByLabel("Folder").fill("not/absolute");
+  await dialog.getByRole("button", { name: "Submit" }).click();
+  await expect(dialog.getByRole("alert")).toContainText("accepted is an absolute path");
+});
+
+test("many jobs are found, sorted and kept over a reload, and only rows in view exist", async ({ page, cluster }) => {
+  const ids: number[] = [];
+  for (let idx = 0; idx < 120; idx++) {
+    ids.push(
+      await cluster.submit({ name: `crowd-${idx}`, command: ["true"], replicas_requested: 64, replicas_min: 64 }),
+    );
+  }
+  await open(page, cluster, "/jobs");
+  await expect(page.getByText(/1\d\d jobs/)).toBeVisible();
+  expect(await page.getByRole("row").count()).toBeLessThan(60);
+  await page.getByRole("columnheader", { name: "Name" }).getByRole("button").click();
+  await page.getByLabel("Find jobs").fill("crowd-11");
+  await expect(page.getByText("11 jobs")).toBeVisible();
+  await page.reload();
+  await expect(page.getByText("11 jobs")).toBeVisible();
+  await expect(page.getByRole("row").nth(1)).toContainText("crowd-11");
+  await expect(page.getByRole("columnheader", { name: "Name" })).toHaveAttribute("aria-sort", "ascending");
+  await page.getByLabel("Find jobs").fill("");
+  const table = page.getByRole("table", { name: "Jobs" });
+  await table.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+  await expect(page.getByRole("row", { name: /crowd-99/ })).toBeVisible();
+  await Promise.all(ids.map((id) => cluster.post(`/v1/jobs/${id}/cancel`)));
+  await expect(page.getByText(/crowd/)).toHaveCount(0);
+});
