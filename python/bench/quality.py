@@ -1,7 +1,7 @@
 """Does adaptive training learn as much as training with a fixed batch?
 
-Both train on scikit-learn's digits for the same progress, from the same seeds, with the same learning rate and schedule.
-The fixed side is a plain PyTorch loop without Pollux at a batch of 16, with a learning rate that suits it (`--sweep`
+Both train on scikit-learn's digits for the same progress, from the same seeds, with the same learning rate and
+schedule. The fixed side is a plain PyTorch loop without Pollux at a batch of 16, with a learning rate that suits it (`--sweep`
 tries those around it, on other seeds). The adaptive side may grow its batch to four times that. Ends with 1 if an
 adaptive mean is more than `--tolerance` points below the fixed one, or if a batch never grew.
 """

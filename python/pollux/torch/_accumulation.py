@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import torch.distributed as dist
+
 import torch
 from torch import Tensor
 
@@ -20,12 +22,16 @@ class Accumulation:
         self._aside: dict[Tensor, Tensor] = {}
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self.is_last = True
+        self._emphasis = 1.0
         self.on_gradient: Callable[[Tensor, Tensor], None] = lambda _parameter, _gradient: None
         """Gets a parameter and its gradient of every micro-batch, before it is added to the others."""
 
-    def begin(self, micro_batch: int, micro_batches: int) -> None:
-        """The next backward pass is that of so many."""
+    def begin(self, micro_batch: int, micro_batches: int, emphasis: float) -> None:
+        """The next backward pass is one of so many; its samples may be more or fewer than those of the others."""
         self.is_last = micro_batch == micro_batches - 1
+        self._emphasis = emphasis
+        if micro_batch == 0:
+            self.clear()
         if micro_batches > 1 and not self._handles:
             hook = self._after_gradient
             self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
@@ -39,12 +45,21 @@ class Accumulation:
         """Forgets what waits: the step is over, or will never be."""
         self._aside.clear()
 
+    def add_rest(self, bucket: dist.GradBucket) -> None:
+        """Adds what waits for parameters that the last micro-batch did not use."""
+        if self._aside:
+            for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+                if (waiting := self._aside.pop(parameter, None)) is not None:
+                    gradient.add_(waiting)
+
     def _after_gradient(self, parameter: Tensor) -> None:
         waiting = self._aside.pop(parameter, None)
         gradient = parameter.grad
         if gradient is None:
             return
         self.on_gradient(parameter, gradient)
+        if self._emphasis != 1.0:
+            gradient.mul_(self._emphasis)
         if waiting is not None:
             gradient.add_(waiting)
         if not self.is_last:

@@ -129,6 +129,11 @@ class Brain:
         is_bad = any(not math.isfinite(row.own_sqr) for row in rows)
         self._bad_checks = self._bad_checks + 1 if is_bad else 0
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether the gradients that were measured last are numbers."""
+        return self._bad_checks == 0
+
     def has_diverged(self, scaled: bool) -> bool:
         """Whether gradients were not finite for too long."""
         return self._bad_checks >= (BAD_CHECKS_SCALED_MAX if scaled else BAD_CHECKS_MAX)

@@ -35,6 +35,8 @@ class Checkpoints:
 
     def save(self, state: dict[str, Any]) -> Path:
         """Makes a state last."""
+        for left_behind in self.folder.glob(".draft-*"):
+            left_behind.unlink(missing_ok=True)
         number = max((number for number, *_ in self._found()), default=0) + 1
         draft = self.folder / f".draft-{os.getpid()}"
         try:
@@ -51,6 +53,8 @@ class Checkpoints:
             raise
         except Exception as error:
             draft.unlink(missing_ok=True)
+            if digesting.failure is not None:  # PyTorch tells of it in words of its own.
+                raise digesting.failure from error
             raise CheckpointError(
                 f"the state cannot be pickled: {error}; keep what cannot be saved out of it"
             ) from error
@@ -78,17 +82,42 @@ class Checkpoints:
         return sorted((int(match[1]), match[2], path) for match, path in matches if match)
 
 
+class MemoryBound:
+    """Samples that fit on one GPU, as a step that did not has taught. It is kept beside the checkpoints."""
+
+    def __init__(self, folder: str | os.PathLike[str]):
+        self._path = Path(folder) / "samples-per-gpu"
+
+    def read(self) -> int | None:
+        """What was learned; `None` if every step has fitted so far."""
+        try:
+            return int(self._path.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def write(self, samples: int) -> None:
+        """Makes it last."""
+        draft = self._path.with_name(f".draft-{os.getpid()}")
+        draft.write_text(f"{samples}\n")
+        os.rename(draft, self._path)
+
+
 class _Digesting:
     """A file that knows the digest of what was written to it."""
 
     def __init__(self, file: BinaryIO):
         self._file = file
         self.digest = hashlib.sha256()
+        self.failure: OSError | None = None
 
     def write(self, data: Any) -> int:
         """Writes on."""
         self.digest.update(data)
-        return self._file.write(data)
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.failure = error
+            raise
 
     def flush(self) -> None:
         """As files do."""

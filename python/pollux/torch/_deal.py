@@ -40,13 +40,20 @@ class Deal:
         """Where the next step begins."""
         return self.start + self.samples
 
+    @property
+    def is_common(self) -> bool:
+        """Whether there are too few samples to go round, so that every rank gets all of them."""
+        return self.samples < self.world_size
+
     def share(self, rank: int) -> int:
         """Samples of one rank."""
+        if self.is_common:
+            return self.samples
         return _part(self.samples, self.world_size, rank)[1]
 
     def parts(self, rank: int) -> list[range]:
         """Places, in the order of the epoch, of each micro-batch of one rank."""
-        first, share = _part(self.samples, self.world_size, rank)
+        first, share = (0, self.samples) if self.is_common else _part(self.samples, self.world_size, rank)
         count = min(self.micro_batches, share)
         spans = (_part(share, count, idx) for idx in range(count))
         return [range(self.start + first + offset, self.start + first + offset + size) for offset, size in spans]
@@ -54,17 +61,24 @@ class Deal:
     def weight(self, rank: int) -> float:
         """What the sum of a rank's micro-batch gradients counts for in the mean over all samples."""
         share = self.share(rank)
-        return share / (self.samples * min(self.micro_batches, share))
+        count = min(self.micro_batches, share)
+        return 1 / (self.world_size * count) if self.is_common else share / (self.samples * count)
+
+    def emphasis(self, rank: int, idx: int) -> float:
+        """What a micro-batch counts for against the mean one of its rank."""
+        share = self.share(rank)
+        count = min(self.micro_batches, share)
+        return _part(share, count, idx)[1] * count / share
 
 
 def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int) -> Deal:
-    """The next step from `cursor` on; there must be a sample for every rank."""
+    """The next step from `cursor` on."""
     left = end - cursor
     batch = tuning.batch_size(world_size)
     samples = min(batch, left)
     if left - samples < world_size:
         samples = left
-    longest = -(-samples // world_size)
+    longest = samples if samples < world_size else -(-samples // world_size)
     micro_batches = tuning.accumulation_steps + 1
     if samples < batch or -(-longest // micro_batches) > local_batch_max:
         micro_batches = -(-longest // tuning.local_batch)

@@ -10,6 +10,7 @@ so the larger the batch and the learning rate that follow from it.
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,11 @@ class StepPlan:
 class _Step:
     own_sqr: list[Tensor] = field(default_factory=list)
     mean_sqr: list[Tensor] = field(default_factory=list)
+    handed: int = 0
+    """Buckets that DDP has handed over."""
+    reduced: int = 0
+    is_handed: bool = False
+    """Whether the last one was among them."""
 
 
 class GradientReader:
@@ -64,7 +70,10 @@ class GradientReader:
         self.computed_at: float | None = None
         self.synced_at: float | None = None
         self.on_computed: Callable[[], None] = lambda: None
+        self.add_rest: Callable[[dist.GradBucket], None] = lambda _bucket: None
         self._step = _Step()
+        # Buckets may be reduced by several threads, in any order.
+        self._lock = threading.Lock()
 
     def reset(self) -> None:
         """Forgets all that belongs to a group that is over."""
@@ -102,6 +111,8 @@ class GradientReader:
             )
         buffer = bucket.buffer()
         measured = self.plan.measure
+        self.add_rest(bucket)
+        self._step.handed += 1
         denominators: Sequence[Tensor] | None = None
         if measured:
             begun = time.perf_counter()
@@ -112,6 +123,7 @@ class GradientReader:
         if self.plan.weight != 1.0:
             buffer.mul_(self.plan.weight)
         if bucket.is_last():
+            self._step.is_handed = True
             self.computed_at = time.perf_counter()
             self.on_computed()
         if self.is_alone:
@@ -143,7 +155,11 @@ class GradientReader:
             begun = time.perf_counter()
             self._step.mean_sqr.append(_squared_norm(bucket, denominators))
             self.cost_s += time.perf_counter() - begun
-        if bucket.is_last():
+        step = self._step
+        with self._lock:
+            step.reduced += 1
+            is_done = step.is_handed and step.reduced == step.handed
+        if is_done:
             self.synced_at = time.perf_counter()
             self._finish(measured)
         return mean
@@ -205,5 +221,6 @@ def _squared_norm(bucket: dist.GradBucket, denominators: Sequence[Tensor] | None
     if denominators is None:
         return torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32).square()
     scaled = torch._foreach_div(bucket.gradients(), list(denominators))
-    norms: Sequence[Tensor] = torch._foreach_norm(scaled)
-    return torch.stack(list(norms)).square().sum()
+    norms: list[Tensor] = list(torch._foreach_norm(scaled))
+    total: Tensor = torch.stack(norms).square().sum()
+    return total

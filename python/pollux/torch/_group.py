@@ -123,19 +123,6 @@ class Group:
         dist.destroy_process_group(circle)
         return handed
 
-    def leave_note(self, key: str, text: str) -> None:
-        """A last word to rank 0, from a process that is about to fail."""
-        if self.world_size > 1:
-            dist.distributed_c10d._get_default_store().set(f"pollux/{key}", text)
-
-    def read_note(self, key: str) -> str | None:
-        """The last word of a process that failed, if it left one."""
-        try:
-            store = dist.distributed_c10d._get_default_store()
-            return store.get(f"pollux/{key}").decode() if store.check([f"pollux/{key}"]) else None
-        except RuntimeError:
-            return None
-
     def close(self) -> None:
         """Leaves; the others have to leave, too."""
         if dist.is_initialized():

@@ -109,12 +109,6 @@ class DataLoader:
     def _deal(self, session: Session) -> Batches:
         """Micro-batches from where the training is."""
         position, seat = session.position, session.seat()
-        left = self._source.left(position.epoch, position.cursor)
-        if left < seat.world_size:
-            raise UsageError(
-                f"{left} samples of the epoch are left for {seat.world_size} processes; "
-                "accepted is a dataset with a sample for each"
-            )
         return self._source.batches(position.epoch, position.cursor, seat)
 
 

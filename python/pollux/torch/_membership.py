@@ -34,6 +34,7 @@ RESTART = 75
 
 _PATIENCE = datetime.timedelta(seconds=600)
 _KNOCK_S = 5.0
+_NEWS_S = 5.0
 _GLANCE_S = 0.02
 
 
@@ -59,6 +60,8 @@ class Membership:
         self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
         self._invitation: Invitation | None = None
+        # Their doors stay, so that those who stand there can read that nothing comes of it.
+        self._called_off: list[Invitation] = []
 
     @property
     def replica(self) -> int:
@@ -108,6 +111,7 @@ class Membership:
             later = self.newest()
             if later is not None and later.generation > assignment.generation:
                 invitation.call_off()
+                self._called_off.append(invitation)
                 return later
             time.sleep(_GLANCE_S)
         return invitation.form()
@@ -140,10 +144,22 @@ class Membership:
                     store.set(f"stay/{rank}", "1")
                     has_promised = True
             except (RuntimeError, OSError) as error:
-                if time.monotonic() > deadline or (store is not None and has_promised):
+                if has_promised and (later := self._overtaking(assignment)) is not None:
+                    return later
+                if time.monotonic() > deadline or has_promised:
                     raise LostError(f"rank 0 at {assignment.address}:{assignment.port} is gone: {error}") from error
                 store = None
             time.sleep(_GLANCE_S)
+
+    def _overtaking(self, assignment: Assignment) -> Assignment | None:
+        """The generation after one whose door is gone, if it is heard of soon."""
+        deadline = time.monotonic() + _NEWS_S
+        while time.monotonic() < deadline:
+            later = self.newest()
+            if later is not None and later.generation > assignment.generation:
+                return later
+            time.sleep(_GLANCE_S)
+        return None
 
     def _obey_before_training(self) -> None:
         if self.wish() != 0 or self.is_terminated:
@@ -153,12 +169,12 @@ class Membership:
 
     def prepare(self, group: Group, later: Assignment | None) -> None:
         """Opens the door for the next generation, if this process is to lead it."""
-        if later is None or later.rank_of(self.replica) != 0:
-            return
-        if self._invitation is not None and self._invitation.assignment.generation < later.generation:
-            self._invitation.call_off()
+        invitation = self._invitation
+        if later is not None and invitation is not None and invitation.assignment.generation < later.generation:
+            invitation.call_off()
+            self._called_off.append(invitation)
             self._invitation = None
-        if self._invitation is None:
+        if later is not None and self._invitation is None and later.rank_of(self.replica) == 0:
             known = {member.replica for member in group.members}
             newcomers = [rank for rank, member in enumerate(later.members) if member.replica not in known]
             self._invitation = Invitation(later, newcomers)
@@ -195,6 +211,7 @@ class Membership:
         else:
             grown = _form(self._store(later, rank), later, rank, "all", later.members)
         grown.introduce(later.members[rank], is_new=False)
+        self._called_off.clear()
         return grown
 
     def _store(self, later: Assignment, rank: int) -> dist.Store:

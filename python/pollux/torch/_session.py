@@ -28,7 +28,7 @@ from . import _metrics, _state
 from ._accumulation import Accumulation
 from ._board import Board
 from ._brain import Brain, BrainSettings
-from ._checkpoint import Checkpoints
+from ._checkpoint import Checkpoints, MemoryBound
 from ._clock import StepClock
 from ._deal import Deal
 from ._errors import CheckpointError, DivergedError, UsageError
@@ -76,6 +76,12 @@ class ElasticModule(torch.nn.Module):
         self.module = module
         self.__dict__["_session"] = session
 
+    def no_sync(self) -> NoReturn:
+        """Refused: gradients are accumulated as `per_gpu` and `max_batch_size` ask for it."""
+        raise UsageError(
+            "no_sync() of a wrapped model; gradients are accumulated by themselves where per_gpu asks for it"
+        )
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Trains through DDP inside of a loop over px.DataLoader; otherwise it is the model itself."""
         session: Session = self.__dict__["_session"]
@@ -106,6 +112,7 @@ class Session:
         self.reader = GradientReader(optimizer, options.is_adam, self._loss_scale)
         self.clock = StepClock(self._device())
         self.reader.on_computed = self.clock.computed
+        self.reader.add_rest = self.accumulation.add_rest
         self.accumulation.on_gradient = self.reader.read_part
         self.position = Position()
         self.terms = Terms()
@@ -149,6 +156,8 @@ class Session:
         self.group = self.membership.enter()
         if self.group.is_leader and self._folder:
             self._checkpoints = Checkpoints(self._folder)
+            if (bound := MemoryBound(self._folder).read()) is not None:
+                self.terms = replace(self.terms, local_batch_max=min(bound, self.terms.local_batch_max))
             saved = self._checkpoints.load()
             if saved is not None:
                 self._restore(saved, f"the checkpoint in {self._folder}")
@@ -195,7 +204,7 @@ class Session:
         """The loop is about to get one of the micro-batches of a step."""
         group, ddp = self._group(), self.ddp
         assert ddp is not None
-        self.accumulation.begin(idx, count)
+        self.accumulation.begin(idx, count, step.emphasis(group.rank, idx))
         ddp.require_backward_grad_sync = self.accumulation.is_last
         if idx == 0:
             if self._has_changed:
@@ -264,6 +273,8 @@ class Session:
             self._brain.learn(rows, norms.mean_sqr, self._steps_since_check, self.terms)
             decision = self._decide(self._brain, rows, left, ends_epoch)
         decision = Decision.of(group.tell(decision.values()))
+        if not group.is_leader:
+            self._paused_s = None
         self._steps_since_check = 0
         self.clock.forget()
         return self._obey(decision, rows)
@@ -278,7 +289,9 @@ class Session:
         if brain.has_diverged(scaled=self.scaler is not None and self.scaler.is_enabled()):
             action = Action.DIVERGED
         due = time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
-        saves = self._checkpoints is not None and (due or action in (Action.STOP, Action.CUT))
+        ends = action in (Action.STOP, Action.CUT)
+        # A model that is not finite must not take the place of one that was.
+        saves = self._checkpoints is not None and (due or ends) and brain.is_finite
         return Decision(action=action, generation=generation, saves=saves, terms=terms)
 
     def _action(self, rows: list[Row], left: int) -> tuple[Action, int]:
@@ -403,7 +416,7 @@ class Session:
         try:
             self._checkpoints.save(self._capture())
         except OSError as error:
-            print(f"pollux: cannot save into {self._checkpoints.folder}: {error}; training goes on", file=sys.stderr)
+            _say(f"cannot save into {self._checkpoints.folder}: {error}; training goes on")
         self._saved_at = time.monotonic()
 
     def _capture(self) -> dict[str, Any]:
@@ -453,30 +466,36 @@ class Session:
 
     def fail(self, error: BaseException) -> int | None:
         """What to exit with after an error that a restart mends; `None` if it is the user's."""
-        # PyTorch puts another stream in the place of sys.stderr while it tells of errors.
         failure = classify(error, self.reader.is_lost)
-        if failure is Failure.USER or self.group is None:
+        if failure is Failure.USER or (failure is Failure.MEMORY and not self._lower_bound()):
             return None
-        group = self.group
-        if failure is Failure.MEMORY:
-            bound = self.terms.tuning.local_batch * 3 // 4
-            if bound < self.loader.limits.local_batch_min:
-                return None
-            print(
-                f"pollux: out of memory with {self.terms.tuning.local_batch} samples on a GPU; "
-                f"going on with at most {bound}",
-                file=sys.__stderr__,
-            )
-            group.leave_note("memory", str(bound))
-            self.terms = replace(self.terms, local_batch_max=bound)
-        elif group.is_leader and (note := group.read_note("memory")):
-            self.terms = replace(self.terms, local_batch_max=int(note))
         if failure is Failure.LOST:
-            print(f"pollux: another process is gone ({str(error).splitlines()[0][:120]})", file=sys.__stderr__)
+            _say(f"another process is gone ({str(error).splitlines()[0][:120]})")
+        group = self.group
         # A step is done or it is not: what rank 0 has is the state after the last whole one.
-        if group.is_leader and not self.is_updating and _metrics.is_shared(self.metrics):
-            self.save()
+        if group is not None and group.is_leader and not self.is_updating:
+            try:
+                if group.world_size == 1:
+                    self.share_metrics(self.metrics)
+                if _metrics.is_shared(self.metrics):
+                    self.save()
+            except Exception as trouble:
+                _say(f"cannot save: {trouble}; the checkpoint before counts")
         return RESTART
+
+    def _lower_bound(self) -> bool:
+        """Has the next processes run smaller batches; false if they cannot, or would not know."""
+        failed = self.terms.tuning.local_batch
+        bound = failed * 3 // 4
+        if self._folder is None or self.loader is None or bound < self.loader.limits.local_batch_min:
+            return False
+        try:
+            MemoryBound(self._folder).write(bound)
+        except OSError as error:
+            _say(f"cannot write into {self._folder}: {error}")
+            return False
+        _say(f"out of memory with {failed} samples on a GPU; going on with at most {bound}")
+        return True
 
     @property
     def can_run_again(self) -> bool:
@@ -536,6 +555,11 @@ class Session:
             warmup_epochs=self.options.warmup_epochs,
             epoch_samples=self.loader.epoch_samples,
         )
+
+
+def _say(text: str) -> None:
+    """To the user. PyTorch puts another stream in the place of sys.stderr while it tells of errors."""
+    print(f"pollux: {text}", file=sys.__stderr__)
 
 
 _current: Session | None = None

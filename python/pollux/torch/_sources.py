@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import random
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +15,7 @@ import torch
 
 from ._deal import Deal, Tuning, deal
 from ._errors import UsageError
+from ._state import random_states, restore_random_states
 
 
 @dataclass(frozen=True)
@@ -96,8 +100,7 @@ class MapSource:
         sampler: Any = self._sampler
         if hasattr(sampler, "set_epoch"):
             sampler.set_epoch(epoch)
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(_mixed(self._seed, epoch))
+        with _seeded(_mixed(self._seed, epoch)):
             generator = getattr(sampler, "generator", None)
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(_mixed(self._seed, epoch))
@@ -114,6 +117,8 @@ class StreamSource:
                 "accepted are 0 and 1"
             )
         self._dataset = dataset
+        # A worker that stays would go on where it was, and not where the training is.
+        options = {**options, "persistent_workers": False}
         self._steps = _StreamSteps(dataset, collate or data.default_collate)
         self._loader = data.DataLoader(self._steps, batch_size=None, **options)
 
@@ -169,11 +174,6 @@ class _StreamSteps(data.IterableDataset[Any]):
                 window.append(sample)
             if not window:
                 return
-            if len(window) < seat.world_size:
-                raise UsageError(
-                    f"the stream ended with {len(window)} samples for {seat.world_size} processes; "
-                    "accepted is a stream with a sample for each"
-                )
             step = seat.deal(at, at + len(window))
             parts = step.parts(seat.rank)
             for idx, span in enumerate(parts):
@@ -183,6 +183,20 @@ class _StreamSteps(data.IterableDataset[Any]):
 
 
 _END = object()
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Every generator that a sampler may draw from begins alike on all ranks; afterwards they go on as they were."""
+    states = random_states()
+    torch.manual_seed(seed)
+    random.seed(seed)
+    if "numpy" in states:
+        importlib.import_module("numpy").random.seed(seed % (1 << 32))
+    try:
+        yield
+    finally:
+        restore_random_states(states, rank=0)
 
 
 def _mixed(seed: int, epoch: int) -> int:

@@ -52,6 +52,8 @@ def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any], wher
 def random_states() -> dict[str, Any]:
     """Of every generator that training commonly uses."""
     states: dict[str, Any] = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
     try:
         import numpy
     except ImportError:
@@ -64,6 +66,8 @@ def restore_random_states(states: Mapping[str, Any], rank: int) -> None:
     """Rank 0 goes on with the numbers that were to come; the others draw their own seeds from them."""
     torch.set_rng_state(states["torch"])
     random.setstate(states["python"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
     if "numpy" in states:
         import numpy
 

@@ -82,6 +82,24 @@ def test_a_damaged_checkpoint_is_passed_over_and_a_draft_is_no_checkpoint(tmp_pa
         checkpoints.load()
 
 
+def test_a_disk_that_is_full_is_told_as_such(tmp_path, monkeypatch) -> None:
+    class Full:
+        def write(self, _data):
+            raise OSError(28, "No space left on device")
+
+    checkpoints = Checkpoints(tmp_path)
+    monkeypatch.setattr("pollux.torch._checkpoint._Digesting.__init__", lambda self, _file: fill(self))
+
+    def fill(digesting) -> None:
+        import hashlib
+
+        digesting._file, digesting.digest, digesting.failure = Full(), hashlib.sha256(), None
+
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save({"tensor": torch.ones(1000)})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_checkpoint_of_another_model_is_refused_and_kept(together, tmp_path) -> None:
     together(part, 1, str(tmp_path), 1, 1000)
     before = sorted(tmp_path.iterdir())
@@ -109,12 +127,14 @@ import pollux.torch as px
 model = network()
 wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), checkpoint_dir={folder!r})
 loader = px.DataLoader(Numbered(200), batch_size=16, max_batch_size=16, per_gpu=(2, {most}), shuffle=True)
+mean = px.Mean("index")
 for epoch in px.epochs({epochs}):
     for batch in loader:
         {trouble}
         optimizer.zero_grad()
         loss_of(wrapped, batch).backward()
         optimizer.step()
+        mean.update(batch[2].sum(), len(batch[2]))
         print(json.dumps([epoch, batch[2].tolist()]), flush=True)
 """
 

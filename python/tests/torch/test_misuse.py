@@ -102,15 +102,24 @@ def test_epochs_before_there_is_a_loader_are_refused() -> None:
         next(px.epochs(1))
 
 
-def test_a_loss_that_is_no_number_ends_the_training_with_advice() -> None:
-    model, optimizer = wrapped()
+def test_a_loss_that_is_no_number_ends_the_training_with_advice_and_is_not_saved(tmp_path) -> None:
+    model, optimizer = wrapped(checkpoint_dir=tmp_path, checkpoint_every_s=1e-9)
     loader = px.DataLoader(Numbered(512), batch_size=4)
     with pytest.raises(px.DivergedError, match="lower the learning rate"):
         for _ in px.epochs(3):
             for batch in loader:
                 optimizer.zero_grad()
-                (loss_of(model, batch) * float("nan")).backward()
+                (loss_of(model, batch) * (float("nan") if px.status().samples > 800 else 1.0)).backward()
                 optimizer.step()
+    for path in tmp_path.glob("checkpoint-*"):
+        saved = torch.load(path, weights_only=False)["model"]
+        assert all(value.isfinite().all() for value in saved.values())
+
+
+def test_accumulation_of_the_users_own_is_refused() -> None:
+    model, _ = wrapped()
+    with pytest.raises(px.UsageError, match="accumulated by themselves"):
+        model.no_sync()
 
 
 def test_states_that_cannot_be_kept_are_refused_at_once() -> None:

@@ -89,3 +89,16 @@ def test_accumulated_steps_are_those_of_one_batch() -> None:
     parts = [part for _, part in result["steps"]]
     steps = [sum(parts[idx : idx + 3], []) for idx in range(0, len(parts), 3)]
     plain(dataset, steps, result["parameters"], 0.05)
+
+
+def test_halves_of_an_odd_batch_count_by_their_samples() -> None:
+    dataset = Numbered(100)
+    result = train(dataset, epochs=1, batch_size=5, max_batch_size=5, per_gpu=(1, 5))
+    steps, parts = [], []
+    for _, samples in result["steps"]:
+        parts += samples
+        if len(parts) == 5:
+            steps.append(parts)
+            parts = []
+    assert any(len(samples) < 5 for _, samples in result["steps"]), "no step was split"
+    plain(dataset, steps, result["parameters"], 0.05)

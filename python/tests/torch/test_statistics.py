@@ -30,14 +30,14 @@ def exact_noise_scale(model: torch.nn.Module, dataset: Numbered, divisors: list[
     return variance / mean_sqr
 
 
-def measure(name: str, epochs: int, accumulate: bool = False) -> tuple[float, float]:
+def measure(name: str, epochs: int, accumulate: bool = False, bucket_mb: float = 25) -> tuple[float, float]:
     """Noise scale as Pollux estimates it, and as it is, of a model that stays as it is."""
     # Every step is measured, whatever that costs: fewer would only need more of them to be as sure.
     _brain.MEASURE_SHARE = 100.0
     model = network()
     kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
     optimizer = kinds[name](model.parameters(), lr=0.0)
-    wrapped, optimizer = px.wrap(model, optimizer)
+    wrapped, optimizer = px.wrap(model, optimizer, bucket_cap_mb=bucket_mb)
     dataset = Numbered(SIZE)
     bounds = (4, 4) if accumulate else (4, 64)
     loader = px.DataLoader(dataset, batch_size=16, max_batch_size=16, per_gpu=bounds, shuffle=True)
@@ -94,3 +94,8 @@ def variance_of_large_steps(width: int) -> float:
 def test_a_model_that_moves_is_not_taken_for_noise(together) -> None:
     [variance] = together(variance_of_large_steps, 1, 32)
     assert abs(variance / 32 - 1) < TOLERANCE, f"{variance:.1f} instead of 32"
+
+
+def test_gradients_in_several_buckets_are_measured_whole(together) -> None:
+    estimate, exact = together(measure, 2, "sgd", 16, False, 0.001)[0]
+    assert abs(estimate / exact - 1) < TOLERANCE, f"{estimate:.1f} instead of {exact:.1f}"
