@@ -219,8 +219,8 @@ class GradientReader:
 def _squared_norm(bucket: dist.GradBucket, denominators: Sequence[Tensor] | None) -> Tensor:
     """Of a bucket; preconditioned where there are denominators."""
     if denominators is None:
-        return torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32).square()
+        norm: Tensor = torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32)
+        return norm.square()
     scaled = torch._foreach_div(bucket.gradients(), list(denominators))
     norms: list[Tensor] = list(torch._foreach_norm(scaled))
-    total: Tensor = torch.stack(norms).square().sum()
-    return total
+    return torch.stack(norms).square().sum()
