@@ -128,11 +128,8 @@ class Brain:
         self._agent.observe_gradients(max(passed, steps), parts, batch_size, own_sqr, mean_sqr / steps)
         is_bad = any(not math.isfinite(row.own_sqr) for row in rows)
         self._bad_checks = self._bad_checks + 1 if is_bad else 0
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether the gradients that were measured last are numbers."""
-        return self._bad_checks == 0
+        if is_bad:
+            self._eager = EAGER_CHECKS
 
     def has_diverged(self, scaled: bool) -> bool:
         """Whether gradients were not finite for too long."""

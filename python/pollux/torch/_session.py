@@ -289,9 +289,7 @@ class Session:
         if brain.has_diverged(scaled=self.scaler is not None and self.scaler.is_enabled()):
             action = Action.DIVERGED
         due = time.monotonic() - self._saved_at >= self.options.checkpoint_every_s
-        ends = action in (Action.STOP, Action.CUT)
-        # A model that is not finite must not take the place of one that was.
-        saves = self._checkpoints is not None and (due or ends) and brain.is_finite
+        saves = self._checkpoints is not None and (due or action in (Action.STOP, Action.CUT))
         return Decision(action=action, generation=generation, saves=saves, terms=terms)
 
     def _action(self, rows: list[Row], left: int) -> tuple[Action, int]:
@@ -412,6 +410,9 @@ class Session:
     def save(self) -> None:
         """Rank 0 writes a checkpoint; training goes on without one where that fails."""
         if self._checkpoints is None or not self._group().is_leader:
+            return
+        # A model that is not finite must not take the place of one that was.
+        if not _state.is_finite(self.module):
             return
         try:
             self._checkpoints.save(self._capture())

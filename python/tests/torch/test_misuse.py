@@ -102,7 +102,8 @@ def test_epochs_before_there_is_a_loader_are_refused() -> None:
         next(px.epochs(1))
 
 
-def test_a_loss_that_is_no_number_ends_the_training_with_advice_and_is_not_saved(tmp_path) -> None:
+def test_a_loss_that_is_no_number_ends_the_training_with_advice_and_is_not_saved(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("pollux.torch._brain.CHECK_PERIOD_S", 0.0)
     model, optimizer = wrapped(checkpoint_dir=tmp_path, checkpoint_every_s=1e-9)
     loader = px.DataLoader(Numbered(512), batch_size=4)
     with pytest.raises(px.DivergedError, match="lower the learning rate"):
