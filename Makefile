@@ -14,6 +14,8 @@ target = $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 python = PYTHONDONTWRITEBYTECODE=1 '$(target)/python/bin/python'
 # Where the recorded results are, if not where xtask looks for them.
 reference_folder = $(if $(REFERENCE),'$(REFERENCE)')
+# What package-lock.json says. Not `npm ci`, which fails where a registry lacks packages for other systems.
+packages = npm install --no-save --silent --no-fund --no-audit
 heading = @printf '\n$(BOLD)==> %s$(PLAIN)\n' '$(1)'
 
 help: ## print this list
@@ -49,7 +51,7 @@ demo: ## build, then watch real trainings share eight slots (about two minutes)
 
 dashboard: ## build the web page that the server embeds, crates/server/assets (needs Node; `make build` does not)
 	$(call heading,dashboard)
-	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent build
+	@cd dashboard && $(packages) && npm run --silent build
 
 python: ## build the Python package into target/python, an interpreter with all that its tests need
 	$(call heading,python)
@@ -70,7 +72,7 @@ test: setup ## check everything: format, lints, tests, docs; writes nothing but 
 	@$(python) -m mypy --config-file python/pyproject.toml --cache-dir '$(target)/mypy' python/pollux
 	@$(python) -m pytest python/tests -q
 	$(call heading,dashboard)
-	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent check && POLLUX_BINARIES='$(target)/debug' npm test
+	@cd dashboard && $(packages) && npm run --silent check && POLLUX_BINARIES='$(target)/debug' npm test
 	$(call heading,docs)
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(call heading,all checks passed)
@@ -82,18 +84,18 @@ fix: ## repair format and lints where a tool can
 	@cargo fmt --all
 	@[ ! -e '$(target)/python' ] || { $(python) -m ruff check --no-cache --quiet --fix python; \
 		$(python) -m ruff format --no-cache --quiet python; }
-	@cd dashboard && npm ci --silent --no-fund --no-audit && npm run --silent fix
+	@cd dashboard && $(packages) && npm run --silent fix
 
 bench: build ## measure the live scheduler, plans, simulations and fits (REFERENCE=DIR)
 	@cargo xtask bench $(reference_folder)
-	@cd dashboard && npm ci --silent --no-fund --no-audit && \
+	@cd dashboard && $(packages) && \
 		POLLUX_BINARIES='$(target)/release' npx playwright test --project=measure
 
 screenshots: ## draw the pictures of docs/dashboard.md, of a real cluster
 	@cargo build --locked --bin pollux --bin pollux-trainer
 	@# Pictures show where programs are: not in anybody's own folders.
 	@ln -sfn '$(target)/debug' /tmp/pollux
-	@cd dashboard && npm ci --silent --no-fund --no-audit && \
+	@cd dashboard && $(packages) && \
 		POLLUX_BINARIES=/tmp/pollux npx playwright test --project=screenshots
 
 soak: ## try the properties of engine and policies with cases that nobody has tried before
