@@ -18,6 +18,8 @@ from scheduler import PATIENCE_S, Scheduler, scheduler
 
 pytest.importorskip("sklearn")
 
+ARRIVAL_S = 24
+"""From one training to the next: six arrive over two minutes."""
 TRAINING = """
 import json, os, sys, time
 import numpy, torch
@@ -125,18 +127,19 @@ def test_six_trainings_survive_the_kill_of_a_worker_and_of_the_scheduler(tmp_pat
     arguments = ("--slots", "4", "--round-interval", "5")
     with scheduler(tmp_path, *arguments, kill=True) as server:
         for idx in range(4):
+            time.sleep(ARRIVAL_S if idx else 0)
             trainings.append(Training(server, tmp_path, f"job{idx}", epochs=8, pace_s=0.002, seed=idx))
-            time.sleep(15)
-        victim = next(job for job in trainings if server.describe(job.id)["phase"] == "running")
+        victim = trainings[-1]
+        victim.wait_until(lambda job: job.sizes())
         group = server.describe(victim.id)["group"]
-        [pid, *_] = processes(victim, group[-1]["replica"])
-        os.kill(pid, signal.SIGKILL)
+        workers = [pid for member in group for pid in processes(victim, member["replica"])]
+        os.kill(workers[-1], signal.SIGKILL)
         time.sleep(3)
     # The scheduler was killed; those that train do not mind.
     with scheduler(tmp_path, *arguments) as server:
         for idx in range(4, 6):
             trainings.append(Training(server, tmp_path, f"job{idx}", epochs=8, pace_s=0.002, seed=idx))
-            time.sleep(10)
+            time.sleep(ARRIVAL_S)
         for training in trainings:
             server.wait_for(training.id, succeeded, patience_s=400)
         for training in trainings:
