@@ -4,12 +4,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 /// What a client may take to take what there is for it. Long enough for somebody who reads a log page by page.
 const TAKE_WAIT: Duration = Duration::from_secs(300);
 /// What a client may take to notice that it was answered before it had said everything.
-const LINGER: Duration = Duration::from_secs(1);
+const LINGER: Duration = Duration::from_secs(2);
 
 /// A connection that does not wait for ever for its other end to listen, and lets it hear the last answer.
 #[derive(Debug)]
@@ -17,13 +17,15 @@ pub(crate) struct Patient<S> {
     stream: S,
     /// Until when what was written has to be taken.
     taken_by: Option<Pin<Box<Sleep>>>,
-    /// Until when somebody who still speaks is heard out.
+    /// When something was last written.
+    answered: Option<Instant>,
+    /// Until when somebody who may still speak is heard out.
     lingers: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Patient<S> {
     pub(crate) const fn new(stream: S) -> Self {
-        Self { stream, taken_by: None, lingers: None }
+        Self { stream, taken_by: None, answered: None, lingers: None }
     }
 
     /// Ends a wait that takes too long.
@@ -33,6 +35,13 @@ impl<S> Patient<S> {
         }
         ready!(self.taken_by.get_or_insert_with(|| Box::pin(sleep(TAKE_WAIT))).as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    fn wrote(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if written.is_ready() {
+            self.answered = Some(Instant::now());
+        }
+        self.bounded(cx, written)
     }
 }
 
@@ -45,7 +54,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.bounded(cx, written)
+        self.wrote(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -58,7 +67,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
         parts: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, parts);
-        self.bounded(cx, written)
+        self.wrote(cx, written)
     }
 
     /// Asked for when everything is written: who takes it bit by bit gains no time.
@@ -71,27 +80,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     }
 
     /// A socket that is closed with something unread takes back what was answered, so that is read and dropped first.
+    /// Who was silent since the last answer for long has heard it.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
         ready!(self.bounded(cx, shut))?;
+        let Some(answered) = self.answered else { return Poll::Ready(Ok(())) };
+        let mut lingers = self.lingers.take().unwrap_or_else(|| Box::pin(sleep_until(answered + LINGER)));
         let mut bytes = [0; 8192];
-        loop {
+        while lingers.as_mut().poll(cx).is_pending() {
             let mut buffer = ReadBuf::new(&mut bytes);
             match Pin::new(&mut self.stream).poll_read(cx, &mut buffer) {
                 Poll::Ready(Ok(())) if !buffer.filled().is_empty() => {}
-                Poll::Pending if self.lingers.is_some() => {}
-                // It has said everything, or is silent.
-                Poll::Ready(_) | Poll::Pending => return Poll::Ready(Ok(())),
-            }
-            let is_silent = buffer.filled().is_empty();
-            let lingers = self.lingers.get_or_insert_with(|| Box::pin(sleep(LINGER)));
-            if lingers.as_mut().poll(cx).is_ready() {
-                return Poll::Ready(Ok(()));
-            }
-            if is_silent {
-                return Poll::Pending;
+                Poll::Ready(_) => break,
+                Poll::Pending => {
+                    self.lingers = Some(lingers);
+                    return Poll::Pending;
+                }
             }
         }
+        Poll::Ready(Ok(()))
     }
 }
 
@@ -99,7 +106,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
 mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-    use tokio::time::Instant;
 
     #[tokio::test(start_paused = true)]
     async fn who_takes_nothing_or_next_to_nothing_is_given_up() {
@@ -141,28 +147,43 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_still_speaks_is_heard_out_for_a_moment_and_who_is_silent_is_not_waited_for() {
+    async fn who_was_just_answered_is_heard_out_for_a_moment_and_who_was_not_is_not_waited_for() {
         let (ours, _silent) = duplex(64);
         let begun = Instant::now();
         Patient::new(ours).shutdown().await.unwrap();
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        assert_eq!(begun.elapsed(), Duration::ZERO, "nothing was answered");
+
+        let (ours, _idle) = duplex(64);
+        let mut ours = Patient::new(ours);
+        ours.write_all(&[0; 1]).await.unwrap();
+        sleep(LINGER).await;
+        let begun = Instant::now();
+        ours.shutdown().await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::ZERO, "the answer was heard long ago");
 
         let (ours, mut theirs) = duplex(64);
-        theirs.write_all(&[0; 64]).await.unwrap();
+        let mut ours = Patient::new(ours);
+        ours.write_all(&[0; 1]).await.unwrap();
         let endless = tokio::spawn(async move {
+            let mut said = 0;
             while theirs.write_all(&[0; 1]).await.is_ok() {
-                sleep(LINGER / 20).await;
+                said += 1;
+                sleep(LINGER / 4).await;
             }
+            said
         });
-        Patient::new(ours).shutdown().await.unwrap();
-        endless.await.unwrap();
-        assert_eq!(begun.elapsed().as_secs(), LINGER.as_secs());
+        let begun = Instant::now();
+        ours.shutdown().await.unwrap();
+        drop(ours);
+        assert_eq!((begun.elapsed(), endless.await.unwrap()), (LINGER, 4), "between two words it is waited for, too");
 
         let (ours, mut theirs) = duplex(64);
+        let mut ours = Patient::new(ours);
+        ours.write_all(&[0; 1]).await.unwrap();
         theirs.write_all(&[0; 64]).await.unwrap();
         drop(theirs);
         let begun = Instant::now();
-        Patient::new(ours).shutdown().await.unwrap();
-        assert_eq!(begun.elapsed(), Duration::ZERO);
+        ours.shutdown().await.unwrap();
+        assert_eq!(begun.elapsed(), Duration::ZERO, "it said everything");
     }
 }
