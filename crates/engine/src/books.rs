@@ -17,8 +17,11 @@ pub struct Books {
     pub restarts: u32,
     /// Retries after failures.
     pub retries: u32,
-    /// Seconds that a restart costs, as measured on the job itself.
+    /// Seconds that a change of its GPUs costs, as measured on the job itself.
     pub restart_cost_s: Option<f64>,
+    /// Whether that is what pauses of its training took, not launches of its processes.
+    #[cfg_attr(feature = "serde", serde(default))]
+    is_pause_known: bool,
     // Sums of whole milliseconds do not depend on how often they are brought up to date.
     gpu_ms: u64,
     executed_ms: u64,
@@ -35,6 +38,7 @@ impl Books {
             restarts: 0,
             retries: 0,
             restart_cost_s: None,
+            is_pause_known: false,
             gpu_ms: 0,
             executed_ms: 0,
             queued_ms: 0,
@@ -82,8 +86,42 @@ impl Books {
         self.restarts = self.restarts.saturating_add(1);
     }
 
-    pub(crate) fn measure_restart(&mut self, cost_s: f64) {
+    /// A group was launched. Who has been seen to change in place will not be launched for the next change.
+    pub(crate) fn measure_launch(&mut self, cost_s: f64) {
+        if !self.is_pause_known {
+            self.measure_restart(cost_s);
+        }
+    }
+
+    /// A group went on after a pause that it measured itself.
+    pub(crate) fn measure_pause(&mut self, cost_s: f64) {
+        if !self.is_pause_known {
+            self.restart_cost_s = None;
+            self.is_pause_known = true;
+        }
+        self.measure_restart(cost_s);
+    }
+
+    fn measure_restart(&mut self, cost_s: f64) {
         let smoothed = |before: f64| before + RESTART_COST_WEIGHT * (cost_s - before);
         self.restart_cost_s = Some(self.restart_cost_s.map_or(cost_s, smoothed));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_count_for_the_cost_of_a_change_until_a_pause_was_measured() {
+        let mut books = Books::new(Timestamp(0));
+        books.measure_launch(20.0);
+        books.measure_launch(10.0);
+        assert_eq!(books.restart_cost_s, Some(15.0));
+        books.measure_pause(0.5);
+        assert_eq!(books.restart_cost_s, Some(0.5));
+        books.measure_launch(30.0);
+        books.measure_pause(1.5);
+        assert_eq!(books.restart_cost_s, Some(1.0));
     }
 }

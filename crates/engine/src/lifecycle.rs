@@ -45,7 +45,10 @@ impl Engine {
         if let Some(value) = pause_s.filter(|seconds| !(0.0..=PAUSE_MAX_S).contains(seconds)) {
             return Err(Refusal::Pause { job: id, value });
         }
-        job.books.measure_restart(pause_s.unwrap_or_else(|| now.since_s(job.commanded)));
+        match pause_s {
+            Some(pause_s) => job.books.measure_pause(pause_s),
+            None => job.books.measure_launch(now.since_s(job.commanded)),
+        }
         job.silent = false;
         self.train(id);
         Ok(())
