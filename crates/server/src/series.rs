@@ -22,7 +22,7 @@ const FILE: &str = "series.json";
 #[derive(Debug)]
 pub struct Series(Mutex<Curves>);
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 struct Curves {
     cluster: Vec<Ring<ClusterMoment>>,
     live: BTreeMap<u64, Track<JobMoment>>,
@@ -142,7 +142,9 @@ impl Series {
 
     /// Keeps everything for the next server.
     pub(crate) fn save(&self, state_dir: &Path) -> Result<(), ServerError> {
-        let text = crate::text(&*self.curves());
+        // Handlers wait for the copy, not for the text, which takes many times as long.
+        let curves = self.curves().clone();
+        let text = crate::text(&curves);
         files::write(&state_dir.join(FILE), &text)
     }
 

@@ -14,7 +14,7 @@ pub(super) trait Moment {
 }
 
 /// The last moments, one per step: of several in a step the newest.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Ring<M> {
     step_s: u64,
     length: usize,
@@ -58,7 +58,7 @@ impl<M: Moment> Ring<M> {
 }
 
 /// A whole life, however long: when there are too many points every other one goes, and later ones come less often.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Track<M> {
     gap_ms: u64,
     points: Vec<M>,
