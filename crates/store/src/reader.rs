@@ -58,12 +58,34 @@ impl Reader {
 
     /// What happened after a number, in order; to one job, if one is named.
     pub fn history(&self, after: u64, job: Option<JobId>, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+        self.entries("sequence > ?1 ORDER BY sequence", after, job, limit)
+    }
+
+    /// The last of what happened before a number, in order; to one job, if one is named.
+    pub fn history_before(
+        &self,
+        before: u64,
+        job: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<HistoryEntry>, StoreError> {
+        let mut entries = self.entries("sequence < ?1 ORDER BY sequence DESC", before, job, limit)?;
+        entries.reverse();
+        Ok(entries)
+    }
+
+    fn entries(
+        &self,
+        range: &str,
+        bound: u64,
+        job: Option<JobId>,
+        limit: usize,
+    ) -> Result<Vec<HistoryEntry>, StoreError> {
         let of_job = if job.is_some() { "job = ?3" } else { "?3 IS NULL" };
         let mut query = self.connection.prepare_cached(&format!(
-            "SELECT sequence, at_ms, job, text FROM history WHERE {of_job} AND sequence > ?1 ORDER BY sequence LIMIT ?2"
+            "SELECT sequence, at_ms, job, text FROM history WHERE {of_job} AND {range} LIMIT ?2"
         ))?;
         let rows =
-            query.query_map(params![number(after), number(limit as u64), job.map(|job| number(job.0))], |row| {
+            query.query_map(params![number(bound), number(limit as u64), job.map(|job| number(job.0))], |row| {
                 let job: Option<i64> = row.get(2)?;
                 Ok(HistoryEntry {
                     sequence: unsigned(row, 0)?,

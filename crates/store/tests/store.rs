@@ -115,6 +115,11 @@ fn ended_jobs_are_paged_from_the_newest_and_found_by_phase() {
     assert_eq!(reader.job(JobId(7)).unwrap(), None);
     let history: Vec<u64> = reader.history(2, None, 2).unwrap().iter().map(|entry| entry.sequence).collect();
     assert_eq!(history, [3, 4]);
+    let last = |before, job| -> Vec<u64> {
+        let entries = reader.history_before(before, job, 2).unwrap();
+        entries.iter().map(|entry| entry.sequence).collect()
+    };
+    assert_eq!((last(4, None), last(u64::MAX, Some(JobId(6)))), (vec![2, 3], vec![6]), "the newest, in order");
     assert_eq!(reader.history(0, Some(JobId(6)), 9).unwrap()[0].text, "submitted 6");
 }
 

@@ -5,7 +5,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use pollux_api::{EventList, Failure};
 use pollux_policy::JobId;
-use pollux_store::HistoryEntry;
+use pollux_store::{HistoryEntry, Reader};
 use serde::Deserialize;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
@@ -22,7 +22,8 @@ use crate::{Handle, views};
 /// Lines that are read from the store at once.
 const CATCH_UP: usize = 500;
 /// So that nobody in between takes a quiet stream for a dead one.
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const NOTHING_NEW: &str = ": nothing new\n\n";
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(stream))
@@ -33,9 +34,11 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 #[into_params(parameter_in = Query)]
 struct EventsQuery {
     /// Only what happened after the event with this number.
-    #[serde(default)]
     #[param(maximum = 18_446_744_073_709_551_615_u64)]
-    after: u64,
+    after: Option<u64>,
+    /// Only what happened before the event with this number, and of that the last.
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
+    before: Option<u64>,
     /// Only what happened to this job.
     #[param(maximum = 18_446_744_073_709_551_615_u64)]
     job: Option<u64>,
@@ -48,10 +51,17 @@ struct EventsQuery {
 #[utoipa::path(get, path = "/v1/events", tag = "events", security(("token" = [])), params(EventsQuery),
     responses((status = 200, body = EventList), (status = "default", body = Failure)))]
 async fn list(State(state): State<AppState>, Query(query): Query<EventsQuery>) -> Result<Json<EventList>, HttpError> {
-    let EventsQuery { after, job, limit } = query;
-    let limit = page(limit)?;
-    let lines = state.handle.read(move |reader| reader.history(after, job.map(JobId), limit)).await?;
-    let next_after = lines.last().map_or(after, |line| line.sequence);
+    let EventsQuery { after, before, .. } = query;
+    let (limit, job) = (page(query.limit)?, query.job.map(JobId));
+    if after.is_some() && before.is_some() {
+        return Err(HttpError::Query { reason: "after and before: accepted is one of them".to_owned() });
+    }
+    let read = move |reader: &Reader| match before {
+        Some(before) => reader.history_before(before, job, limit),
+        None => reader.history(after.unwrap_or(0), job, limit),
+    };
+    let lines = state.handle.read(read).await?;
+    let next_after = lines.last().map_or(after.unwrap_or(0), |line| line.sequence);
     Ok(Json(EventList { events: lines.iter().filter_map(views::event).collect(), next_after }))
 }
 
@@ -114,7 +124,7 @@ async fn tell(
         }
         loop {
             match tokio::time::timeout(KEEP_ALIVE, happenings.recv()).await {
-                Err(_) => pieces.send(": nothing new\n\n").await?,
+                Err(_) => pieces.send(NOTHING_NEW).await?,
                 Ok(Ok(line)) if line.sequence <= last => {}
                 Ok(Ok(line)) => {
                     last = line.sequence;

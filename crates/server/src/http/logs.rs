@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
-use pollux_api::Failure;
+use pollux_api::{Failure, LogPiece};
 use pollux_backend::ReplicaId;
 use pollux_policy::JobId;
 use serde::Deserialize;
@@ -13,22 +13,27 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::events::{KEEP_ALIVE, NOTHING_NEW};
 use super::extract::{Id, Query};
 use super::failure::HttpError;
 use super::feed::{Pieces, feed};
 use super::state::AppState;
-use super::tail::Tail;
+use super::tail::{Format, Position, Tail};
 use crate::JobSummary;
 
 /// How often a log that is followed is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
+/// Looks between two signs of life.
+const LOOKS_PER_SIGN: u128 = KEEP_ALIVE.as_millis() / LOOK_AGAIN.as_millis();
+/// The last message of a stream, if the job has ended and not the server.
+const END: &str = "event: end\ndata: {}\n\n";
 /// What is told of one replica before it is the next one's turn.
 const PIECES_MAX: usize = 4;
 /// More renames in a row than any log has.
 const OPENINGS_MAX: usize = 5;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(logs))
+    OpenApiRouter::new().routes(routes!(logs)).routes(routes!(stream))
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, IntoParams)]
@@ -56,9 +61,85 @@ async fn logs(
     Id(job): Id,
     Query(query): Query<LogsQuery>,
 ) -> Result<Response, HttpError> {
-    let written = find(&state, job, query.replica, BTreeSet::new()).await?;
-    let produce = |pieces| tell(state.clone(), job, query, written, pieces);
+    let LogsQuery { replica, tail, follow } = query;
+    let wanted = Wanted { replica, start: tail.map_or(Start::First, Start::Last), follow, is_stream: false };
+    let written = find(&state, job, replica, BTreeSet::new()).await?;
+    let produce = |pieces| tell(state.clone(), job, wanted, written, pieces);
     feed(&state, "text/plain; charset=utf-8", produce)
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct LogStreamQuery {
+    /// Only this replica.
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
+    replica: Option<u64>,
+    /// Only so many lines of each replica, the last ones.
+    #[param(maximum = 18_446_744_073_709_551_615_u64)]
+    tail: Option<u64>,
+    /// Goes on where another stream stopped: `REPLICA.POSITION` of each replica's last piece, with commas between.
+    /// Goes before `tail`.
+    after: Option<String>,
+}
+
+/// What the replicas of a job write, as server-sent events, until one that is called `end`: the job has ended. Pieces
+/// may begin and end anywhere in a line.
+#[utoipa::path(get, path = "/v1/jobs/{id}/logs/stream", tag = "jobs", security(("token" = [])),
+    params(Id, LogStreamQuery),
+    responses((status = 200, body = LogPiece, content_type = "text/event-stream"),
+              (status = "default", body = Failure)))]
+async fn stream(
+    State(state): State<AppState>,
+    Id(job): Id,
+    Query(query): Query<LogStreamQuery>,
+) -> Result<Response, HttpError> {
+    let LogStreamQuery { replica, tail, after } = query;
+    let start = match after {
+        Some(after) => Start::After(positions(&after)?),
+        None => tail.map_or(Start::First, Start::Last),
+    };
+    let wanted = Wanted { replica, start, follow: true, is_stream: true };
+    let written = find(&state, job, replica, BTreeSet::new()).await?;
+    feed(&state, "text/event-stream", |pieces| tell(state.clone(), job, wanted, written, pieces))
+}
+
+fn positions(after: &str) -> Result<BTreeMap<u64, Position>, HttpError> {
+    let position = |text: &str| {
+        let mut numbers = text.split('.').map(|number| number.parse().ok());
+        let [replica, file, offset] = [numbers.next()??, numbers.next()??, numbers.next()??];
+        numbers.next().is_none().then_some((replica, Position { file, offset }))
+    };
+    let refused =
+        |text: &str| HttpError::Query { reason: format!("after {text:?}: accepted is REPLICA.POSITION of a piece") };
+    after.split(',').map(|text| position(text).ok_or_else(|| refused(text))).collect()
+}
+
+/// What somebody asked for.
+struct Wanted {
+    replica: Option<u64>,
+    start: Start,
+    follow: bool,
+    is_stream: bool,
+}
+
+/// Where to begin.
+enum Start {
+    First,
+    /// So many lines before the end of each replica's log.
+    Last(u64),
+    /// There; replicas that are not named are news.
+    After(BTreeMap<u64, Position>),
+}
+
+impl Wanted {
+    fn format(&self, replica: u64) -> Format {
+        match self.replica {
+            _ if self.is_stream => Format::Messages { replica },
+            Some(_) => Format::Lines { prefix: String::new() },
+            None => Format::Lines { prefix: format!("{replica}| ") },
+        }
+    }
 }
 
 /// Who has written, and whether there may be more.
@@ -109,20 +190,19 @@ async fn find(state: &AppState, job: JobId, only: Option<u64>, known: BTreeSet<u
     }
 }
 
-async fn tell(state: AppState, job: JobId, query: LogsQuery, mut written: Written, pieces: Pieces) -> Option<()> {
+async fn tell(state: AppState, job: JobId, mut wanted: Wanted, mut written: Written, pieces: Pieces) -> Option<()> {
     let mut tails: BTreeMap<u64, Tail> = BTreeMap::new();
     let mut done: BTreeSet<u64> = BTreeSet::new();
-    let mut skip = query.tail;
+    let mut looks = 0;
     loop {
-        let is_last = !query.follow || !written.is_live;
+        let is_last = !wanted.follow || !written.is_live;
         let mut has_more = false;
         for writer in written.replicas {
             if done.contains(&writer.id) {
                 continue;
             }
-            let prefix = || query.replica.is_none().then(|| format!("{}| ", writer.id));
-            let tail = tails.remove(&writer.id).unwrap_or_else(|| Tail::new(prefix()));
-            let tail = open(&state, job, &writer, tail, skip).await?;
+            let tail = tails.remove(&writer.id).unwrap_or_else(|| Tail::new(wanted.format(writer.id)));
+            let tail = open(&state, job, &writer, tail, &wanted.start).await?;
             let pieces_max = if is_last { usize::MAX } else { PIECES_MAX };
             let (mut tail, is_read) = pass_on(tail, &pieces, pieces_max).await?;
             has_more |= !is_read;
@@ -134,25 +214,35 @@ async fn tell(state: AppState, job: JobId, query: LogsQuery, mut written: Writte
             }
         }
         if is_last {
-            return None;
+            return if wanted.is_stream { pieces.send(END).await } else { None };
         }
-        skip = None;
+        wanted.start = Start::First;
         if !has_more {
             tokio::time::sleep(LOOK_AGAIN).await;
+            looks += 1;
+            if wanted.is_stream && looks % LOOKS_PER_SIGN == 0 {
+                pieces.send(NOTHING_NEW).await?;
+            }
         }
         let settled = tails.iter().filter(|(_, tail)| tail.is_settled()).map(|(&replica, _)| replica);
-        written = find(&state, job, query.replica, settled.chain(done.iter().copied()).collect()).await.ok()?;
+        written = find(&state, job, wanted.replica, settled.chain(done.iter().copied()).collect()).await.ok()?;
     }
 }
 
 /// Opens the files of a replica, which may be renamed meanwhile. Logs of the oldest replicas are deleted.
-async fn open(state: &AppState, job: JobId, writer: &Writer, mut tail: Tail, skip: Option<u64>) -> Option<Tail> {
+async fn open(state: &AppState, job: JobId, writer: &Writer, mut tail: Tail, start: &Start) -> Option<Tail> {
     let Some(mut paths) = writer.files.clone() else { return Some(tail) };
+    let (last, after) = match start {
+        Start::First => (None, None),
+        Start::Last(lines) => (Some(*lines), None),
+        Start::After(positions) => (None, positions.get(&writer.id).copied()),
+    };
     for _ in 0..OPENINGS_MAX {
         let work = move || {
             let opened = tail.open(&paths).is_ok();
             // Better all of it than nothing.
-            let _ = skip.filter(|_| opened).map(|lines| tail.skip_to_last(lines));
+            let _ = last.filter(|_| opened).map(|lines| tail.skip_to_last(lines));
+            let _ = after.filter(|_| opened).map(|position| tail.skip_to(position));
             (tail, opened)
         };
         let opened;

@@ -5,6 +5,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use pollux_api::LogPiece;
+
 /// What is read at once.
 const CHUNK_BYTES: u64 = 64 * 1024;
 /// A longer line is told in pieces.
@@ -12,22 +14,37 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 /// A folder that was changed so lately may have been changed after its files were listed.
 const SETTLED: Duration = Duration::from_secs(2);
 
+/// How what is read is told.
+#[derive(Debug)]
+pub(crate) enum Format {
+    /// Whole lines, each after this.
+    Lines { prefix: String },
+    /// Whatever there is of a replica, as messages that also say where they end.
+    Messages { replica: u64 },
+}
+
+/// A place in a log, for as long as that is kept: a file by its number, and bytes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) file: u64,
+    pub(crate) offset: u64,
+}
+
 /// Reads on in a log of several files, the newest of which grows, is renamed, and is followed by another.
 #[derive(Debug)]
 pub(crate) struct Tail {
-    /// Before each line.
-    prefix: Option<String>,
+    format: Format,
     /// What is left of the log, oldest first. The last one stays open, so that no other file can be taken for it.
     files: VecDeque<File>,
     /// Their folder and when it was changed last, if those are all of its files for sure.
     settled: Option<(PathBuf, SystemTime)>,
-    /// A line without its end.
+    /// A line or a character without its end.
     unfinished: Vec<u8>,
 }
 
 impl Tail {
-    pub(crate) const fn new(prefix: Option<String>) -> Self {
-        Self { prefix, files: VecDeque::new(), settled: None, unfinished: Vec::new() }
+    pub(crate) const fn new(format: Format) -> Self {
+        Self { format, files: VecDeque::new(), settled: None, unfinished: Vec::new() }
     }
 
     /// Adds those of a log's files that are newer than what it has. Fails if they are renamed meanwhile.
@@ -59,12 +76,12 @@ impl Tail {
         self.settled.is_some()
     }
 
-    /// Some more lines; none if there are none at the moment.
+    /// Some more; nothing if there is nothing at the moment.
     pub(crate) fn read(&mut self) -> Vec<u8> {
-        let mut lines = Vec::new();
-        while lines.is_empty() {
+        let mut told = Vec::new();
+        while told.is_empty() {
             match self.chunk() {
-                Ok(chunk) if !chunk.is_empty() => self.take(&chunk, &mut lines),
+                Ok(chunk) if !chunk.is_empty() => self.take(&chunk, &mut told),
                 // A disk that cannot be read has no more.
                 Ok(_) | Err(_) => {
                     self.settled = self.settled.take().filter(|(folder, at)| modified(folder) == Some(*at));
@@ -72,16 +89,28 @@ impl Tail {
                 }
             }
         }
-        lines
+        told
     }
 
-    /// The last line, if its end was never written.
+    /// What has no end, if that was never written.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
-        let mut line = Vec::new();
+        let mut told = Vec::new();
         if !self.unfinished.is_empty() {
-            self.end_line(&mut line);
+            self.tell(self.unfinished.len(), &mut told);
         }
-        line
+        told
+    }
+
+    /// Leaves out all before a place. One that is not there any more was before everything that is.
+    pub(crate) fn skip_to(&mut self, at: Position) -> io::Result<()> {
+        for idx in 0..self.files.len() {
+            if self.files[idx].metadata()?.ino() == at.file {
+                self.files[idx].seek(SeekFrom::Start(at.offset))?;
+                self.files.drain(..idx);
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Leaves out all but the last so many lines.
@@ -117,22 +146,54 @@ impl Tail {
         Ok(chunk)
     }
 
-    fn take(&mut self, chunk: &[u8], lines: &mut Vec<u8>) {
+    fn take(&mut self, chunk: &[u8], told: &mut Vec<u8>) {
+        if matches!(self.format, Format::Messages { .. }) {
+            self.unfinished.extend_from_slice(chunk);
+            return self.tell(whole(&self.unfinished), told);
+        }
         for part in chunk.split_inclusive(|&byte| byte == b'\n') {
-            let is_whole = part.ends_with(b"\n");
             self.unfinished.extend_from_slice(part.strip_suffix(b"\n").unwrap_or(part));
-            if is_whole || self.unfinished.len() > LINE_BYTES_MAX {
-                self.end_line(lines);
+            if part.ends_with(b"\n") {
+                self.tell(self.unfinished.len(), told);
+            } else if self.unfinished.len() > LINE_BYTES_MAX {
+                self.tell(whole(&self.unfinished), told);
             }
         }
     }
 
-    fn end_line(&mut self, lines: &mut Vec<u8>) {
-        lines.extend_from_slice(self.prefix.as_deref().unwrap_or_default().as_bytes());
-        lines.extend_from_slice(String::from_utf8_lossy(&self.unfinished).as_bytes());
-        lines.push(b'\n');
-        self.unfinished.clear();
+    /// Tells so many of the bytes that wait.
+    fn tell(&mut self, bytes: usize, told: &mut Vec<u8>) {
+        let waiting = self.unfinished.split_off(bytes);
+        let text = String::from_utf8_lossy(&self.unfinished);
+        match &self.format {
+            Format::Lines { prefix } => told.extend([prefix.as_bytes(), text.as_bytes(), b"\n"].concat()),
+            Format::Messages { .. } if text.is_empty() => {}
+            &Format::Messages { replica } => {
+                let piece = LogPiece { replica, position: self.position(waiting.len()), text: text.into_owned() };
+                told.extend(format!("data: {}\n\n", crate::text(&piece)).into_bytes());
+            }
+        }
+        self.unfinished = waiting;
     }
+
+    /// The place that so many bytes of what was read come after, as it is told.
+    fn position(&self, waiting: usize) -> String {
+        let place = self.files.front().and_then(|mut file| {
+            let offset = file.stream_position().ok()?.saturating_sub(waiting as u64);
+            Some(Position { file: file.metadata().ok()?.ino(), offset })
+        });
+        place.map_or_else(String::new, |Position { file, offset }| format!("{file}.{offset}"))
+    }
+}
+
+/// How many of these bytes are whole characters: the last one may be cut. What is no text is whole.
+fn whole(bytes: &[u8]) -> usize {
+    let last = bytes.iter().rev().take(3).position(|&byte| byte >= 0xc0).map(|back| bytes.len() - 1 - back);
+    let is_cut = |&start: &usize| {
+        let length = bytes[start].leading_ones() as usize;
+        length <= 4 && start + length > bytes.len()
+    };
+    last.filter(is_cut).unwrap_or(bytes.len())
 }
 
 fn identity(file: &fs::Metadata) -> (u64, u64) {
@@ -184,6 +245,10 @@ mod tests {
 
     use super::*;
 
+    fn lines(prefix: &str) -> Tail {
+        Tail::new(Format::Lines { prefix: prefix.to_owned() })
+    }
+
     fn opened(tail: &mut Tail, files: &[&PathBuf]) {
         tail.open(&files.iter().map(|&file| file.clone()).collect::<Vec<_>>()).unwrap();
     }
@@ -201,7 +266,7 @@ mod tests {
     fn a_log_is_read_on_through_renames_and_an_unfinished_line_waits_for_its_end() {
         let folder = tempfile::tempdir().unwrap();
         let [old, log] = ["log.1", "log"].map(|name| folder.path().join(name));
-        let mut tail = Tail::new(Some("7| ".to_owned()));
+        let mut tail = lines("7| ");
         append(&log, b"one\ntwo\nthr");
         opened(&mut tail, &[&log]);
         assert_eq!(all(&mut tail), "7| one\n7| two\n");
@@ -219,7 +284,7 @@ mod tests {
     fn files_that_are_new_are_read_from_their_start_though_the_one_before_is_gone() {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
-        let mut tail = Tail::new(None);
+        let mut tail = lines("");
         for text in ["one\n", "two\n", "three\n"] {
             // A file that nobody held open would often be followed by one of the same number.
             append(&log, text.as_bytes());
@@ -236,7 +301,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("log");
         append(&log, b"one\n");
-        let mut tail = Tail::new(None);
+        let mut tail = lines("");
         opened(&mut tail, &[&log]);
         assert!(!tail.is_settled(), "another file may have come after the listing");
         File::open(folder.path()).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
@@ -253,10 +318,10 @@ mod tests {
         let long = "x".repeat(200_000);
         fs::write(&files[0], format!("first\n{long}\n")).unwrap();
         fs::write(&files[1], "a\nb\nc").unwrap();
-        let last = |lines| {
-            let mut tail = Tail::new(None);
+        let last = |count| {
+            let mut tail = lines("");
             opened(&mut tail, &[&files[0], &files[1]]);
-            tail.skip_to_last(lines).unwrap();
+            tail.skip_to_last(count).unwrap();
             all(&mut tail) + &String::from_utf8(tail.rest()).unwrap()
         };
         assert_eq!(last(0), "");
@@ -264,5 +329,46 @@ mod tests {
         assert_eq!(last(3), "a\nb\nc\n");
         assert_eq!(last(4).len(), 200_000 + 2 + 6, "a line that is longer than most is told in two");
         assert!(last(5).starts_with("first\n") && last(100) == last(5));
+    }
+
+    #[test]
+    fn a_long_line_is_cut_between_characters() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        append(&log, format!("x{}\n", "ü".repeat(LINE_BYTES_MAX)).as_bytes());
+        let mut tail = lines("");
+        opened(&mut tail, &[&log]);
+        let told = all(&mut tail);
+        assert!(told.lines().count() > 1 && !told.contains('\u{fffd}'));
+        assert_eq!(told.replace('\n', "").chars().count(), LINE_BYTES_MAX + 1);
+    }
+
+    #[test]
+    fn messages_tell_what_has_no_end_yet_and_another_reader_goes_on_after_any_of_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let [old, log] = ["log.1", "log"].map(|name| folder.path().join(name));
+        let read = |tail: &mut Tail| {
+            let told = all(tail);
+            let pieces = told.split_terminator("\n\n").map(|message| message.strip_prefix("data: ").unwrap());
+            pieces.map(|piece| serde_json::from_str::<LogPiece>(piece).unwrap()).collect::<Vec<_>>()
+        };
+        let mut tail = Tail::new(Format::Messages { replica: 7 });
+        append(&log, b"one\n10%\r20% \xc3");
+        opened(&mut tail, &[&log]);
+        let first = read(&mut tail);
+        assert_eq!((first[0].replica, first[0].text.as_str(), first.len()), (7, "one\n10%\r20% ", 1));
+        append(&log, b"\xbc\n");
+        fs::rename(&log, &old).unwrap();
+        append(&log, b"two \xff");
+        opened(&mut tail, &[&old, &log]);
+        let mut texts: Vec<String> = read(&mut tail).into_iter().map(|piece| piece.text).collect();
+        texts.push(String::from_utf8(tail.rest()).unwrap());
+        assert_eq!(texts, ["ü\n", "two \u{fffd}", ""]);
+        let mut other = Tail::new(Format::Messages { replica: 7 });
+        opened(&mut other, &[&old, &log]);
+        let (file, offset) = first[0].position.split_once('.').unwrap();
+        other.skip_to(Position { file: file.parse().unwrap(), offset: offset.parse().unwrap() }).unwrap();
+        let again: Vec<String> = read(&mut other).into_iter().map(|piece| piece.text).collect();
+        assert_eq!(again, texts[..2]);
     }
 }

@@ -65,6 +65,7 @@ async fn the_token_of_a_job_opens_that_job_to_its_workers_and_nothing_else() {
         (Method::POST, "/v1/jobs"),
         (Method::POST, "/v1/jobs/1/cancel"),
         (Method::GET, "/v1/jobs/1/logs"),
+        (Method::GET, "/v1/jobs/1/logs/stream"),
         (Method::POST, "/v1/nodes/a/drain"),
         (Method::POST, "/v1/tokens"),
         (Method::GET, "/metrics"),

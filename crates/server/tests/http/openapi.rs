@@ -9,7 +9,7 @@ const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS, Method::TRACE];
 
 /// What the interface is said to have, apart from the document itself.
-const ROUTES: [&str; 27] = [
+const ROUTES: [&str; 28] = [
     "DELETE /v1/tokens/{label}",
     "GET /healthz",
     "GET /metrics",
@@ -22,6 +22,7 @@ const ROUTES: [&str; 27] = [
     "GET /v1/jobs/{id}/assignment",
     "GET /v1/jobs/{id}/explanation",
     "GET /v1/jobs/{id}/logs",
+    "GET /v1/jobs/{id}/logs/stream",
     "GET /v1/jobs/{id}/series",
     "GET /v1/nodes",
     "GET /v1/plan",

@@ -1,10 +1,11 @@
 use std::fs;
+use std::io::Write;
 use std::pin::Pin;
 
 use axum::body::Body;
 use axum::http::{Method, Request, StatusCode};
 use http_body::Body as _;
-use pollux_api::{Event, EventList};
+use pollux_api::{Event, EventList, LogPiece};
 use pollux_backend::Exit;
 use tower::ServiceExt;
 
@@ -55,6 +56,18 @@ impl Stream {
         }
     }
 
+    /// Reads until there are so many pieces of logs.
+    async fn pieces(&mut self, count: usize) -> Vec<LogPiece> {
+        loop {
+            let data = self.text.split_terminator("\n\n").filter_map(|message| message.strip_prefix("data: "));
+            let pieces: Vec<LogPiece> = data.filter_map(|data| serde_json::from_str(data).ok()).collect();
+            if pieces.len() >= count {
+                return pieces;
+            }
+            assert!(self.next().await, "it ended after {}", self.text);
+        }
+    }
+
     async fn all(mut self) -> String {
         while self.next().await {}
         self.text
@@ -76,6 +89,9 @@ async fn events_are_paged_and_a_stream_goes_on_where_another_stopped() {
     assert_eq!(sequences(&events), [1, 2, 3, 4]);
     let page: EventList = site.get("/v1/events?after=1&limit=2").await.json(StatusCode::OK);
     assert_eq!((page.events.as_slice(), page.next_after), (&events[1..3], 3));
+    let last: EventList = site.get("/v1/events?before=4&limit=2").await.json(StatusCode::OK);
+    assert_eq!((last.events.as_slice(), last.next_after), (&events[1..3], 3), "the newest, and in order");
+    site.get("/v1/events?before=4&after=1").await.failure(400);
     let of_job: EventList = site.get("/v1/events?job=2").await.json(StatusCode::OK);
     assert_eq!(of_job.events.iter().map(|event| event.kind.as_str()).collect::<Vec<_>>(), ["submitted"]);
 
@@ -137,6 +153,43 @@ async fn logs_of_all_replicas_are_told_and_followed_until_the_job_has_ended() {
     assert_eq!(followed.all().await, "2| hello\n1| step 3\n1| done\n");
     assert_eq!(site.get("/v1/jobs/1/logs?tail=1").await.body, "1| done\n2| hello\n", "also of a job that has ended");
     assert_eq!(site.get("/v1/jobs/2/logs").await.failure(404).0, "unknown_job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_logs_goes_on_where_another_stopped_and_says_when_the_job_has_ended() {
+    let (site, logs) = (Site::new(&[("a", 2)]).await, tempfile::tempdir().unwrap());
+    site.world.set_logs(logs.path());
+    let append = |name: &str, text: &str| {
+        let file = fs::OpenOptions::new().create(true).append(true).open(logs.path().join(name));
+        file.unwrap().write_all(text.as_bytes()).unwrap();
+    };
+    site.submit("job", 2).await;
+    site.until("the launch", async || site.world.running().get(1).cloned()).await;
+    append("1", "step 1\nstep 2\r50%");
+    append("2", "hello\n");
+    let mut first = Stream::get(&site, "/v1/jobs/1/logs/stream?tail=1").await;
+    let pieces = first.pieces(2).await;
+    assert_eq!(pieces.iter().map(|piece| piece.text.as_str()).collect::<Vec<_>>(), ["step 2\r50%", "hello\n"]);
+    drop(first);
+    append("1", "\r100%\n");
+    let after: Vec<String> = pieces.iter().map(|piece| format!("{}.{}", piece.replica, piece.position)).collect();
+    let path = format!("/v1/jobs/1/logs/stream?tail=1&after={}", after.join(","));
+    let mut second = Stream::get(&site, &path).await;
+    assert_eq!(second.pieces(1).await[0].text, "\r100%\n", "nothing twice, nothing lost");
+    site.world.exit(2, Exit::Code(0));
+    site.world.exit(1, Exit::Code(0));
+    assert!(second.all().await.ends_with("\n\nevent: end\ndata: {}\n\n"));
+    let again = Stream::get(&site, "/v1/jobs/1/logs/stream?replica=2").await.all().await;
+    assert!(again.contains("hello") && !again.contains("100%") && again.contains("event: end"), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_logs_that_the_server_ends_does_not_say_that_the_job_has_ended() {
+    let site = Site::new(&[("a", 1)]).await;
+    site.submit("job", 1).await;
+    let stream = Stream::get(&site, "/v1/jobs/1/logs/stream").await;
+    site.state.close();
+    assert!(!stream.all().await.contains("event: end"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

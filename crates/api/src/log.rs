@@ -1,0 +1,13 @@
+use serde::{Deserialize, Serialize};
+
+/// Something that a replica wrote, as a message of `GET /v1/jobs/{id}/logs/stream`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LogPiece {
+    /// Which.
+    pub replica: u64,
+    /// What, with whatever ends its lines.
+    pub text: String,
+    /// Where its log goes on, for a stream that does.
+    pub position: String,
+}
