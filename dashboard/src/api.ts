@@ -380,6 +380,16 @@ export type JobSeries = {
   samples_per_s: Array<number | null>;
 };
 
+/** Something that a replica wrote, as a message of `GET /v1/jobs/{id}/logs/stream`. */
+export type LogPiece = {
+  /** Where its log goes on, for a stream that does. */
+  position: string;
+  /** Which. */
+  replica: number;
+  /** What, with whatever ends its lines. */
+  text: string;
+};
+
 /** A node that is up. */
 export type Node = {
   /** After failures: nothing is placed there until then. */

@@ -1,6 +1,6 @@
 import { useEffect } from "preact/hooks";
 import { duration } from "./format";
-import { cluster, connection, isLoaded, now } from "./live";
+import { cluster, connection, isLoaded, now, refusal } from "./live";
 import { ClusterPage } from "./pages/cluster";
 import { JobPage } from "./pages/job";
 import { JobsPage } from "./pages/jobs";
@@ -116,6 +116,13 @@ function Header({ page }: { page: string }) {
 }
 
 function Notice() {
+  if (refusal.value !== null) {
+    return (
+      <div class="notice" role="alert">
+        What is shown may be old: {refusal.value}
+      </div>
+    );
+  }
   if (connection.value === "lost") {
     return (
       <div class="notice" role="alert">

@@ -1,81 +1,116 @@
 // Server-sent events by fetch: an EventSource could not send the token.
 
-import type { Event } from "./api";
-import { ask, Refused } from "./client";
+import { Away, ask, isFinal, retryAfter } from "./client";
 
 const RETRY_FIRST_MS = 250;
 const RETRY_MAX_MS = 5_000;
+/** The server says something every 15 s: one that does not is gone, whatever the network thinks. */
+const SILENCE_MAX_MS = 40_000;
 
-export interface Listener {
-  event(event: Event): void;
-  /** Events can be heard from now on; what happened before is to be asked for. */
-  opened(): void;
-  lost(): void;
+export interface Message {
+  event: string;
+  data: string;
 }
 
-/** Listens until it is told to stop, and goes on where it was whenever the server is back. */
-export async function listen(listener: Listener, signal: AbortSignal): Promise<void> {
-  let last: number | null = null;
+export interface Listener {
+  /** Where to listen, and from when on. */
+  path(): string;
+  /** Messages can be heard from now on. */
+  opened?(): void;
+  /** What came at once; whether it was the last. */
+  heard(messages: readonly Message[]): boolean;
+  /** It tries again, unless that would change nothing. */
+  lost(problem: unknown, wasOpen: boolean): void;
+}
+
+/** Listens until it is told to stop, has heard the last or is refused for good, whenever the server is there. */
+export async function listen(listener: Listener, stop: AbortSignal): Promise<void> {
   let wait = RETRY_FIRST_MS;
-  while (!signal.aborted) {
+  while (!stop.aborted) {
+    let problem: unknown = new Away();
+    let isOpen = false;
+    const opened = () => {
+      isOpen = true;
+      listener.opened?.();
+    };
     try {
-      const headers: Record<string, string> = last === null ? {} : { "last-event-id": `${last}` };
-      const response = await ask("/v1/events/stream", { signal, headers });
-      listener.opened();
-      wait = RETRY_FIRST_MS;
-      for await (const data of messages(response)) {
-        const event = JSON.parse(data) as Event;
-        last = event.sequence;
-        listener.event(event);
+      for await (const messages of batches(listener.path(), opened, stop)) {
+        if (listener.heard(messages)) return;
+        wait = RETRY_FIRST_MS;
       }
-    } catch (error) {
-      if (signal.aborted || (error instanceof Refused && error.status === 401)) return;
+    } catch (caught) {
+      problem = caught;
     }
-    listener.lost();
-    await pause(wait, signal);
+    if (stop.aborted) return;
+    listener.lost(problem, isOpen);
+    if (isFinal(problem)) return;
+    // Not all at once: every page has lost the same server.
+    await pause(Math.max(wait * (0.5 + Math.random()), retryAfter(problem)), stop);
     wait = Math.min(wait * 2, RETRY_MAX_MS);
   }
 }
 
-/** The data of each message. */
-async function* messages(response: Response): AsyncGenerator<string> {
-  for await (const message of chunks(response, "\n\n")) {
-    const data = message.split("\n").flatMap((line) => (line.startsWith("data: ") ? [line.slice(6)] : []));
-    if (data.length > 0) yield data.join("\n");
+/** Messages as they come, those together that came together; none are a sign of life. */
+async function* batches(path: string, opened: () => void, stop: AbortSignal): AsyncGenerator<Message[]> {
+  const silence = new AbortController();
+  const fallSilent = () => silence.abort(new Away());
+  let timer = setTimeout(fallSilent, SILENCE_MAX_MS);
+  try {
+    const response = await ask(path, { signal: AbortSignal.any([stop, silence.signal]) });
+    opened();
+    for await (const blocks of blocksOf(response)) {
+      clearTimeout(timer);
+      timer = setTimeout(fallSilent, SILENCE_MAX_MS);
+      const messages = blocks.flatMap((block) => message(block) ?? []);
+      // What a server says to everybody who comes is no sign that it will stay.
+      if (messages.length > 0 || blocks.some((block) => block.startsWith(":"))) yield messages;
+    }
+  } finally {
+    clearTimeout(timer);
   }
 }
 
-/** What stands between marks, as it comes; what follows the last one is told at the end. */
-export async function* chunks(response: Response, mark: string): AsyncGenerator<string> {
+function message(block: string): Message | null {
+  let event = "message";
+  const data: string[] = [];
+  for (const line of block.split("\n")) {
+    if (line.startsWith("event: ")) event = line.slice(7);
+    if (line.startsWith("data: ")) data.push(line.slice(6));
+  }
+  return data.length > 0 ? { event, data: data.join("\n") } : null;
+}
+
+/** What stands between empty lines. What comes after the last one was cut off. */
+async function* blocksOf(response: Response): AsyncGenerator<string[]> {
   if (!response.body) return;
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  // A line may come in many pieces: joining them one by one would take time by its square.
+  // A block may come in many pieces: joining them one by one would take time by its square.
   let pieces: string[] = [];
   try {
     for (;;) {
       const { done, value } = await reader.read();
-      if (done) break;
+      if (done) return;
       if (!value.includes("\n")) {
         pieces.push(value);
         continue;
       }
-      const parts = [...pieces, value].join("").split(mark);
-      pieces = [parts.pop() ?? ""];
-      yield* parts;
+      const blocks = [...pieces, value].join("").split("\n\n");
+      pieces = [blocks.pop() ?? ""];
+      yield blocks;
     }
-    const rest = pieces.join("");
-    if (rest !== "") yield rest;
   } finally {
     reader.cancel().catch(() => undefined);
   }
 }
 
-export function pause(ms: number, signal: AbortSignal): Promise<void> {
+export function pause(ms: number, stop: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    signal.addEventListener("abort", () => {
+    const end = () => {
       clearTimeout(timer);
+      stop.removeEventListener("abort", end);
       resolve();
-    });
+    };
+    const timer = setTimeout(end, ms);
+    stop.addEventListener("abort", end);
   });
 }

@@ -65,3 +65,38 @@ test("names and logs of any kind are text: nothing of them runs, colours or brea
   expect(await page.locator("img, main script").count()).toBe(0);
   await cluster.post(`/v1/jobs/${id}/cancel`);
 });
+
+test("a progress bar is shown as it stands, and who reads further up is left there", async ({ page, cluster }) => {
+  const script = join(cluster.folder, "bar.sh");
+  const program = [
+    "for number in $(seq 200); do echo early $number; done",
+    "for part in 10 20 30; do printf '\\r%s%% of it' $part; sleep 0.2; done",
+    "until test -e go; do sleep 0.1; done",
+    "printf '\\r100%% of it\\n'",
+    "for number in $(seq 1000); do echo late $number; sleep 0.02; done",
+    "sleep 1000",
+  ];
+  writeFileSync(script, program.join("\n"));
+  const id = await cluster.submit({ name: "bar", command: ["sh", script], flexibility: "rigid" });
+  await open(page, cluster, `/jobs/${id}`);
+  const last = page.locator(".log-line").last();
+  await expect(last).toHaveText(/^\d+\| 30% of it$/);
+  writeFileSync(join(cluster.folder, "go"), "");
+  await expect(page.getByText(/\| 100% of it$/)).toBeVisible();
+  await expect(last).toHaveText(/late [1-9]\d$/);
+  const log = page.getByRole("log");
+  await log.hover();
+  await page.mouse.wheel(0, -100_000);
+  await expect(page.getByText(/\| early 1$/)).toBeVisible();
+  const lines = page.getByRole("status").filter({ hasText: /\d lines?/ });
+  const count = async () => Number(/[\d,]+/.exec((await lines.textContent()) ?? "")?.[0]?.replace(",", ""));
+  const before = await count();
+  await expect.poll(count).toBeGreaterThan(before + 50);
+  await expect(page.getByText(/\| early 1$/)).toBeInViewport();
+  await log.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+  const end = await count();
+  await expect.poll(count).toBeGreaterThan(end + 50);
+  await expect(page.getByText(/\| early 1$/)).toBeHidden();
+  await expect(last).toHaveText(/late \d+$/);
+  await cluster.post(`/v1/jobs/${id}/cancel`);
+});

@@ -1,8 +1,9 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { ClusterSeries, PlanStatus } from "../api";
-import { get } from "../client";
+import { get, reason } from "../client";
+import { coalesced } from "../coalesced";
 import { duration, moment, number, percent, times, whole } from "../format";
-import { cluster, events, isLoaded, looks, nodes, now, plan } from "../live";
+import { cluster, connection, events, isLoaded, looks, nodes, now, plan } from "../live";
 import { Chart } from "../parts/chart";
 import { EventList } from "../parts/events";
 import { GpuGrid, Holders } from "../parts/gpu-grid";
@@ -18,7 +19,7 @@ const SPANS = [
 
 /** What the cluster does, and why. */
 export function ClusterPage() {
-  const series = useSeries();
+  const { series, error } = useSeries();
   if (!isLoaded.value) return <p class="soft pad">Loading…</p>;
   return (
     <div class="cluster">
@@ -35,6 +36,11 @@ export function ClusterPage() {
           {plan.value && <Plan plan={plan.value} />}
         </section>
       </div>
+      {error && (
+        <p class="error" role="alert">
+          {error}
+        </p>
+      )}
       <Curves series={series} />
       <section class="card" aria-labelledby="events-title">
         <h2 id="events-title">Events</h2>
@@ -45,17 +51,31 @@ export function ClusterPage() {
 }
 
 /** The curves of the chosen span, asked for again as time goes on. */
-function useSeries(): ClusterSeries | null {
+function useSeries() {
   const [series, setSeries] = useState<ClusterSeries | null>(null);
+  const [error, setError] = useState("");
   const span = route.value.query.get("span") ?? "600";
-  // Two weeks do not change in two seconds.
-  const look = Math.floor(looks.value / (span === "600" ? 1 : 10));
   useEffect(() => {
     const stop = new AbortController();
-    get<ClusterSeries>(`/v1/cluster/series?span_s=${span}`, stop.signal).then(setSeries, () => undefined);
-    return () => stop.abort();
-  }, [span, look]);
-  return series;
+    const look = coalesced(async () => {
+      try {
+        setSeries(await get<ClusterSeries>(`/v1/cluster/series?span_s=${span}`, stop.signal));
+        setError("");
+      } catch (problem) {
+        if (!stop.signal.aborted && connection.value !== "lost") setError(reason(problem));
+      }
+    });
+    let count = 0;
+    // Two weeks do not change in two seconds.
+    const leave = looks.subscribe(() => {
+      if (count++ % (span === "600" ? 1 : 10) === 0) void look();
+    });
+    return () => {
+      stop.abort();
+      leave();
+    };
+  }, [span]);
+  return { series, error };
 }
 
 function Tiles({ series }: { series: ClusterSeries | null }) {

@@ -1,8 +1,9 @@
 import { useEffect, useState } from "preact/hooks";
-import type { Event, EventList as Events, Explanation, JobDetail, JobSeries } from "../api";
-import { get, reason } from "../client";
+import type { Event, EventList as EventsOfJob, Explanation, JobDetail, JobSeries } from "../api";
+import { get, isFinal, reason } from "../client";
+import { coalesced } from "../coalesced";
 import { change, duration, moment, number, percent, times, whole } from "../format";
-import { connection, latest, looks, now } from "../live";
+import { connection, hasEnded, looks, newest, now, refreshes, TOP, watch } from "../live";
 import { EventList } from "../parts/events";
 import { GoodputCurve } from "../parts/goodput-curve";
 import { JobActions, JobDot, PhaseBadge, Progress } from "../parts/job";
@@ -14,7 +15,6 @@ interface Known {
   job: JobDetail;
   explanation: Explanation;
   series: JobSeries;
-  events: Event[];
 }
 
 const EVENTS_MAX = 500;
@@ -22,8 +22,9 @@ const EVENTS_MAX = 500;
 /** Everything about a job. */
 export function JobPage({ id }: { id: number }) {
   const { known, error } = useJob(id);
+  const events = useEvents(id);
   if (!known) return <p class={error ? "error pad" : "soft pad"}>{error || "Loading…"}</p>;
-  const { job, explanation, series, events } = known;
+  const { job, explanation, series } = known;
   return (
     <div class="job">
       <div class="toolbar">
@@ -74,30 +75,68 @@ export function JobPage({ id }: { id: number }) {
 function useJob(id: number) {
   const [known, setKnown] = useState<Known | null>(null);
   const [error, setError] = useState("");
-  const touched = latest.value?.job === id ? latest.value.sequence : 0;
-  const isOver = known?.job.ended_ms != null;
-  // What is over changes no more.
-  const look = isOver ? 0 : looks.value;
   useEffect(() => {
     const stop = new AbortController();
     const path = `/v1/jobs/${id}`;
-    Promise.all([
-      get<JobDetail>(path, stop.signal),
-      get<Explanation>(`${path}/explanation`, stop.signal),
-      get<JobSeries>(`${path}/series`, stop.signal),
-      get<Events>(`/v1/events?job=${id}&limit=${EVENTS_MAX}`, stop.signal),
-    ]).then(
-      ([job, explanation, series, list]) => {
-        setKnown({ job, explanation, series, events: list.events.reverse() });
+    // What is over, or was never there, changes no more.
+    let isSettled = false;
+    const look = coalesced(async () => {
+      if (stop.signal.aborted || isSettled) return;
+      try {
+        const [job, explanation, series] = await Promise.all([
+          get<JobDetail>(path, stop.signal),
+          get<Explanation>(`${path}/explanation`, stop.signal),
+          get<JobSeries>(`${path}/series`, stop.signal),
+        ]);
+        isSettled = hasEnded(job);
+        setKnown({ job, explanation, series });
         setError("");
-      },
-      (problem) => {
+      } catch (problem) {
+        isSettled = isFinal(problem);
         if (!stop.signal.aborted && connection.value !== "lost") setError(reason(problem));
-      },
-    );
-    return () => stop.abort();
-  }, [id, touched, look]);
+      }
+    });
+    const leave = [
+      looks.subscribe(() => void look()),
+      watch((news) => {
+        if (news.some((event) => event.job === id)) void look();
+      }),
+    ];
+    return () => {
+      stop.abort();
+      for (const end of leave) end();
+    };
+  }, [id]);
   return { known, error };
+}
+
+/** What happened to it, the newest first: the last of it is asked for, and then told. */
+function useEvents(id: number): readonly Event[] {
+  const [events, setEvents] = useState<readonly Event[]>([]);
+  useEffect(() => {
+    const stop = new AbortController();
+    const add = (more: readonly Event[]) => setEvents((known) => newest([...known, ...more], EVENTS_MAX));
+    const ask = async () => {
+      const list = await get<EventsOfJob>(`/v1/events?job=${id}&before=${TOP}&limit=${EVENTS_MAX}`, stop.signal);
+      const since = list.events[0]?.sequence ?? 0;
+      // Between those and what was heard before some may be missing.
+      setEvents((known) => known.filter((event) => event.sequence >= since));
+      add(list.events);
+    };
+    const leave = [
+      // The page tells of a server that does not answer, and asks again when it is back.
+      refreshes.subscribe(() => void ask().catch(() => undefined)),
+      watch((news) => {
+        const own = news.filter((event) => event.job === id);
+        if (own.length > 0) add(own);
+      }),
+    ];
+    return () => {
+      stop.abort();
+      for (const end of leave) end();
+    };
+  }, [id]);
+  return events;
 }
 
 function Facts({ job }: { job: JobDetail }) {

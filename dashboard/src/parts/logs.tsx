@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { plural, whole } from "../format";
-import { LogFeed, plain } from "../logs";
+import { Hits, isHit, LogFeed, type LogState, plain } from "../logs";
 import { Window } from "./window";
 
 const ROW_HEIGHT = 18;
@@ -13,18 +13,10 @@ export function Logs({ job, replicas }: { job: number; replicas: readonly number
   const [replica, setReplica] = useState("");
   const [text, setText] = useState("");
   const [isFollowing, setFollowing] = useState(true);
-  const [feed, setFeed] = useState<LogFeed | null>(null);
-  useEffect(() => {
-    const opened = new LogFeed(job, replica);
-    setFeed(opened);
-    return () => opened.close();
-  }, [job, replica]);
-  const lines = feed?.lines.value ?? [];
+  const feed = useMemo(() => new LogFeed(job, replica), [job, replica]);
+  useEffect(() => feed.follow(), [feed]);
   const wanted = text.toLowerCase();
-  const shown = useMemo(
-    () => (wanted === "" ? lines : lines.filter((line) => plain(line).toLowerCase().includes(wanted))),
-    [lines, wanted],
-  );
+  const { count, row } = useRows(feed, wanted);
   return (
     <section class="card logs" aria-labelledby="logs-title">
       <div class="card-head">
@@ -52,37 +44,62 @@ export function Logs({ job, replicas }: { job: number; replicas: readonly number
           />
           Follow
         </label>
-        <button type="button" onClick={() => save(job, lines)} disabled={lines.length === 0}>
+        <button type="button" onClick={() => save(job, feed)} disabled={count === 0 && wanted === ""}>
           Save
         </button>
         <span class="soft" role="status">
-          {status(feed, shown.length, wanted !== "")}
+          {status(feed, count, wanted !== "")}
         </span>
       </div>
-      {shown.length === 0 ? (
+      {count === 0 ? (
         <p class="soft pad">{wanted ? `No line has “${text}” in it.` : "It has written nothing yet."}</p>
       ) : (
         <Window
           className="log"
           label="Log lines"
           role="log"
-          count={shown.length}
+          count={count}
           rowHeight={ROW_HEIGHT}
-          height={shown.length * ROW_HEIGHT + 16}
+          height={count * ROW_HEIGHT + 16}
           sticks={isFollowing}
-          row={(idx) => <LogLine key={idx} line={shown[idx] ?? ""} wanted={wanted} />}
+          row={row}
         />
       )}
     </section>
   );
 }
 
-function status(feed: LogFeed | null, count: number, isSearch: boolean): string {
-  if (!feed) return "";
-  const dropped = feed.dropped.value > 0 ? `, ${whole(feed.dropped.value)} older ones not kept` : "";
-  const how =
-    feed.state.value === "reading" ? "" : feed.state.value === "ended" ? ", complete" : `, ${feed.state.value}`;
-  return `${plural(count, isSearch ? "hit" : "line")}${dropped}${how}`;
+/** What is to be shown: lines, all or those that have something in them, and then those that have no end yet. */
+function useRows(feed: LogFeed, wanted: string) {
+  const search = useMemo(() => (wanted === "" ? null : new Hits(feed, wanted)), [feed, wanted]);
+  // It changes whenever lines have come.
+  feed.version.value;
+  const { lines, dropped } = feed;
+  const hits = search?.look() ?? { count: lines.length, at: (idx: number) => idx };
+  const begun = feed.unfinished().filter((line) => wanted === "" || isHit(line, wanted));
+  const row = (idx: number) => {
+    const at = idx < hits.count ? hits.at(idx) : lines.length + idx - hits.count;
+    const line = lines[at] ?? begun[idx - hits.count] ?? "";
+    return <LogLine key={dropped + at} line={line} wanted={wanted} />;
+  };
+  return { count: hits.count + begun.length, row };
+}
+
+function status(feed: LogFeed, count: number, isSearch: boolean): string {
+  const dropped = feed.dropped > 0 ? `, ${whole(feed.dropped)} older ones not kept` : "";
+  return `${plural(count, isSearch ? "hit" : "line")}${dropped}${progress(feed.state.value)}`;
+}
+
+function progress(state: LogState): string {
+  switch (state.is) {
+    case "reading":
+      return "";
+    case "ended":
+      return ", complete";
+    case "waiting":
+    case "refused":
+      return `, ${state.why}`;
+  }
 }
 
 function LogLine({ line, wanted }: { line: string; wanted: string }) {
@@ -112,8 +129,9 @@ function Marked({ text, wanted }: { text: string; wanted: string }) {
   return <>{[...parts, text.slice(from)]}</>;
 }
 
-/** Everything that is kept here, as it was written. */
-function save(job: number, lines: readonly string[]): void {
+/** Everything that is kept here. */
+function save(job: number, feed: LogFeed): void {
+  const lines = [...feed.lines, ...feed.unfinished()];
   const url = URL.createObjectURL(new Blob([lines.join("\n"), "\n"], { type: "text/plain" }));
   const link = document.createElement("a");
   link.href = url;

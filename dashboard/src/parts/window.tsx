@@ -15,7 +15,7 @@ interface Props {
   height: number;
   row: (idx: number) => ComponentChildren;
   head?: ComponentChildren;
-  /** Stays at the end while rows come. */
+  /** Stays at the end while rows come, unless the reader has left it. */
   sticks?: boolean;
   /** The last rows are in view. */
   onEnd?: (() => void) | undefined;
@@ -25,6 +25,7 @@ interface Props {
 export function Window(props: Props) {
   const { count, rowHeight, row, sticks, onEnd } = props;
   const box = useRef<HTMLDivElement>(null);
+  const isAtEnd = useRef(true);
   const [view, setView] = useState({ top: 0, height: 600 });
   useLayoutEffect(() => {
     const element = box.current;
@@ -36,14 +37,21 @@ export function Window(props: Props) {
     measure();
     const observer = new ResizeObserver(measure);
     observer.observe(element);
-    element.addEventListener("scroll", measure, { passive: true });
+    const scrolled = () => {
+      isAtEnd.current = element.scrollTop + element.clientHeight > element.scrollHeight - rowHeight;
+      measure();
+    };
+    element.addEventListener("scroll", scrolled, { passive: true });
     return () => {
       observer.disconnect();
-      element.removeEventListener("scroll", measure);
+      element.removeEventListener("scroll", scrolled);
     };
-  }, []);
+  }, [rowHeight]);
   useLayoutEffect(() => {
-    if (sticks && box.current) box.current.scrollTop = box.current.scrollHeight;
+    isAtEnd.current ||= sticks === true;
+  }, [sticks]);
+  useLayoutEffect(() => {
+    if (sticks && isAtEnd.current && box.current) box.current.scrollTop = box.current.scrollHeight;
   }, [sticks, count]);
   const first = Math.max(0, Math.floor(view.top / rowHeight) - BEYOND);
   const last = Math.min(count, Math.ceil((view.top + view.height) / rowHeight) + BEYOND);
