@@ -1,7 +1,7 @@
 // A page that stays open for days: in the background, beside others, and with a server that is not always well.
 
 import type { Page } from "@playwright/test";
-import { expect, open, test, until } from "./cluster";
+import { Cluster, expect, open, test, until } from "./cluster";
 
 const WAITS = { command: ["true"], replicas_requested: 64, replicas_min: 64 };
 
@@ -147,4 +147,35 @@ test("an answer that comes late takes back nothing that was told since", async (
   await expect(page.getByRole("row", { name: /last/ })).toBeVisible();
   expect(await page.evaluate(() => (globalThis as unknown as { flickers: string[] }).flickers)).toEqual([]);
   for (const job of await cluster.live()) await cluster.post(`/v1/jobs/${job.id}/cancel`);
+});
+
+test("jobs that are over are all found, though an old one ended before one's eyes", async ({ browser }) => {
+  test.setTimeout(120_000);
+  // More than a page of them, on a cluster that has no others.
+  const cluster = await Cluster.start();
+  const page = await browser.newPage();
+  try {
+    const old = await cluster.submit({ name: "old", ...WAITS });
+    for (let idx = 0; idx < 1_050; idx += 25) {
+      await Promise.all(
+        Array.from({ length: 25 }, async () => {
+          const id = await cluster.submit({ name: "short", ...WAITS });
+          await cluster.post(`/v1/jobs/${id}/cancel`);
+        }),
+      );
+    }
+    await open(page, cluster, "/jobs");
+    await expect(page.getByRole("row", { name: /old/ })).toBeVisible();
+    await cluster.post(`/v1/jobs/${old}/cancel`);
+    await expect(page.getByRole("row", { name: /old/ })).toBeHidden();
+    await page.getByRole("button", { name: "Cancelled" }).click();
+    const table = page.getByRole("table", { name: "Jobs" });
+    await expect(async () => {
+      await table.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+      await expect(page.getByText(/^1,051 jobs/)).toBeVisible({ timeout: 500 });
+    }).toPass({ timeout: 20_000 });
+  } finally {
+    await page.close();
+    await cluster.end();
+  }
 });

@@ -62,7 +62,7 @@ function useSeries() {
         setSeries(await get<ClusterSeries>(`/v1/cluster/series?span_s=${span}`, stop.signal));
         setError("");
       } catch (problem) {
-        if (!stop.signal.aborted && connection.value !== "lost") setError(reason(problem));
+        if (!stop.signal.aborted && connection.value === "live") setError(reason(problem));
       }
     });
     let count = 0;

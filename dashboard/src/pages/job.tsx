@@ -93,7 +93,9 @@ function useJob(id: number) {
         setError("");
       } catch (problem) {
         isSettled = isFinal(problem);
-        if (!stop.signal.aborted && connection.value !== "lost") setError(reason(problem));
+        // The page tells of a server that is away.
+        const isTold = isSettled || connection.value === "live";
+        if (isTold && !stop.signal.aborted) setError(reason(problem));
       }
     });
     const leave = [
@@ -124,7 +126,7 @@ function useEvents(id: number): readonly Event[] {
       add(list.events);
     };
     const leave = [
-      // The page tells of a server that does not answer, and asks again when it is back.
+      // It is asked again when the server is back.
       refreshes.subscribe(() => void ask().catch(() => undefined)),
       watch((news) => {
         const own = news.filter((event) => event.job === id);
