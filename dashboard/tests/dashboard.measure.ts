@@ -63,21 +63,22 @@ async function updates(browser: Browser, cluster: Cluster): Promise<void> {
   const delays: number[] = [];
   for (let idx = 0; idx < UPDATES; idx++) {
     const name = `fresh-${idx}`;
-    const shown = page.evaluate(
-      (wanted) =>
-        new Promise<number>((resolve) => {
-          const look = () => {
-            if (!document.querySelector("main")?.textContent?.includes(wanted)) return;
-            observer.disconnect();
-            resolve(Date.now());
-          };
-          const observer = new MutationObserver(look);
-          observer.observe(document.body, { childList: true, subtree: true, characterData: true });
-        }),
-      name,
-    );
+    // Watched before it is submitted: whoever begins later would take the next change for this one.
+    await page.evaluate((wanted) => {
+      const shown = new Promise<number>((resolve) => {
+        const look = () => {
+          if (!document.querySelector("main")?.textContent?.includes(wanted)) return;
+          observer.disconnect();
+          resolve(Date.now());
+        };
+        const observer = new MutationObserver(look);
+        observer.observe(document.body, { childList: true, subtree: true, characterData: true });
+      });
+      Object.assign(globalThis, { shown });
+    }, name);
     const id = await cluster.submit({ name, command: ["true"], replicas_min: 64, replicas_requested: 64 });
-    delays.push((await shown) - (await cluster.job(id)).submitted_ms);
+    const shown = await page.evaluate(() => (globalThis as unknown as { shown: Promise<number> }).shown);
+    delays.push(shown - (await cluster.job(id)).submitted_ms);
     await cluster.post(`/v1/jobs/${id}/cancel`);
   }
   await page.close();
