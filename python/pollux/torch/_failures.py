@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ._errors import LostError
+from . import _metrics
+from ._checkpoint import MemoryBound
+from ._errors import LostError, say
+from ._membership import RESTART
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -46,16 +49,57 @@ def guard_exit(session: Session) -> None:
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        code = session.fail(error)
+        code = _code(session, error)
         if code is None:
             before(kind, error, trace)
             return
         for stream in (sys.stdout, sys.__stderr__):
             if stream is not None:
                 stream.flush()
-        if session.can_run_again:
+        if _can_run_again(session):
             os.execv(sys.executable, sys.orig_argv)
         # Whoever waits for this process to leave the group waits in vain.
         os._exit(code)
 
     sys.excepthook = hook
+
+
+def _code(session: Session, error: BaseException) -> int | None:
+    """What to exit with after an error that a restart mends; `None` if it is the user's."""
+    failure = classify(error, session.reader.is_lost)
+    if failure is Failure.USER or (failure is Failure.MEMORY and not _lower_bound(session)):
+        return None
+    if failure is Failure.LOST:
+        say(f"another process is gone ({str(error).splitlines()[0][:120]})")
+    group, archive = session.group, session.archive
+    # A step is done or it is not: what rank 0 has is the state after the last whole one.
+    if group is not None and group.is_leader and not session.is_updating:
+        try:
+            if group.world_size == 1:
+                archive.share_metrics()
+            if _metrics.is_shared(archive.metrics):
+                archive.save()
+        except Exception as trouble:
+            say(f"cannot save: {trouble}; the checkpoint before counts")
+    return RESTART
+
+
+def _lower_bound(session: Session) -> bool:
+    """Has the next processes run smaller batches; false if they cannot, or would not know."""
+    folder, failed = session.archive.folder, session.terms.tuning.local_batch
+    bound = failed * 3 // 4
+    if folder is None or session.loader is None or bound < session.loader.limits.local_batch_min:
+        return False
+    try:
+        MemoryBound(folder).write(bound)
+    except OSError as error:
+        say(f"cannot write into {folder}: {error}")
+        return False
+    say(f"out of memory with {failed} samples on a GPU; going on with at most {bound}")
+    return True
+
+
+def _can_run_again(session: Session) -> bool:
+    """Whether this process may start its own script once more: nobody else would, and there is a checkpoint."""
+    alone = session.membership.worker is None and session.group is not None and session.group.world_size == 1
+    return alone and session.archive.is_open and "TORCHELASTIC_RUN_ID" not in os.environ
