@@ -117,7 +117,7 @@ class Agent:
 
 @final
 class Worker:
-    """A replica's line to the scheduler. No method waits for the network or fails because of it."""
+    """A replica's line to the scheduler. No method waits for the network; only `answered` fails because of it."""
 
     @staticmethod
     def from_env() -> Worker | None:
@@ -129,6 +129,9 @@ class Worker:
     @property
     def generation(self) -> int:
         """The group it was started for."""
+    def answered(self, patience_s: float) -> bool:
+        """Whether the scheduler has answered yet, to be asked before the first step. Raises if it does not let this
+        worker in, or if nobody has answered for so long since it was made."""
     def orders(self) -> Literal["train", "stop", "leave"]:
         """What to do. To be asked at every step."""
     def assignment(self) -> Assignment | None:
