@@ -56,6 +56,12 @@ class Archive:
         """Whether the last checkpoint is old enough."""
         return time.monotonic() - self._saved_at >= self._session.options.checkpoint_every_s
 
+    def is_whole(self) -> bool:
+        """Whether this process knows all that a checkpoint holds: what others count is known once it is shared."""
+        if self._session.joined().world_size == 1:
+            self.share_metrics()
+        return _metrics.is_shared(self.metrics)
+
     def save(self) -> None:
         """Rank 0 writes a checkpoint; training goes on without one where that fails."""
         if self._checkpoints is None or not self._session.joined().is_leader:

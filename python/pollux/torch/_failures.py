@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import enum
+import multiprocessing
 import os
+import signal
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
 
-from . import _metrics
 from ._checkpoint import MemoryBound
 from ._errors import LostError, say
 from ._membership import RESTART
@@ -44,19 +46,21 @@ def classify(error: BaseException, is_lost: bool) -> Failure:
     return Failure.USER
 
 
-def guard_exit(session: Session) -> None:
+def guard_exit(current: Callable[[], Session | None]) -> None:
     """From now on an uncaught error that a restart mends ends the process with the code that asks for one."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        code = _code(session, error)
-        if code is None:
+        session = current()
+        code = _code(session, error) if session is not None else None
+        if session is None or code is None:
             before(kind, error, trace)
             return
         for stream in (sys.stdout, sys.__stderr__):
             if stream is not None:
                 stream.flush()
         if _can_run_again(session):
+            _end_children()
             os.execv(sys.executable, sys.orig_argv)
         # Whoever waits for this process to leave the group waits in vain.
         os._exit(code)
@@ -71,14 +75,12 @@ def _code(session: Session, error: BaseException) -> int | None:
         return None
     if failure is Failure.LOST:
         say(f"another process is gone ({str(error).splitlines()[0][:120]})")
-    group, archive = session.group, session.archive
+    group = session.group
     # A step is done or it is not: what rank 0 has is the state after the last whole one.
-    if group is not None and group.is_leader and not session.is_updating:
+    if group is not None and group.is_leader and not (session.is_updating or session.has_left):
         try:
-            if group.world_size == 1:
-                archive.share_metrics()
-            if _metrics.is_shared(archive.metrics):
-                archive.save()
+            if session.archive.is_whole():
+                session.archive.save()
         except Exception as trouble:
             say(f"cannot save: {trouble}; the checkpoint before counts")
     return RESTART
@@ -97,6 +99,15 @@ def _lower_bound(session: Session) -> bool:
         return False
     say(f"out of memory with {failed} samples on a GPU; going on with at most {bound}")
     return True
+
+
+def _end_children() -> None:
+    """Workers of data loaders end with their parent; they would take the next program for it."""
+    # Data loaders raise an error when one of their workers ends.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for child in multiprocessing.active_children():
+        child.kill()
+        child.join()
 
 
 def _can_run_again(session: Session) -> bool:

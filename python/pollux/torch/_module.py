@@ -26,9 +26,15 @@ class ElasticModule(torch.nn.Module):
             "no_sync() of a wrapped model; gradients are accumulated by themselves where per_gpu asks for it"
         )
 
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As ever."""
+        self.__dict__["_session"].reader.is_pending = False
+        super().zero_grad(set_to_none)
+
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Trains through DDP inside of a loop over px.DataLoader; otherwise it is the model itself."""
         session: Session = self.__dict__["_session"]
         if session.ddp is not None and self.training and torch.is_grad_enabled():
             return session.ddp(*args, **kwargs)
+        session.obey_between_loops()
         return self.module(*args, **kwargs)

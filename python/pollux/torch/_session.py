@@ -12,6 +12,7 @@ Between check-ins a step costs what DDP costs. Check-ins come after every step a
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
 import os
 from collections.abc import Callable
@@ -88,8 +89,12 @@ class Session:
         self.loader: Any = None
         self.in_epochs = False
         self.in_loop = False
+        self.has_stepped = False
         self.is_updating = False
-        self.is_finished = False
+        self.is_deciding = False
+        """Whether a check-in has begun and not come to its end, so that what is there may be no state to go on with."""
+        self.has_left = False
+        """Whether the loops are over and what was to be saved is."""
         self.resumes_epoch = False
         self._steps_since_check = 0
         self._steps_unmeasured = 0
@@ -104,8 +109,7 @@ class Session:
             return
         self.loader = loader
         self.terms = replace(self.terms, local_batch_max=loader.limits.local_batch_max)
-        guard_exit(self)
-        atexit.register(self.close)
+        _guard()
         # The first step of any optimiser imports this, which takes seconds: the others need not wait for it.
         importlib.import_module("torch._dynamo")
         self.group = self.membership.enter()
@@ -138,6 +142,7 @@ class Session:
             self.reader.begin(StepPlan(step.weight(group.rank), count, measure))
             self.reader.synced_at = None
             self.clock.begin()
+            self.has_stepped = False
         self.reader.is_allowed = True
 
     def _is_measured(self, step: Deal) -> bool:
@@ -180,6 +185,7 @@ class Session:
     def check_in(self, left: int, *, ends_epoch: bool = False) -> bool:
         """All ranks decide together how to go on, with so many samples of the epoch left; true if batches are to be
         dealt anew."""
+        self.is_deciding = True
         group = self.joined()
         heard, is_complete = self.transition.hear()
         norms = self.reader.take_norms()
@@ -200,7 +206,11 @@ class Session:
             self.transition.leave_it_to_rank_0()
         self._steps_since_check = 0
         self.clock.forget()
-        return self._obey(decision, rows)
+        if decision.saves or ends_epoch:
+            self.archive.share_metrics()
+        is_dealt_anew = self._obey(decision, rows)
+        self.is_deciding = False
+        return is_dealt_anew
 
     def _decide(self, brain: Brain, rows: list[Row], left: int, ends_epoch: bool) -> Decision:
         """Rank 0's part of a check-in."""
@@ -222,7 +232,6 @@ class Session:
         )
         self.terms = decision.terms
         if decision.saves:
-            self.archive.share_metrics()
             self.archive.save()
         if decision.action is Action.STOP:
             self.end(STOPPED)
@@ -245,10 +254,12 @@ class Session:
         if self.in_epochs:
             raise UsageError("a loop over px.epochs or px.steps within another; a process trains one model at a time")
         self.start(loader)
-        self.in_epochs = True
+        self.in_epochs = self.resumes_epoch = True
+        self.is_deciding = self.has_left = False
 
     def begin_epoch(self) -> None:
-        """A loop over the loader begins: at the beginning of an epoch, unless the training was taken up within one."""
+        """A loop over the loader begins: at the beginning of an epoch, unless it is the first and goes on in the middle
+        of one."""
         if not self.resumes_epoch:
             self.position.cursor, self.position.is_ended = 0, False
         self.resumes_epoch = False
@@ -260,20 +271,35 @@ class Session:
 
     def finish(self) -> None:
         """The training is done."""
-        if self.is_finished:
-            return
-        self.is_finished = True
         self.archive.share_metrics()
+        self._save_last()
+
+    def break_off(self) -> None:
+        """The user has left the loops early. Whether all ranks have, or this one alone with an error, nobody knows, so
+        nothing is asked of the others."""
+        if not (self.is_deciding or self.has_left or self.is_updating) and self.archive.is_whole():
+            self._save_last()
+
+    def _save_last(self) -> None:
         if self.joined().is_leader:
             self.archive.save()
             if self.membership.worker is not None:
                 self.membership.worker.finish(2.0)
         self._board.close()
+        self.has_left = True
+
+    def obey_between_loops(self) -> None:
+        """While the user evaluates nobody checks in: a process that is told to end, and has no scheduler to ask, saves
+        and leaves by itself."""
+        if self.in_epochs and not self.in_loop and self.membership.worker is None and self.membership.is_terminated:
+            self.break_off()
+            self.end(STOPPED)
 
     # Ends
 
     def close(self) -> None:
         """Leaves the others."""
+        self.has_left = True
         self._board.close()
         self.ddp = None
         if self.group is not None:
@@ -330,6 +356,18 @@ class Session:
 
 
 _current: Session | None = None
+
+
+@functools.cache
+def _guard() -> None:
+    """Once for all trainings of a process, so that those that are over are not kept for it."""
+    guard_exit(lambda: _current)
+    atexit.register(_close)
+
+
+def _close() -> None:
+    if _current is not None:
+        _current.close()
 
 
 def current() -> Session:

@@ -167,3 +167,28 @@ def test_a_wrong_token_is_refused_before_the_first_step(monkeypatch, tmp_path) -
         with pytest.raises(PolluxError, match=rf"{url} does not let job {job} in \(status 401\); POLLUX_TOKEN and"):
             train(Numbered(64), epochs=1)
         server.pollux("cancel", job)
+
+
+def test_a_loop_that_steps_only_now_and_then_is_refused() -> None:
+    model, optimizer = wrapped()
+    loader = px.DataLoader(Numbered(128), batch_size=16)
+    with pytest.raises(px.UsageError, match="step for every batch: for a larger one raise batch_size"):
+        for _ in px.epochs(1):
+            for idx, batch in enumerate(loader):
+                (loss_of(model, batch) / 4).backward()
+                if idx % 4 == 3:
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("clear", ["optimizer", "model"])
+def test_a_batch_whose_gradients_are_thrown_away_is_allowed(clear) -> None:
+    model, optimizer = wrapped()
+    loader = px.DataLoader(Numbered(128), batch_size=16, per_gpu=(8, 8))
+    for _ in px.epochs(1):
+        for idx, batch in enumerate(loader):
+            (optimizer if clear == "optimizer" else model).zero_grad()
+            loss_of(model, batch).backward()
+            if idx % 4 == 3:
+                optimizer.step()
+    assert px.status().samples == 128
