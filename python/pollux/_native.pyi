@@ -82,10 +82,6 @@ class Agent:
 
         False if they cannot be used: one micro-batch, or not finite.
         """
-    def observe_consecutive_gradients(self, steps: int, batch_size: float, micro_sqr: float, mean_sqr: float) -> bool:
-        """The same of pairs of steps in a row, of one micro-batch each: the mean of both squared norms, and the squared
-        norm of their mean. `batch_size` is that of one step.
-        """
     def observe_rate(self, samples_per_s: float) -> None:
         """Takes in how fast it trains at the moment."""
     def observe_loss(self, loss: float) -> None:
