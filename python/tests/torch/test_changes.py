@@ -20,7 +20,7 @@ def body(folder: str) -> dict:
     """Trains with everything that has a state, and writes down what it sees of it in every step."""
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.9**epoch)
     scaler = torch.amp.GradScaler("cpu", init_scale=2.0, growth_interval=GROWTH)
     wrapped, optimizer = px.wrap(model, optimizer, scaler=scaler, scheduler=schedule)
     history: list[int] = []
