@@ -307,7 +307,7 @@ EVALUATION = """
     if epoch == 1:
         print("evaluating", flush=True)
         with torch.no_grad():
-            while True:
+            for _ in range(10_000):
                 time.sleep(0.01)
                 wrapped(batch[0])
 """
