@@ -82,10 +82,6 @@ class Agent:
 
         False if they cannot be used: one micro-batch, or not finite.
         """
-    def observe_consecutive_gradients(self, steps: int, batch_size: float, micro_sqr: float, mean_sqr: float) -> bool:
-        """The same of pairs of steps in a row, of one micro-batch each: the mean of both squared norms, and the squared
-        norm of their mean. `batch_size` is that of one step.
-        """
     def observe_rate(self, samples_per_s: float) -> None:
         """Takes in how fast it trains at the moment."""
     def observe_loss(self, loss: float) -> None:
@@ -117,7 +113,7 @@ class Agent:
 
 @final
 class Worker:
-    """A replica's line to the scheduler. No method waits for the network or fails because of it."""
+    """A replica's line to the scheduler. No method waits for the network; only `answered` fails because of it."""
 
     @staticmethod
     def from_env() -> Worker | None:
@@ -129,6 +125,9 @@ class Worker:
     @property
     def generation(self) -> int:
         """The group it was started for."""
+    def answered(self, patience_s: float) -> bool:
+        """Whether the scheduler has answered yet, to be asked before the first step. Raises if it does not let this
+        worker in, or if nobody has answered for so long since it was made."""
     def orders(self) -> Literal["train", "stop", "leave"]:
         """What to do. To be asked at every step."""
     def assignment(self) -> Assignment | None:

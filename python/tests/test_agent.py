@@ -78,15 +78,6 @@ def test_an_agent_restored_from_its_state_goes_on_as_if_nothing_happened() -> No
     assert other.report() == one.report()
 
 
-def test_consecutive_gradients_tell_the_noise_of_single_micro_batches() -> None:
-    one = agent()
-    one.resize(1, 1)
-    for _ in range(20):
-        # Two gradients of squared norm 1 + 8 each, whose mean has half of the noise.
-        assert one.observe_consecutive_gradients(1, 128, 9.0, 5.0)
-    assert one.noise() == pytest.approx((1.0, 8.0))
-
-
 def test_gradients_that_say_nothing_are_not_used() -> None:
     one = agent()
     assert not one.observe_gradients(1, 1, 128, 2.0, 1.0)

@@ -9,6 +9,8 @@ use crate::{AgentError, AgentReport, Placement, Progress, StepObservation, Tunin
 
 /// In the middle of an epoch a change must promise at least this much more goodput.
 const GAIN_MIN: f64 = 0.05;
+/// At the end of one, where a change costs little, this much: what is measured varies, and neighbours take turns.
+const EPOCH_GAIN_MIN: f64 = 0.02;
 /// Steps of gradient statistics before they decide anything.
 const NOISE_STEPS_MIN: u64 = 10;
 /// Steps after a change that say nothing of the new configuration: caches, allocators and pipelines fill.
@@ -28,6 +30,8 @@ pub struct AgentSettings {
     pub epoch_samples: Option<u64>,
     /// Steps to ignore after a change; a simulator, whose steps are steady from the first on, sets 0.
     pub settling_steps: u32,
+    /// Goodput that a change at the end of an epoch must promise more; a simulator, whose steps do not vary, sets 0.
+    pub epoch_gain_min: f64,
 }
 
 impl AgentSettings {
@@ -39,6 +43,7 @@ impl AgentSettings {
             learning_rate: LearningRateRule::default(),
             epoch_samples: None,
             settling_steps: SETTLING_STEPS,
+            epoch_gain_min: EPOCH_GAIN_MIN,
         }
     }
 }
@@ -236,10 +241,11 @@ impl Agent {
         self.state.running = Some(Running { placement, tuning });
     }
 
-    /// An epoch ended: counts it and chooses freely. `None` before the job is placed, when no epoch can have run.
+    /// An epoch ended: counts it, and keeps the tuning unless another promises 2% more goodput or better. `None` before
+    /// the job is placed, when no epoch can have run.
     pub fn end_epoch(&mut self) -> Result<Option<Tuning>, AgentError> {
-        let Some(Running { placement, .. }) = self.state.running else { return Ok(None) };
-        let tuning = self.choose(placement)?;
+        let Some(running) = self.state.running else { return Ok(None) };
+        let tuning = self.improve(running, self.settings.epoch_gain_min)?.unwrap_or(running.tuning);
         let epochs = &mut self.state.progress.epochs;
         *epochs = epochs.saturating_add(1);
         Ok(Some(tuning))
@@ -247,14 +253,8 @@ impl Agent {
 
     /// In the middle of an epoch: a new tuning only where it promises 5% more goodput or better.
     pub fn retune(&mut self) -> Result<Option<Tuning>, AgentError> {
-        let Some(Running { placement, tuning }) = self.state.running else { return Ok(None) };
-        let best = self.best(placement)?;
-        let current = self.goodput(placement).evaluate(placement.shape, tuning.local_batch, tuning.accumulation_steps);
-        // A tuning that the limits forbid by now has no goodput: then any other is a gain.
-        if current.is_ok_and(|current| best.goodput < current.goodput * (1.0 + GAIN_MIN)) {
-            return Ok(None);
-        }
-        Ok(Some(self.adopt(placement, &best)))
+        let Some(running) = self.state.running else { return Ok(None) };
+        self.improve(running, GAIN_MIN)
     }
 
     /// What to multiply the user's learning rate by, at the current tuning; an error if a rule of the user's own gives
@@ -295,6 +295,17 @@ impl Agent {
     fn choose(&mut self, placement: Placement) -> Result<Tuning, AgentError> {
         let choice = self.best(placement)?;
         Ok(self.adopt(placement, &choice))
+    }
+
+    /// A tuning that promises so much more goodput than the one that runs, if there is any.
+    fn improve(&mut self, Running { placement, tuning }: Running, gain_min: f64) -> Result<Option<Tuning>, AgentError> {
+        let best = self.best(placement)?;
+        let current = self.goodput(placement).evaluate(placement.shape, tuning.local_batch, tuning.accumulation_steps);
+        // A tuning that the limits forbid by now has no goodput: then any other is a gain.
+        if current.is_ok_and(|current| best.goodput < current.goodput * (1.0 + gain_min)) {
+            return Ok(None);
+        }
+        Ok(Some(self.adopt(placement, &best)))
     }
 
     fn best(&mut self, placement: Placement) -> Result<BatchChoice, ModelError> {

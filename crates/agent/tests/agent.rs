@@ -162,47 +162,62 @@ fn impossible_times_are_refused_and_change_nothing() {
     assert_eq!(*agent.state(), before);
 }
 
+fn known_goodput(agent: &mut Agent) -> Goodput {
+    let report = agent.report();
+    Goodput { throughput: report.types[0].model, noise: report.noise.expect("measured"), limits: report.limits }
+}
+
 #[test]
-fn a_resize_and_an_epochs_end_choose_freely() {
-    let mut agent = trained();
+fn a_resize_chooses_freely_and_so_does_an_epochs_end_that_asks_for_no_gain() {
+    let state = trained().state().clone();
+    let mut agent = Agent::restore(AgentSettings { epoch_gain_min: 0.0, ..settings() }, state).unwrap();
     let best = |agent: &mut Agent, placement: Placement| {
-        let report = agent.report();
-        let goodput =
-            Goodput { throughput: report.types[0].model, noise: report.noise.unwrap(), limits: report.limits };
-        let best = goodput.best(placement.shape).unwrap();
+        let best = known_goodput(agent).best(placement.shape).unwrap();
         Tuning { local_batch: best.local_batch, accumulation_steps: best.accumulation_steps }
     };
     let placement = on(1, 4);
-    assert_eq!(agent.resize(placement).unwrap(), best(&mut agent, placement));
+    let before = agent.resize(placement).unwrap();
+    assert_eq!(before, best(&mut agent, placement));
     // A little more noise: too little to change anything within an epoch, enough at its end.
     agent.observe_gradients(&norms(100_000, 1.0, 21.0));
     assert_eq!(agent.retune().unwrap(), None);
     let at_end = agent.end_epoch().unwrap().unwrap();
     assert_eq!(at_end, best(&mut agent, placement));
+    assert_ne!(at_end, before);
     assert_eq!(agent.report().progress.epochs, 1);
+}
+
+/// Raises the noise until the batch changes, which it must where the gain is `gain_min` and not before.
+fn check_gain_that_changes_the_batch(gain_min: f64, ask: impl Fn(&mut Agent, Tuning) -> bool) {
+    let mut agent = trained();
+    let placement = on(1, 4);
+    let before = agent.resize(placement).expect("feasible");
+    let mut changed_at = None;
+    for var in [21.0, 22.0, 24.0, 26.0, 30.0, 40.0, 60.0, 100.0, 200.0] {
+        agent.observe_gradients(&norms(1_000_000, 1.0, var));
+        let goodput = known_goodput(&mut agent);
+        let current = goodput.evaluate(placement.shape, before.local_batch, before.accumulation_steps);
+        let current = current.expect("within the limits");
+        let gain = goodput.best(placement.shape).expect("feasible").goodput / current.goodput - 1.0;
+        let changed = ask(&mut agent, before);
+        assert_eq!(changed, gain >= gain_min, "noise {var}: gain {gain}");
+        if changed {
+            changed_at = Some(var);
+            break;
+        }
+        assert!(gain > 0.0, "noise {var} makes no difference");
+    }
+    assert!(changed_at.is_some_and(|var| var > 22.0), "{changed_at:?}");
 }
 
 #[test]
 fn in_the_middle_of_an_epoch_only_a_gain_of_five_percent_changes_the_batch() {
-    let mut agent = trained();
-    let placement = on(1, 4);
-    let before = agent.resize(placement).unwrap();
-    let mut changed_at = None;
-    for var in [22.0, 26.0, 30.0, 40.0, 60.0, 100.0, 200.0] {
-        agent.observe_gradients(&norms(1_000_000, 1.0, var));
-        let report = agent.report();
-        let goodput =
-            Goodput { throughput: report.types[0].model, noise: report.noise.unwrap(), limits: report.limits };
-        let current = goodput.evaluate(placement.shape, before.local_batch, before.accumulation_steps).unwrap();
-        let gain = goodput.best(placement.shape).unwrap().goodput / current.goodput - 1.0;
-        let retuned = agent.retune().unwrap();
-        assert_eq!(retuned.is_some(), gain >= 0.05, "noise {var}: gain {gain}");
-        if retuned.is_some() {
-            changed_at = Some(var);
-            break;
-        }
-    }
-    assert!(changed_at.is_some_and(|var| var > 22.0), "{changed_at:?}");
+    check_gain_that_changes_the_batch(0.05, |agent, _| agent.retune().unwrap().is_some());
+}
+
+#[test]
+fn at_the_end_of_an_epoch_only_a_gain_of_two_percent_changes_the_batch() {
+    check_gain_that_changes_the_batch(0.02, |agent, before| agent.end_epoch().unwrap() != Some(before));
 }
 
 #[test]

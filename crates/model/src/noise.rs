@@ -101,15 +101,9 @@ impl GradientNorms {
         preconditioner: Preconditioner<'_>,
     ) -> Result<Self, ModelError> {
         let pair = Self::of_micro_batches(&[previous, current], batch_size, preconditioner)?;
-        Ok(Self::of_pairs(1, pair.batch_size, pair.micro_sqr, pair.mean_sqr))
-    }
-
-    /// The same from norms of such pairs, averaged over as many as `steps`: `micro_sqr` the mean of the two squared norms
-    /// and `mean_sqr` the squared norm of their mean. `batch_size` is that of one step.
-    pub fn of_pairs(steps: u32, batch_size: f64, micro_sqr: f64, mean_sqr: f64) -> Self {
         // The mean of both has half of the noise that each has.
-        let noise = 2.0 * (micro_sqr - mean_sqr);
-        Self { steps, micro_batches: 2, batch_size, micro_sqr: micro_sqr + noise, mean_sqr: micro_sqr }
+        let noise = 2.0 * (pair.micro_sqr - pair.mean_sqr);
+        Ok(Self { micro_sqr: pair.micro_sqr + noise, mean_sqr: pair.micro_sqr, ..pair })
     }
 
     /// What this step alone says. `None` with fewer than two micro-batches or a norm that is not finite.

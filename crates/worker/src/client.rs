@@ -28,7 +28,7 @@ impl std::fmt::Debug for Client {
 }
 
 /// Why a request came to nothing.
-#[derive(Debug, Error)]
+#[derive(Clone, Debug, Error)]
 pub(crate) enum Failure {
     /// Nobody answered, or not in time, or the server is in trouble.
     #[error("no answer ({0})")]

@@ -24,6 +24,27 @@ pub enum WorkerError {
         /// What it could say.
         accepted: &'static str,
     },
+    /// The scheduler does not know this worker.
+    #[error(
+        "{url} does not let job {job} in (status {status}); POLLUX_TOKEN and POLLUX_JOB_ID must be what it gave: start \
+         the program with `pollux submit`, or unset POLLUX_URL to train alone"
+    )]
+    Refused {
+        /// Where it is.
+        url: String,
+        /// What it said.
+        status: u16,
+        /// The job that the worker spoke for.
+        job: String,
+    },
+    /// Nobody has answered.
+    #[error("no server at {url} ({reason}); start one with `pollux up`, or unset POLLUX_URL to train alone")]
+    NoServer {
+        /// Where it should be.
+        url: String,
+        /// What came instead.
+        reason: String,
+    },
     /// Signals cannot be caught.
     #[error("cannot listen for SIGTERM: {0}")]
     Signal(#[source] io::Error),

@@ -6,8 +6,9 @@
 //!                <── assignment, orders ──
 //! ```
 //!
-//! No call on a [`Worker`] waits for the network, and no failure reaches the training: while the scheduler is away the
-//! newest words are kept and told when it is back. How ranks meet and move their state is the training program's own
+//! No call on a [`Worker`] waits for the network, and no failure reaches a training that has begun: while the scheduler
+//! is away the newest words are kept and told when it is back. Whoever wants to know whether anybody is there before the
+//! first step asks [`Worker::answered`]. How ranks meet and move their state is the training program's own
 //! affair; this crate knows nothing of gradients or processes.
 //!
 //! ```no_run

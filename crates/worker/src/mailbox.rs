@@ -3,6 +3,8 @@ use std::time::{Duration, Instant};
 
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
 
+use crate::client::Failure;
+
 /// What the training loop and the threads that talk to the server leave for each other.
 #[derive(Debug, Default)]
 pub(crate) struct Mailbox {
@@ -13,6 +15,8 @@ pub(crate) struct Mailbox {
 #[derive(Debug, Default)]
 struct Content {
     assignment: Option<Arc<Assignment>>,
+    /// Why the last question for it came to nothing.
+    failure: Option<Failure>,
     report: Option<ReportRequest>,
     ready: Option<ReadyRequest>,
     /// The assignment is to be asked for at once.
@@ -46,6 +50,14 @@ impl Mailbox {
             content.assignment = Some(Arc::new(assignment));
             self.changed.notify_all();
         }
+    }
+
+    pub(crate) fn failure(&self) -> Option<Failure> {
+        self.lock().failure.clone()
+    }
+
+    pub(crate) fn unanswered(&self, failure: Failure) {
+        self.lock().failure = Some(failure);
     }
 
     pub(crate) fn post_report(&self, report: ReportRequest) {

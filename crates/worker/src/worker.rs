@@ -36,6 +36,7 @@ pub enum Orders {
 pub struct Worker {
     connection: Connection,
     mailbox: Arc<Mailbox>,
+    started: Instant,
     termination: Termination,
     /// When the signal was noticed.
     terminated: OnceLock<Instant>,
@@ -53,7 +54,7 @@ impl Worker {
     pub fn start(connection: Connection, termination: Termination) -> Result<Self, WorkerError> {
         let client = Arc::new(Client::new(&connection));
         let mailbox = Arc::new(Mailbox::default());
-        let worker = Self { connection, mailbox, termination, terminated: OnceLock::new() };
+        let worker = Self { connection, mailbox, started: Instant::now(), termination, terminated: OnceLock::new() };
         for (name, talk) in [("pollux-listen", listen as fn(&Client, &Mailbox)), ("pollux-tell", tell)] {
             let (client, mailbox) = (Arc::clone(&client), Arc::clone(&worker.mailbox));
             let thread = thread::Builder::new().name(name.to_owned()).spawn(move || talk(&client, &mailbox));
@@ -70,6 +71,29 @@ impl Worker {
     /// The newest assignment heard of; `None` until the scheduler has answered once.
     pub fn assignment(&self) -> Option<Arc<Assignment>> {
         self.mailbox.assignment()
+    }
+
+    /// Whether the scheduler has answered yet, for programs that ask before their first step. It is an error if this
+    /// worker is not let in, or if nobody has answered for so long since it was started: the user can still mend both.
+    pub fn answered(&self, patience: Duration) -> Result<bool, WorkerError> {
+        if self.mailbox.assignment().is_some() {
+            return Ok(true);
+        }
+        let url = self.connection.url.clone();
+        match self.mailbox.failure() {
+            Some(Failure::Refused(status)) => {
+                Err(WorkerError::Refused { url, status: status.as_u16(), job: self.connection.job.clone() })
+            }
+            failure if self.started.elapsed() >= patience => {
+                let reason = match failure {
+                    Some(Failure::Away(reason)) => reason,
+                    Some(failure) => failure.to_string(),
+                    None => "no answer".to_owned(),
+                };
+                Err(WorkerError::NoServer { url, reason })
+            }
+            _ => Ok(false),
+        }
     }
 
     /// What to do. To be asked at every step.
@@ -122,7 +146,7 @@ impl Drop for Worker {
 /// Hears of assignments until the group is told to stop.
 fn listen(client: &Client, mailbox: &Mailbox) {
     let mut after = 0;
-    let mut trouble = Trouble::new("assignments");
+    let mut trouble = Trouble::new("assignments", "asking again");
     loop {
         let asked = Instant::now();
         let pause = match client.assignment(after, LONG_POLL) {
@@ -137,7 +161,11 @@ fn listen(client: &Client, mailbox: &Mailbox) {
                 after = after.max(generation);
                 if news { Duration::ZERO } else { POLL_PAUSE.saturating_sub(asked.elapsed()) }
             }
-            Err(failure) => trouble.pause(&failure),
+            Err(failure) => {
+                let pause = trouble.pause(&failure);
+                mailbox.unanswered(failure);
+                pause
+            }
         };
         if !mailbox.rest(pause, false) {
             return;
@@ -147,7 +175,7 @@ fn listen(client: &Client, mailbox: &Mailbox) {
 
 /// Tells what is in the mailbox, as soon as somebody listens.
 fn tell(client: &Client, mailbox: &Mailbox) {
-    let mut trouble = Trouble::new("reports");
+    let mut trouble = Trouble::new("reports", "training goes on");
     while let Some(letter) = mailbox.next() {
         let sent = match &letter {
             Letter::Ask => client.assignment(0, Duration::ZERO).map(|assignment| mailbox.heard(assignment)),
@@ -181,13 +209,14 @@ fn tell(client: &Client, mailbox: &Mailbox) {
 /// Failures in a row; the user is told of the first and of the end.
 struct Trouble {
     subject: &'static str,
+    outlook: &'static str,
     failures: u32,
     refused: bool,
 }
 
 impl Trouble {
-    const fn new(subject: &'static str) -> Self {
-        Self { subject, failures: 0, refused: false }
+    const fn new(subject: &'static str, outlook: &'static str) -> Self {
+        Self { subject, outlook, failures: 0, refused: false }
     }
 
     /// How long to wait before the next try. Who is refused will hardly be let in a moment later.
@@ -195,7 +224,7 @@ impl Trouble {
         let refused = matches!(failure, Failure::Refused(_) | Failure::Rejected(_));
         self.failures = self.failures.saturating_add(1);
         if self.failures == 1 || refused && !self.refused {
-            eprintln!("pollux: {}: {failure}; training goes on", self.subject);
+            eprintln!("pollux: {}: {failure}; {}", self.subject, self.outlook);
         }
         self.refused = refused;
         if refused { backoff::LONGEST } else { backoff::after_failures(self.failures) }

@@ -79,10 +79,6 @@ impl Agent {
         self.agent.observe_gradients(&GradientNorms { steps, micro_batches, batch_size, micro_sqr, mean_sqr })
     }
 
-    fn observe_consecutive_gradients(&mut self, steps: u32, batch_size: f64, micro_sqr: f64, mean_sqr: f64) -> bool {
-        self.agent.observe_gradients(&GradientNorms::of_pairs(steps, batch_size, micro_sqr, mean_sqr))
-    }
-
     fn observe_rate(&mut self, samples_per_s: f64) -> Result<(), NativeError> {
         Ok(self.agent.observe_rate(samples_per_s)?)
     }

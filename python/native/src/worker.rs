@@ -37,6 +37,10 @@ impl Worker {
         self.worker.connection().generation
     }
 
+    fn answered(&self, patience_s: f64) -> Result<bool, NativeError> {
+        Ok(self.worker.answered(seconds("patience_s", patience_s)?)?)
+    }
+
     fn orders(&self) -> &'static str {
         match self.worker.orders() {
             Orders::Train => "train",
@@ -60,8 +64,7 @@ impl Worker {
     }
 
     fn finish(&self, py: Python<'_>, patience_s: f64) -> Result<bool, NativeError> {
-        let patience = Duration::try_from_secs_f64(patience_s)
-            .map_err(|_| NativeError::Seconds { name: "patience_s", value: patience_s })?;
+        let patience = seconds("patience_s", patience_s)?;
         Ok(py.detach(|| self.worker.finish(patience)))
     }
 
@@ -88,6 +91,10 @@ impl Termination {
     fn requested(&self) -> bool {
         self.termination.requested()
     }
+}
+
+fn seconds(name: &'static str, value: f64) -> Result<Duration, NativeError> {
+    Duration::try_from_secs_f64(value).map_err(|_| NativeError::Seconds { name, value })
 }
 
 /// Forked children, such as those of `multiprocessing`, inherit that `SIGTERM` only sets a flag: nobody could end them.

@@ -16,7 +16,7 @@ The same script runs alone, under torchrun and under `pollux submit`.
 from ._errors import CheckpointError, DivergedError, UsageError
 from ._loader import DataLoader, epochs, steps
 from ._metrics import Mean
-from ._session import ElasticModule
+from ._module import ElasticModule
 from ._wrap import Status, checkpoint_state, device, rank, status, world_size, wrap
 
 __all__ = [

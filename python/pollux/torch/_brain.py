@@ -18,7 +18,7 @@ from ._terms import Row, Terms
 
 if TYPE_CHECKING:
     from ._membership import Membership
-    from ._session import Position
+    from ._state import Position
 
 CHECK_PERIOD_S = 0.5
 """Check-ins are this far apart, unless steps are longer."""

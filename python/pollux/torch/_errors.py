@@ -1,4 +1,6 @@
-"""What can go wrong, by what to do about it."""
+"""What can go wrong, by what to do about it, and how the user is told."""
+
+import sys
 
 from pollux import PolluxError
 
@@ -17,3 +19,8 @@ class DivergedError(PolluxError):
 
 class LostError(RuntimeError):
     """Another process of the group is gone."""
+
+
+def say(text: str) -> None:
+    """Tells the user. PyTorch puts another stream in the place of sys.stderr while it tells of errors."""
+    print(f"pollux: {text}", file=sys.__stderr__)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import enum
+import multiprocessing
 import os
+import signal
 import sys
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
 
-from ._errors import LostError
+from ._checkpoint import MemoryBound
+from ._errors import LostError, say
+from ._membership import RESTART
 
 if TYPE_CHECKING:
     from ._session import Session
@@ -41,21 +46,71 @@ def classify(error: BaseException, is_lost: bool) -> Failure:
     return Failure.USER
 
 
-def guard_exit(session: Session) -> None:
+def guard_exit(current: Callable[[], Session | None]) -> None:
     """From now on an uncaught error that a restart mends ends the process with the code that asks for one."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        code = session.fail(error)
-        if code is None:
+        session = current()
+        code = _code(session, error) if session is not None else None
+        if session is None or code is None:
             before(kind, error, trace)
             return
         for stream in (sys.stdout, sys.__stderr__):
             if stream is not None:
                 stream.flush()
-        if session.can_run_again:
+        if _can_run_again(session):
+            _end_children()
             os.execv(sys.executable, sys.orig_argv)
         # Whoever waits for this process to leave the group waits in vain.
         os._exit(code)
 
     sys.excepthook = hook
+
+
+def _code(session: Session, error: BaseException) -> int | None:
+    """What to exit with after an error that a restart mends; `None` if it is the user's."""
+    failure = classify(error, session.reader.is_lost)
+    if failure is Failure.USER or (failure is Failure.MEMORY and not _lower_bound(session)):
+        return None
+    if failure is Failure.LOST:
+        say(f"another process is gone ({str(error).splitlines()[0][:120]})")
+    group = session.group
+    # A step is done or it is not: what rank 0 has is the state after the last whole one.
+    if group is not None and group.is_leader and not (session.is_updating or session.has_left):
+        try:
+            if session.archive.is_whole():
+                session.archive.save()
+        except Exception as trouble:
+            say(f"cannot save: {trouble}; the checkpoint before counts")
+    return RESTART
+
+
+def _lower_bound(session: Session) -> bool:
+    """Has the next processes run smaller batches; false if they cannot, or would not know."""
+    folder, failed = session.archive.folder, session.terms.tuning.local_batch
+    bound = failed * 3 // 4
+    if folder is None or session.loader is None or bound < session.loader.limits.local_batch_min:
+        return False
+    try:
+        MemoryBound(folder).write(bound)
+    except OSError as error:
+        say(f"cannot write into {folder}: {error}")
+        return False
+    say(f"out of memory with {failed} samples on a GPU; going on with at most {bound}")
+    return True
+
+
+def _end_children() -> None:
+    """Workers of data loaders end with their parent; they would take the next program for it."""
+    # Data loaders raise an error when one of their workers ends.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    for child in multiprocessing.active_children():
+        child.kill()
+        child.join()
+
+
+def _can_run_again(session: Session) -> bool:
+    """Whether this process may start its own script once more: nobody else would, and there is a checkpoint."""
+    alone = session.membership.worker is None and session.group is not None and session.group.world_size == 1
+    return alone and session.archive.is_open and "TORCHELASTIC_RUN_ID" not in os.environ

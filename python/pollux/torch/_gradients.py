@@ -20,6 +20,8 @@ import torch.distributed as dist
 import torch
 from torch import Tensor
 
+from ._errors import UsageError
+
 ADAM_SETTLING_STEPS = 20
 """The first second moments of Adam are noise themselves."""
 
@@ -63,6 +65,8 @@ class GradientReader:
         self._groups: dict[int, dict[str, object]] = {}
         self.plan = StepPlan()
         self.is_allowed = False
+        self.is_pending = False
+        """Whether there are gradients that nobody has used or thrown away."""
         self.is_alone = True
         self.is_lost = False
         self.norms = Norms()
@@ -103,11 +107,14 @@ class GradientReader:
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Called by DDP for every bucket of the last backward pass of a step, on every rank in the same order."""
         if not self.is_allowed:
-            from ._errors import UsageError
-
             raise UsageError(
                 "backward() outside of a loop over px.DataLoader: nobody knows how many samples it stands for; "
                 "train inside of `for batch in loader`, evaluate under torch.no_grad()"
+            )
+        if self.is_pending:
+            raise UsageError(
+                "backward() again before optimizer.step() or zero_grad(); step for every batch: for a larger one raise "
+                "batch_size or max_batch_size, and gradients are accumulated by themselves where per_gpu asks for it"
             )
         buffer = bucket.buffer()
         measured = self.plan.measure
@@ -123,7 +130,7 @@ class GradientReader:
         if self.plan.weight != 1.0:
             buffer.mul_(self.plan.weight)
         if bucket.is_last():
-            self._step.is_handed = True
+            self._step.is_handed = self.is_pending = True
             self.computed_at = time.perf_counter()
             self.on_computed()
         if self.is_alone:

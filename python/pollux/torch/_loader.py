@@ -10,6 +10,7 @@ from typing import Any
 from torch.utils import data
 
 from ._brain import Limits
+from ._deal import Deal
 from ._errors import UsageError
 from ._session import Session, current
 from ._sources import Batches, MapSource, StreamSource
@@ -84,6 +85,7 @@ class DataLoader:
         session.start(self)
         session.begin_epoch()
         session.in_loop = True
+        step: Deal | None = None
         try:
             while not session.position.is_ended:
                 # Every pass lasts until batch or group change.
@@ -103,6 +105,11 @@ class DataLoader:
                 else:
                     session.position.is_ended = True
                     session.check_in(0, ends_epoch=True)
+        except GeneratorExit:
+            # The user has left in the middle of a batch. The step is done or it is not.
+            if step is not None and session.has_stepped:
+                session.end_step(step)
+            raise
         finally:
             session.in_loop = session.reader.is_allowed = False
 
@@ -127,6 +134,9 @@ def epochs(total: int) -> Iterator[int]:
         while session.position.epoch < total:
             yield session.position.epoch
             session.end_epoch()
+    except GeneratorExit:
+        session.break_off()
+        raise
     finally:
         session.in_epochs = False
     session.finish()
@@ -148,6 +158,9 @@ def steps(total: float, loader: DataLoader) -> Iterator[Any]:
             yield from loader._epoch(session, until=total)
             if session.position.is_ended:
                 session.end_epoch()
+    except GeneratorExit:
+        session.break_off()
+        raise
     finally:
         session.in_epochs = False
     session.finish()

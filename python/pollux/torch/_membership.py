@@ -36,6 +36,8 @@ _PATIENCE = datetime.timedelta(seconds=600)
 _KNOCK_S = 5.0
 _NEWS_S = 5.0
 _GLANCE_S = 0.02
+FIRST_ANSWER_S = 60.0
+"""A scheduler that was just killed is back within seconds."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,10 @@ class Membership:
             group = _own_group()
             group.introduce(group.members[group.rank], is_new=True)
             return group
+        # Once it trains, no training ends because the scheduler did. Until then a mistake can still be mended.
+        while not self.worker.answered(FIRST_ANSWER_S):
+            self._obey_before_training()
+            time.sleep(_GLANCE_S)
         assignment = _started_for(self.worker)
         while True:
             entered = self._lead(assignment) if assignment.rank_of(self.replica) == 0 else self._follow(assignment)
@@ -286,7 +292,7 @@ def _started_for(worker: Worker) -> Assignment:
     if heard is not None and heard["generation"] == worker.generation and heard["state"] == "run":
         members = [Member(item["replica"], item["local_rank"]) for item in heard["replicas"]]
     else:
-        # Nobody has answered yet: replicas of others are told by rank 0 later on, ranks are enough to meet.
+        # The scheduler is further: replicas of others are told by rank 0 later on, ranks are enough to meet.
         members = [Member(-1 - idx, (local + idx - rank) % local_size) for idx in range(world_size)]
         members[rank] = Member(worker.replica, local)
     return Assignment(worker.generation, tuple(members), os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))

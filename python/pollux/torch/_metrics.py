@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._session import Session
+    from ._group import Group
 
 
 class Mean:
@@ -25,7 +25,7 @@ class Mean:
         self._shared = [0.0, 0.0]
         self._own = [0.0, 0.0]
         self._session = current()
-        self._session.add_metric(self)
+        self._session.archive.add_metric(self)
 
     def update(self, total: Any, count: float = 1.0) -> None:
         """Adds a sum over `count` samples of this rank."""
@@ -34,7 +34,7 @@ class Mean:
 
     def compute(self) -> float:
         """The mean over all ranks so far, NaN where there is nothing. Every rank has to ask for it."""
-        self._session.share_metrics([self])
+        share([self], self._session.group)
         return self._shared[0] / self._shared[1] if self._shared[1] else float("nan")
 
     def reset(self) -> None:
@@ -42,10 +42,10 @@ class Mean:
         self._shared, self._own = [0.0, 0.0], [0.0, 0.0]
 
 
-def share(metrics: list[Mean], session: Session) -> None:
+def share(metrics: list[Mean], group: Group | None) -> None:
     """Adds up what the ranks have; all of them know the sums then."""
     own = [value for metric in metrics for value in metric._own]
-    sums = session.group.sum(own) if session.group else own
+    sums = group.sum(own) if group else own
     for idx, metric in enumerate(metrics):
         metric._shared = [known + new for known, new in zip(metric._shared, sums[2 * idx : 2 * idx + 2])]
         metric._own = [0.0, 0.0]

@@ -30,6 +30,7 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
             raise UsageError("optimizer.step() with a closure, which may run several backward passes; call it without")
         if not session.accumulation.is_last:
             return None
+        session.reader.is_pending = False
         session.clock.synced()
         rates = [group["lr"] for group in self.param_groups]
         for group, rate in zip(self.param_groups, rates):
@@ -37,11 +38,20 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
         session.is_updating = True
         result = original()
         session.is_updating = False
+        session.has_stepped = True
         for group, rate in zip(self.param_groups, rates):
             group["lr"] = rate
         return result
 
+    zero_grad = optimizer.zero_grad
+
+    @functools.wraps(zero_grad)
+    def clear(_self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
+        session.reader.is_pending = False
+        zero_grad(*args, **kwargs)
+
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
+    optimizer.zero_grad = types.MethodType(clear, optimizer)  # type: ignore[method-assign]
 
 
 def adapt_scaler(scaler: Any, session: Session) -> None:

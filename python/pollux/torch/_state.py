@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import random
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,6 +14,18 @@ from ._errors import CheckpointError, UsageError
 
 FORMAT = 1
 """Changes with what a checkpoint holds."""
+
+
+@dataclass
+class Position:
+    """How far the training is: whole epochs, and samples of the one at hand."""
+
+    epoch: int = 0
+    cursor: int = 0
+    samples: int = 0
+    """Since the training began."""
+    is_ended: bool = False
+    """Whether the epoch is through, but not what the user does after it."""
 
 
 def bare(module: torch.nn.Module) -> torch.nn.Module:

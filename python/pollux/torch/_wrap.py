@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ._errors import UsageError
+from ._module import ElasticModule
 from ._schedule import Schedule, adapt_optimizer, adapt_scaler
-from ._session import ElasticModule, Options, Session, begin, current
+from ._session import Options, Session, begin, current
 
 _RULES = ("adascale", "adamscale", "linear", "sqrt", "legw")
 
@@ -70,7 +71,7 @@ def checkpoint_state(**objects: Any) -> None:
     """
     session = current()
     for name, value in objects.items():
-        session.user_states.add(name, value)
+        session.archive.user_states.add(name, value)
 
 
 def rank() -> int:

@@ -1,12 +1,15 @@
 """What is saved is whole, and enough to go on with at any size."""
 
+import gc
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 from trainings import Numbered, loss_of, network, seen
@@ -117,16 +120,23 @@ def other_model(folder: str) -> None:
 
 
 SCRIPT = """
-import json, sys, time
+import glob, json, os, sys, time
 sys.path.insert(0, {here!r})
 import torch
 torch.set_num_threads(1)
 from trainings import Numbered, loss_of, network
 import pollux.torch as px
 
+def parent(path):
+    with open(path) as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+{before}
 model = network()
 wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), checkpoint_dir={folder!r})
-loader = px.DataLoader(Numbered(200), batch_size=16, max_batch_size=16, per_gpu=(2, {most}), shuffle=True)
+loader = px.DataLoader(
+    Numbered({samples}), batch_size=16, max_batch_size=16, per_gpu=(2, {most}), shuffle=True{options}
+)
 mean = px.Mean("index")
 for epoch in px.epochs({epochs}):
     for batch in loader:
@@ -136,11 +146,13 @@ for epoch in px.epochs({epochs}):
         optimizer.step()
         mean.update(batch[2].sum(), len(batch[2]))
         print(json.dumps([epoch, batch[2].tolist()]), flush=True)
+{after}
 """
 
 
-def launch(folder: Path, trouble: str = "pass", most: int = 16, epochs: int = 3) -> subprocess.Popen[str]:
-    script = SCRIPT.format(here=str(HERE), folder=str(folder), trouble=trouble, most=most, epochs=epochs)
+def launch(folder: Path, trouble: str = "pass", **given: Any) -> subprocess.Popen[str]:
+    defaults = {"most": 16, "epochs": 3, "samples": 200, "before": "", "after": "", "options": ""}
+    script = SCRIPT.format(here=str(HERE), folder=str(folder), trouble=trouble, **{**defaults, **given})
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", script]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
@@ -228,3 +240,126 @@ def test_a_lost_process_sends_the_others_back_to_the_last_whole_step(tmp_path) -
     logs = [path.read_text() for path in tmp_path.glob("steps-*")]
     counts = seen([steps_of(text) for text in logs])
     assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(2)] == [True] * 2
+
+
+def leave(folder: str, where: str) -> list[tuple[int, list[int]]]:
+    """Trains three epochs, with a break in the second, and what follows in the same process."""
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), checkpoint_dir=folder)
+    mean = px.Mean("index")
+    loader = px.DataLoader(Numbered(200), batch_size=16, max_batch_size=16, per_gpu=(2, 16), shuffle=True)
+    steps: list[tuple[int, list[int]]] = []
+    for epoch in px.epochs(3):
+        for idx, batch in enumerate(loader):
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+            mean.update(batch[2].sum(), len(batch[2]))
+            steps.append((epoch, batch[2].tolist()))
+            if where == "within" and epoch == 1 and idx > 6:
+                return steps
+            if where == "error" and epoch == 1 and idx > 6:
+                raise ArithmeticError("a mistake of the user's")
+        if where == "after" and epoch == 1:
+            break
+    return [*steps, (-1, [round(mean.compute() * 1e6)])]
+
+
+@pytest.mark.parametrize(("world_size", "where"), [(1, "within"), (1, "after"), (2, "after")])
+def test_a_break_is_saved_and_what_was_done_is_not_done_again(together, tmp_path, world_size, where) -> None:
+    first = together(leave, world_size, str(tmp_path), where)
+    assert list(tmp_path.glob("checkpoint-*")), "nothing was saved"
+    second = together(leave, world_size, str(tmp_path), "nowhere")
+    results = [{"steps": [step for step in steps if step[0] >= 0]} for steps in first + second]
+    counts = seen(results)
+    assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(3)] == [True] * 3
+    assert [steps[-1] for steps in second] == [(-1, [99_500_000])] * world_size
+
+
+def test_an_error_of_the_user_leaves_the_state_of_the_last_whole_step(together, tmp_path) -> None:
+    with pytest.raises(AssertionError, match="a mistake of the user's"):
+        together(leave, 1, str(tmp_path), "error")
+    [path] = tmp_path.glob("checkpoint-*")
+    position = torch.load(path, weights_only=False)["position"]
+    assert (position["epoch"], position["is_ended"]) == (1, False)
+    assert position["cursor"] == position["samples"] - 200 > 80
+
+
+def test_steps_go_on_where_those_before_have_ended(tmp_path) -> None:
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.05), checkpoint_dir=tmp_path)
+    loader = px.DataLoader(Numbered(200), batch_size=16, max_batch_size=16, per_gpu=(2, 16), shuffle=True)
+    numbers: list[int] = []
+    for total in (5, 9, 13):
+        for batch in px.steps(total, loader):
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+            numbers += batch[2].tolist()
+            if total == 9:
+                break
+    assert sorted(numbers) == list(range(200))
+    newest = max(tmp_path.glob("checkpoint-*"))
+    assert torch.load(newest, weights_only=False)["position"]["samples"] == 200
+
+
+EVALUATION = """
+    if epoch == 1:
+        print("evaluating", flush=True)
+        with torch.no_grad():
+            for _ in range(10_000):
+                time.sleep(0.01)
+                wrapped(batch[0])
+"""
+
+
+@pytest.mark.parametrize("moment", ["within an epoch", "evaluating"])
+def test_a_training_without_a_scheduler_saves_whenever_it_is_told_to_end(tmp_path, moment) -> None:
+    if moment == "evaluating":
+        first = launch(tmp_path, after=EVALUATION)
+    else:
+        # Longer than anybody would wait: it ends because of the check-ins within.
+        first = launch(tmp_path, trouble="time.sleep(0.05)", samples=20_000)
+    assert first.stdout is not None
+    lines = []
+    while (moment == "evaluating" and "evaluating\n" not in lines) or len(lines) < 5:
+        lines.append(first.stdout.readline())
+    first.send_signal(signal.SIGTERM)
+    rest, error = first.communicate(timeout=60)
+    assert first.returncode == 143, error
+    [path] = tmp_path.glob("checkpoint-*")
+    saved = torch.load(path, weights_only=False)
+    steps = steps_of("".join(lines) + rest)["steps"]
+    assert saved["position"]["samples"] == sum(len(numbers) for _, numbers in steps)
+    assert saved["metrics"]["index"][1] == saved["position"]["samples"]
+    if moment == "evaluating":
+        output, error = launch(tmp_path).communicate(timeout=60)
+        counts = seen([{"steps": steps}, steps_of(output)])
+        assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(3)] == [True] * 3, error
+
+
+def test_no_worker_of_a_data_loader_outlives_a_training_that_starts_itself_again(tmp_path) -> None:
+    children = "print('children', [path for path in glob.glob('/proc/[0-9]*/stat') if parent(path) == os.getpid()])"
+    trouble = "if len(batch[0]) > 6: raise torch.OutOfMemoryError('CUDA out of memory')"
+    run = launch(tmp_path, trouble, epochs=1, before=children, options=", num_workers=2")
+    output, error = run.communicate(timeout=90)
+    assert run.returncode == 0, error
+    told = [line for line in output.splitlines() if line.startswith("children")]
+    assert len(told) >= 2 and set(told) == {"children []"}
+
+
+def test_a_training_that_is_over_is_not_kept() -> None:
+    kept = []
+    for _ in range(2):
+        model = network()
+        kept.append(weakref.ref(model))
+        wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        loader = px.DataLoader(Numbered(32), batch_size=16)
+        for _ in px.epochs(1):
+            for batch in loader:
+                optimizer.zero_grad()
+                loss_of(wrapped, batch).backward()
+                optimizer.step()
+    del wrapped, optimizer, model, loader, batch
+    gc.collect()
+    assert kept[0]() is None

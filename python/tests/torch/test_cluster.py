@@ -28,6 +28,9 @@ from sklearn.datasets import load_digits
 import pollux.torch as px
 
 out, epochs, pace_s, seed = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), int(sys.argv[4])
+open(f"{out}/started", "w").close()
+while os.path.exists(f"{out}/../wait"):
+    time.sleep(0.05)
 torch.manual_seed(seed)
 digits = load_digits()
 inputs, targets = torch.tensor(digits.data / 16.0, dtype=torch.float32), torch.tensor(digits.target)
@@ -144,6 +147,30 @@ def test_six_trainings_survive_the_kill_of_a_worker_and_of_the_scheduler(tmp_pat
             server.wait_for(training.id, succeeded, patience_s=400)
         for training in trainings:
             training.check(was_killed=training is victim)
+
+
+def test_a_process_that_starts_while_the_scheduler_is_killed_waits_for_it_to_come_back(tmp_path: Path) -> None:
+    (tmp_path / "wait").touch()
+    with scheduler(tmp_path, "--slots", "1", kill=True) as server:
+        training = Training(server, tmp_path, "early", epochs=3, pace_s=0.0)
+        training.wait_until(lambda job: (job.folder / "started").exists())
+    (tmp_path / "wait").unlink()
+    time.sleep(3)
+    assert not training.steps()
+    with scheduler(tmp_path, "--slots", "1") as server:
+        server.wait_for(training.id, succeeded)
+        assert server.describe(training.id)["retries"] == 0
+
+
+def test_a_training_whose_scheduler_is_gone_for_good_trains_to_its_end(tmp_path: Path) -> None:
+    with scheduler(tmp_path, "--slots", "1", kill=True) as server:
+        training = Training(server, tmp_path, "orphan", epochs=12, pace_s=0.001)
+        training.wait_until(lambda job: job.steps())
+    deadline = time.monotonic() + 2 * PATIENCE_S
+    while not (training.folder / "accuracy").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    training.check()
 
 
 def processes(training: Training, replica: int) -> list[int]:

@@ -215,3 +215,55 @@ def means(samples: int) -> list[float]:
 @pytest.mark.parametrize("world_size", [1, 3])
 def test_means_are_over_all_samples_of_all_processes(together, world_size) -> None:
     assert together(means, world_size, 101) == [[50.0, 50.0]] * world_size
+
+
+class Sometimes(torch.nn.Module):
+    """One of its parts is used in every other forward pass only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.always, self.sometimes = network(), torch.nn.Linear(8, 3)
+        self.passes = 0
+
+    def forward(self, inputs):
+        self.passes += 1
+        found = self.always(inputs)
+        return found + self.sometimes(inputs) if self.passes % 2 else found
+
+
+def everything(kind: str, per_gpu: tuple[int, int]) -> dict:
+    """Trains a model that is compiled, or uses only a part of itself, with a scaler."""
+    torch.manual_seed(0)
+    model = Sometimes() if kind == "sometimes" else network()
+    options = {"find_unused_parameters": True} if kind == "sometimes" else {}
+    used = torch.compile(model, backend="aot_eager") if kind == "compiled" else model
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0, growth_interval=16)
+    wrapped, optimizer = px.wrap(used, optimizer, scaler=scaler, **options)
+    loader = px.DataLoader(Numbered(500), batch_size=16, max_batch_size=16, per_gpu=per_gpu)
+    updates: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: updates.append(1))
+    for _ in px.epochs(6):
+        for batch in loader:
+            optimizer.zero_grad()
+            scaler.scale(loss_of(wrapped, batch)).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
+            scaler.step(optimizer)
+            scaler.update()
+    with torch.no_grad():
+        samples = Numbered(500)
+        loss = float(torch.nn.functional.cross_entropy(model.eval()(samples.inputs), samples.targets))
+    parameters = [parameter.detach().clone() for parameter in model.parameters()]
+    return {"parameters": parameters, "scale": scaler.get_scale(), "updates": len(updates), "loss": loss}
+
+
+@pytest.mark.parametrize("per_gpu", [(8, 8), (2, 2)], ids=["whole", "accumulated"])
+@pytest.mark.parametrize("kind", ["plain", "compiled", "sometimes"])
+def test_two_processes_with_a_scaler_stay_the_same_and_learn(together, kind, per_gpu) -> None:
+    first, second = together(everything, 2, kind, per_gpu)
+    for ours, theirs in zip(first["parameters"], second["parameters"], strict=True):
+        assert torch.equal(ours, theirs)
+    assert first["updates"] == second["updates"] == 6 * 32
+    assert first["scale"] == second["scale"] == 256.0 * 2 ** (first["updates"] // 16)
+    assert first["loss"] < 0.8

@@ -1,11 +1,15 @@
 """Mistakes are refused with a line that says what to change."""
 
+import json
+
 import pytest
 from torch.utils.data import DistributedSampler
-from trainings import Numbered, Stream, loss_of, network
+from trainings import Numbered, Stream, loss_of, network, train
 
 import pollux.torch as px
 import torch
+from pollux import PolluxError
+from scheduler import scheduler
 
 
 def wrapped(**options):
@@ -140,19 +144,51 @@ def test_an_environment_that_is_half_set_is_refused(monkeypatch) -> None:
         wrapped()
 
 
-def test_a_scheduler_that_is_not_there_stops_no_training(monkeypatch) -> None:
-    for name, value in {
-        "POLLUX_URL": "http://127.0.0.1:1",
-        "POLLUX_JOB_ID": "1",
-        "POLLUX_REPLICA_ID": "1",
-        "POLLUX_TOKEN": "wrong",
-        "POLLUX_GENERATION": "1",
-        "RANK": "0",
-        "WORLD_SIZE": "1",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "0",
-    }.items():
+def under_a_scheduler(monkeypatch, url: str, job: str = "1", token: str = "wrong") -> None:
+    """The environment of a process that a scheduler has started."""
+    ranks = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    names = {"URL": url, "JOB_ID": job, "REPLICA_ID": "1", "TOKEN": token, "GENERATION": "1"}
+    for name, value in {**ranks, **{f"POLLUX_{name}": value for name, value in names.items()}}.items():
         monkeypatch.setenv(name, value)
-    from trainings import train
 
-    assert train(Numbered(64), epochs=1)["status"].samples == 64
+
+def test_a_training_without_its_scheduler_does_not_begin_and_says_what_to_change(monkeypatch) -> None:
+    monkeypatch.setattr("pollux.torch._membership.FIRST_ANSWER_S", 0.5)
+    under_a_scheduler(monkeypatch, "http://127.0.0.1:1")
+    with pytest.raises(PolluxError, match=r"no server at http://127.0.0.1:1 \(.*start one with `pollux up`, or unset"):
+        train(Numbered(64), epochs=1)
+
+
+def test_a_wrong_token_is_refused_before_the_first_step(monkeypatch, tmp_path) -> None:
+    with scheduler(tmp_path, "--slots", "1") as server:
+        job = server.pollux("submit", "-o", "id", "--rigid", "--", "sleep", "600").strip()
+        url = json.loads((tmp_path / "state" / "server.json").read_text())["url"]
+        under_a_scheduler(monkeypatch, url, job)
+        with pytest.raises(PolluxError, match=rf"{url} does not let job {job} in \(status 401\); POLLUX_TOKEN and"):
+            train(Numbered(64), epochs=1)
+        server.pollux("cancel", job)
+
+
+def test_a_loop_that_steps_only_now_and_then_is_refused() -> None:
+    model, optimizer = wrapped()
+    loader = px.DataLoader(Numbered(128), batch_size=16)
+    with pytest.raises(px.UsageError, match="step for every batch: for a larger one raise batch_size"):
+        for _ in px.epochs(1):
+            for idx, batch in enumerate(loader):
+                (loss_of(model, batch) / 4).backward()
+                if idx % 4 == 3:
+                    optimizer.step()
+                    optimizer.zero_grad()
+
+
+@pytest.mark.parametrize("clear", ["optimizer", "model"])
+def test_a_batch_whose_gradients_are_thrown_away_is_allowed(clear) -> None:
+    model, optimizer = wrapped()
+    loader = px.DataLoader(Numbered(128), batch_size=16, per_gpu=(8, 8))
+    for _ in px.epochs(1):
+        for idx, batch in enumerate(loader):
+            (optimizer if clear == "optimizer" else model).zero_grad()
+            loss_of(model, batch).backward()
+            if idx % 4 == 3:
+                optimizer.step()
+    assert px.status().samples == 128

@@ -87,7 +87,7 @@ def variance_of_large_steps(width: int) -> float:
             optimizer.zero_grad()
             wrapped(batch).backward()
             optimizer.step()
-    _, variance = current()._brain._agent.noise()
+    _, variance = current().brain._agent.noise()
     return 16 * variance
 
 

@@ -89,6 +89,7 @@ impl<'a> SimJob<'a> {
         let agent = Agent::new(AgentSettings {
             epoch_samples: Some((epoch_steps * f64::from(limits.batch_size_baseline())).round() as u64),
             settling_steps: 0,
+            epoch_gain_min: 0.0,
             ..AgentSettings::new(limits)
         });
         let brain = Brain::Learning(Box::new(agent));

@@ -148,6 +148,32 @@ fn a_worker_that_is_refused_trains_on() {
 }
 
 #[test]
+fn before_the_first_step_a_refusal_is_an_error_that_says_what_to_change() {
+    let server = Server::new(|_| Answer::status(401));
+    let (worker, _) = start(&server);
+    let error = eventually("the refusal", || worker.answered(PATIENCE).err()).to_string();
+    let expected = format!("http://127.0.0.1:{} does not let job 12 in (status 401); POLLUX_TOKEN and", server.port());
+    assert!(error.starts_with(&expected) && !error.contains("secret"), "{error}");
+    // A refusal that is taken back is none.
+    server.answer(|_| json(&assignment(1, &[7])));
+    eventually("the assignment", || generation(&worker));
+    assert!(worker.answered(Duration::ZERO).unwrap());
+}
+
+#[test]
+fn before_the_first_step_a_server_that_is_away_has_time_to_come_back() {
+    let server = Server::new(|_| Answer::Hangup);
+    let (worker, _) = start(&server);
+    eventually("failures", || (server.requests().len() >= 3).then_some(()));
+    assert!(!worker.answered(PATIENCE).unwrap());
+    let error = worker.answered(Duration::ZERO).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("no server at http://127.0.0.1:{} (", server.port())), "{error}");
+    assert!(error.ends_with("; start one with `pollux up`, or unset POLLUX_URL to train alone"), "{error}");
+    server.answer(|_| json(&assignment(1, &[7])));
+    eventually("the answer", || worker.answered(PATIENCE).unwrap().then_some(()));
+}
+
+#[test]
 fn a_report_that_the_server_cannot_use_is_not_told_twice() {
     let server = Server::new(|request| match request.path() {
         "assignment" => json(&assignment(1, &[7])),

@@ -1,0 +1,139 @@
+"""What outlives the processes of a training: captured between two steps, saved, handed over, and taken up again."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from . import _metrics, _state
+from ._checkpoint import Checkpoints, MemoryBound
+from ._errors import CheckpointError, UsageError, say
+
+if TYPE_CHECKING:
+    from ._session import Session
+
+
+class Archive:
+    """The state of a training as one thing, for checkpoints and for newcomers."""
+
+    def __init__(self, session: Session):
+        self._session = session
+        self.folder = session.options.checkpoint_dir or os.environ.get("POLLUX_CHECKPOINT_DIR")
+        self.user_states = _state.UserStates()
+        self.agent: str | None = None
+        """What an agent has learned that is not at work here yet."""
+        self.metrics: list[_metrics.Mean] = []
+        self._metric_states: dict[str, list[float]] = {}
+        self._checkpoints: Checkpoints | None = None
+        self._saved_at = time.monotonic()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether this process saves."""
+        return self._checkpoints is not None
+
+    def open(self) -> None:
+        """Rank 0 saves from now on, if there is a folder."""
+        if self._checkpoints is None and self.folder:
+            self._checkpoints = Checkpoints(self.folder)
+
+    def take_up(self) -> None:
+        """Rank 0 goes on with what was saved, if anything was."""
+        self.open()
+        if self._checkpoints is None:
+            return
+        assert self.folder is not None
+        session = self._session
+        if (bound := MemoryBound(self.folder).read()) is not None:
+            session.terms = replace(session.terms, local_batch_max=min(bound, session.terms.local_batch_max))
+        saved = self._checkpoints.load()
+        if saved is not None:
+            self.restore(saved, f"the checkpoint in {self.folder}")
+
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old enough."""
+        return time.monotonic() - self._saved_at >= self._session.options.checkpoint_every_s
+
+    def is_whole(self) -> bool:
+        """Whether this process knows all that a checkpoint holds: what others count is known once it is shared."""
+        if self._session.joined().world_size == 1:
+            self.share_metrics()
+        return _metrics.is_shared(self.metrics)
+
+    def save(self) -> None:
+        """Rank 0 writes a checkpoint; training goes on without one where that fails."""
+        if self._checkpoints is None or not self._session.joined().is_leader:
+            return
+        # A model that is not finite must not take the place of one that was.
+        if not _state.is_finite(self._session.module):
+            return
+        try:
+            self._checkpoints.save(self.capture())
+        except OSError as error:
+            say(f"cannot save into {self._checkpoints.folder}: {error}; training goes on")
+        self._saved_at = time.monotonic()
+
+    def capture(self) -> dict[str, Any]:
+        """All of it, as of the last whole step."""
+        session = self._session
+        return {
+            "format": _state.FORMAT,
+            "model": _state.bare(session.module).state_dict(),
+            "optimizer": session.optimizer.state_dict(),
+            "scaler": session.scaler.state_dict() if session.scaler else None,
+            "schedules": [schedule.state_dict() for schedule in session.schedules],
+            "agent": session.brain.state() if session.brain else self.agent,
+            "position": vars(session.position),
+            "baseline_steps": session.terms.baseline_steps,
+            "local_batch_max": session.terms.local_batch_max,
+            "metrics": {**self._metric_states, **_metrics.capture(self.metrics)},
+            "user": self.user_states.capture(),
+            "random": _state.random_states(),
+        }
+
+    def restore(self, state: dict[str, Any], where: str) -> None:
+        """Puts everything back, or says why it is not of this training."""
+        session = self._session
+        if state.get("format") != _state.FORMAT:
+            raise CheckpointError(
+                f"{where} has format {state.get('format')}, accepted is {_state.FORMAT}; remove it, or use the version "
+                "that wrote it"
+            )
+        _state.load_module(session.module, state["model"], where)
+        _state.load_optimizer(session.optimizer, state["optimizer"], where)
+        # It has stepped, if not in this process: schedulers ask.
+        session.optimizer._opt_called = True  # type: ignore[attr-defined]
+        if session.scaler and state["scaler"]:
+            session.scaler.load_state_dict(state["scaler"])
+        for schedule, saved in zip(session.schedules, state["schedules"]):
+            schedule.load_state_dict(saved)
+        self.agent = state["agent"]
+        session.position = _state.Position(**state["position"])
+        session.resumes_epoch = True
+        session.terms = replace(
+            session.terms,
+            baseline_steps=state["baseline_steps"],
+            local_batch_max=min(state["local_batch_max"], session.terms.local_batch_max),
+        )
+        self._metric_states = dict(state["metrics"])
+        for metric in self.metrics:
+            self._restore_metric(metric)
+        self.user_states.restore(state["user"])
+        _state.restore_random_states(state["random"], session.joined().rank)
+
+    def add_metric(self, metric: _metrics.Mean) -> None:
+        """Keeps a metric across restarts."""
+        if any(known.name == metric.name for known in self.metrics):
+            raise UsageError(f"a second metric named {metric.name!r}; each needs a name of its own")
+        self.metrics.append(metric)
+        self._restore_metric(metric)
+
+    def share_metrics(self) -> None:
+        """Adds up what the ranks have, so that one of them can tell all."""
+        _metrics.share(self.metrics, self._session.group)
+
+    def _restore_metric(self, metric: _metrics.Mean) -> None:
+        if metric.name in self._metric_states:
+            _metrics.restore(metric, self._metric_states.pop(metric.name))
