@@ -34,7 +34,7 @@ test("screenshots", async ({ browser }) => {
       await open(page, cluster, "/report");
       await page.getByLabel("Report", { exact: true }).setInputFiles(report);
       await page.getByRole("heading", { name: "Completion and fairness" }).waitFor();
-      await page.screenshot({ path: join(PICTURES, `dashboard-report-${theme}.png`) });
+      await page.screenshot({ path: join(PICTURES, `dashboard-report-${theme}.png`), fullPage: true });
       await context.close();
     }
     const phone = await browser.newContext({ viewport: { width: 375, height: 780 }, deviceScaleFactor: 2 });

@@ -28,5 +28,7 @@ pub use job::{Flexibility, Job, JobDetail, JobList, Phase, SubmitRequest, Work};
 pub use plan::{PlanChange, PlanKept, PlanStatus};
 pub use series::{ClusterSeries, JobSeries};
 pub use token::{IssuedToken, TokenList, TokenRequest};
-pub use what_if::{BeforeAfter, Change, Completion, HypotheticalJob, JobForecast, TrainsLike, WhatIf, WhatIfRequest};
+pub use what_if::{
+    BeforeAfter, Change, Completion, HypotheticalJob, JobForecast, TrainsLike, WhatIf, WhatIfChoices, WhatIfRequest,
+};
 pub use worker::{AssignedReplica, Assignment, AssignmentState, ReadyRequest, ReportRequest};

@@ -94,10 +94,13 @@ function summary({ title, at, lines, say }: Props): string {
   if (at.length === 0) return `${title}: nothing yet`;
   const values = lines.flatMap((line) => {
     if (line.isRuler) return [];
+    const known = Array.from(line.values).filter((value) => value != null);
+    if (known.length === 0) return `${line.label} unknown`;
+    const [low, high] = [Math.min(...known), Math.max(...known)];
     const last = line.values[line.values.length - 1];
-    return `${line.label} ${last == null ? "unknown" : say(last)}`;
+    return `${line.label} now ${last == null ? "unknown" : say(last)}, from ${say(low)} to ${say(high)}`;
   });
-  return `${title} over ${duration((at.at(-1) ?? 0) - (at[0] ?? 0))}, now ${values.join(", ")}`;
+  return `${title} over ${duration((at.at(-1) ?? 0) - (at[0] ?? 0))}: ${values.join("; ")}`;
 }
 
 function data({ at, lines }: Props): uPlot.AlignedData {

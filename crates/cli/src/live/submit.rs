@@ -116,7 +116,7 @@ fn next_steps(job: &Job) -> String {
 
 /// What the file says, and what the options say instead.
 fn request(args: &SubmitArgs) -> Result<SubmitRequest, LiveError> {
-    let file = args.file.as_deref().map(JobFile::read).transpose()?.unwrap_or_default();
+    let file = JobFile::given(args.file.as_deref())?;
     let given = (!args.command.is_empty()).then(|| args.command.clone());
     let command = given.or(file.command).filter(|command| !command.is_empty()).ok_or(LiveError::NoCommand)?;
     let flexibility = match (args.rigid, args.non_preemptible) {
