@@ -30,11 +30,12 @@ test("screenshots", async ({ browser }) => {
       const changes = JSON.stringify([{ add_nodes: { count: 2, gpus: 4 } }]);
       await open(page, cluster, `/what-if?changes=${encodeURIComponent(changes)}`);
       await page.getByRole("table").waitFor();
-      await page.screenshot({ path: join(PICTURES, `dashboard-what-if-${theme}.png`) });
+      await page.screenshot({ path: join(PICTURES, `dashboard-what-if-${theme}.png`), fullPage: true });
       await open(page, cluster, "/report");
       await page.getByLabel("Report", { exact: true }).setInputFiles(report);
       await page.getByRole("heading", { name: "Completion and fairness" }).waitFor();
-      await page.screenshot({ path: join(PICTURES, `dashboard-report-${theme}.png`), fullPage: true });
+      const clip = { x: 0, y: 0, width: 1360, height: 1200 };
+      await page.screenshot({ path: join(PICTURES, `dashboard-report-${theme}.png`), fullPage: true, clip });
       await context.close();
     }
     const phone = await browser.newContext({ viewport: { width: 375, height: 780 }, deviceScaleFactor: 2 });

@@ -141,7 +141,7 @@ function Changes({ plan, at }: { plan: PlanStatus; at: number }) {
   return (
     <>
       <h3>
-        {at === plan.at_ms ? "Changed" : "Changed before"} <span class="soft">at {moment(at)}</span>
+        {at === plan.at_ms ? "Changed" : "Last change"} <span class="soft">at {moment(at)}</span>
       </h3>
       <ul class="plan-rows">
         {plan.changes.map((one) => (

@@ -19,7 +19,11 @@ export function WhatIfPage() {
     <div class="what-if">
       <div class="toolbar">
         <h1>What if</h1>
-        <span class="soft">The simulator plays the cluster on from now, with what jobs have told of themselves.</span>
+        <span class="soft" role="status">
+          {isBusy && !answer
+            ? "Both futures are being simulated, which takes up to 8 s…"
+            : "The simulator plays the cluster on from now, with what jobs have told of themselves."}
+        </span>
         <span class="top-gap" />
         <button type="button" disabled={isBusy || problem !== ""} onClick={again}>
           {isBusy ? "Simulating…" : "Ask again"}
@@ -49,9 +53,6 @@ export function WhatIfPage() {
           {problem || error}
         </p>
       )}
-      <p class="soft" role="status">
-        {isBusy && !answer && "Both futures are being simulated, which takes up to 8 s…"}
-      </p>
       {answer && <Answer answer={answer} isSame={changes.length === 0} />}
     </div>
   );

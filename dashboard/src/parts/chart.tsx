@@ -118,7 +118,8 @@ function options(latest: { current: Props }, width: number): uPlot.Options {
     height,
     cursor,
     legend: { show: false },
-    padding: [6, 8, 0, 0],
+    // The last moment on the axis stands half beyond it.
+    padding: [6, 24, 0, 0],
     scales: {
       x: { range: (_, low, high) => [...(latest.current.range ?? [low, Math.max(high, low + 10)])] },
       y: { range: (_, low, high) => limits(latest.current, low, high) },

@@ -129,19 +129,20 @@ fn request(args: &SubmitArgs) -> Result<SubmitRequest, LiveError> {
     let mut environment: BTreeMap<String, String> = file.environment;
     environment.extend(args.environment.iter().cloned());
     let replicas_min = args.replicas_min.or(file.replicas_min).unwrap_or(1);
+    let working_dir = absolute(args.working_dir.clone().or(file.working_dir).unwrap_or_default())?;
+    let plain = SubmitRequest::new(command, &working_dir);
     Ok(SubmitRequest {
         name: args.name.clone().or(file.name),
-        command,
-        working_dir: absolute(args.working_dir.clone().or(file.working_dir).unwrap_or_default())?,
         environment,
         replicas_requested: args.replicas.or(file.replicas_requested).unwrap_or(replicas_min),
         replicas_min,
         replicas_max: args.replicas_max.or(file.replicas_max),
         flexibility: flexibility.unwrap_or_default(),
         batch_size: args.batch_size.or(file.batch_size),
-        priority: args.priority.or(file.priority).unwrap_or(0),
+        priority: args.priority.or(file.priority).unwrap_or(plain.priority),
         work,
-        retries_max: args.retries.or(file.retries_max).unwrap_or(3),
+        retries_max: args.retries.or(file.retries_max).unwrap_or(plain.retries_max),
+        ..plain
     })
 }
 
