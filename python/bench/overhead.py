@@ -50,9 +50,9 @@ class Case:
 
 
 CASES = [
-    Case("mlp", "sgd", batch_size=64, steps=25),
-    Case("mlp", "adamw", batch_size=64, steps=20),
-    Case("cnn", "sgd", batch_size=32, steps=12),
+    Case("mlp", "sgd", batch_size=64, steps=60),
+    Case("mlp", "adamw", batch_size=64, steps=50),
+    Case("cnn", "sgd", batch_size=32, steps=25),
     Case("transformer", "sgd", batch_size=8, steps=8),
     Case("transformer", "adamw", batch_size=8, steps=8),
 ]

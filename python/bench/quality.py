@@ -33,7 +33,7 @@ LEARNING_RATES = {
     "adamw": (0.001, 0.002, 0.005, 0.01),
 }
 CHOSEN = {"cnn/sgd": 0.05, "cnn/adamw": 0.005, "mlp/sgd": 0.05, "mlp/adamw": 0.002}
-CONFIGURATIONS = [*((name, 1) for name in CHOSEN), ("cnn/sgd", 2)]
+CONFIGURATIONS = [*((name, 1) for name in CHOSEN), ("cnn/sgd", 2), ("mlp/sgd", 2)]
 
 
 @dataclass(frozen=True)

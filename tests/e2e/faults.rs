@@ -56,7 +56,9 @@ fn a_worker_that_ignores_sigterm_is_killed_after_the_grace_period() {
     client.act(job, JobAction::Cancel).unwrap();
     assert_eq!(wait_for_end(&site, job).job.phase, Phase::Cancelled);
     eventually("its death", || workers(&site.state()).is_empty().then_some(()));
-    assert!(events(&site, job).iter().any(|event| event.text.ends_with("signal 9")));
+    eventually("the word of it", || {
+        events(&site, job).iter().any(|event| event.text.ends_with("signal 9")).then_some(())
+    });
     daemon.end();
 }
 

@@ -16,10 +16,10 @@ fn books_count_gpus_from_launch_to_release_and_restarts_after_the_first_start() 
          240 books j1                 => gpu_s 400 executed_s 130 queued_s 120 restarts 1 cost_s Some(30.0) remaining None
          240 tick j1=n0*1             => launch j1 g3 n0*1
          250 ready j1 g3 pause=2      =>
-         250 books j1                 => gpu_s 410 executed_s 140 queued_s 120 restarts 2 cost_s Some(16.0) remaining None
+         250 books j1                 => gpu_s 410 executed_s 140 queued_s 120 restarts 2 cost_s Some(2.0) remaining None
          260 succeeded j1 g3          => stop j1 g3 n0*1 succeeded
          270 released j1 g3 n0*1      =>
-         999 books j1                 => gpu_s 430 executed_s 160 queued_s 120 restarts 2 cost_s Some(16.0) remaining None",
+         999 books j1                 => gpu_s 430 executed_s 160 queued_s 120 restarts 2 cost_s Some(2.0) remaining None",
     );
 }
 
