@@ -26,7 +26,12 @@ test("screenshots", async ({ browser }) => {
       await page.screenshot({ path: join(PICTURES, `dashboard-login-${theme}.png`) });
       await shoot("cluster", "/cluster", true);
       await shoot("jobs", "/jobs?phase=all");
-      await shoot("job", `/jobs/${jobs.vision}`, true);
+      await open(page, cluster, `/jobs/${jobs.vision}`);
+      await page
+        .getByText(/epoch \d+: loss/)
+        .first()
+        .waitFor();
+      await page.screenshot({ path: join(PICTURES, `dashboard-job-${theme}.png`), fullPage: true });
       const changes = JSON.stringify([{ add_nodes: { count: 2, gpus: 4 } }]);
       await open(page, cluster, `/what-if?changes=${encodeURIComponent(changes)}`);
       await page.getByRole("table").waitFor();
