@@ -34,6 +34,7 @@ test("pausing, resuming and cancelling ask first, and can be done by keyboard al
   await expect(row).toContainText("running");
   await row.getByRole("button", { name: "pause stopper" }).focus();
   await page.keyboard.press("Enter");
+  await expect(page.getByRole("dialog")).toBeVisible();
   await page.keyboard.press("Escape");
   await expect(page.getByRole("dialog")).toBeHidden();
   await expect(row.getByRole("button", { name: "pause stopper" })).toBeFocused();

@@ -1,6 +1,6 @@
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { reason } from "../client";
 
 interface Question {
@@ -50,7 +50,7 @@ export function Dialog({ title, keep, verb, isDangerous, act, close, children }:
   const dialog = useRef<HTMLDialogElement>(null);
   const isBusy = useSignal(false);
   const [error, setError] = useState("");
-  useEffect(() => {
+  useLayoutEffect(() => {
     const before = document.activeElement;
     dialog.current?.showModal();
     return () => {
