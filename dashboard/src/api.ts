@@ -412,6 +412,8 @@ export type Node = {
 export type NodeJob = {
   /** Which. */
   id: number;
+  /** Whether it uses GPUs that others own, beside them. */
+  is_guest: boolean;
   /** Its name. */
   name: string;
   /** Its replicas there. */
@@ -578,7 +580,7 @@ export type WhatIf = {
   horizon_s: BeforeAfter_f64;
   /** Live jobs in order of submission, then hypothetical ones. */
   jobs: Array<JobForecast>;
-  /** Seconds from now until the last completion that is known. */
+  /** Seconds from now until the last of them is complete. */
   makespan_s: BeforeAfter_Option_f64;
   /** What is to be known of the answer, a sentence each. */
   notes: Array<string>;
@@ -586,6 +588,14 @@ export type WhatIf = {
   now_ms: number;
   /** Who decides in each. */
   policy: BeforeAfter_String;
+};
+
+/** Response to `GET /v1/what-if`: what changes may name. */
+export type WhatIfChoices = {
+  /** Applications that a job can train like. */
+  applications: Array<string>;
+  /** Policies that can decide. */
+  policies: Array<string>;
 };
 
 /** Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it is, and of one with all changes, in their order. Without changes it foretells the cluster as it is. */

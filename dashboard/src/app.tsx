@@ -8,6 +8,7 @@ import { LoginPage } from "./pages/login";
 import { ReportPage } from "./pages/report";
 import { WhatIfPage } from "./pages/what-if";
 import { Questions } from "./parts/dialog";
+import { Guarded } from "./parts/guarded";
 import { route } from "./router";
 import { logOut, token } from "./session";
 import { theme, toggleTheme } from "./theme";
@@ -35,7 +36,9 @@ export function App() {
       <Header page={page} />
       <Notice />
       <main id="content" tabIndex={-1} aria-busy={!isLoaded.value}>
-        <Page page={page} argument={argument} />
+        <Guarded key={`${page}/${argument}`}>
+          <Page page={page} argument={argument} />
+        </Guarded>
       </main>
       <Questions />
     </>
@@ -108,7 +111,7 @@ function Header({ page }: { page: string }) {
           <path d="M8 2a6 6 0 0 1 0 12z" fill="currentColor" />
         </svg>
       </button>
-      <button type="button" class="wide" onClick={logOut}>
+      <button type="button" onClick={logOut}>
         Log out
       </button>
     </header>

@@ -52,7 +52,8 @@ export async function post<T>(path: string, body?: unknown, signal?: AbortSignal
   return response.status === 204 ? null : ((await response.json()) as T);
 }
 
-async function complaint(response: Response): Promise<string> {
+/** Why an answer is none, in the words of the server. */
+export async function complaint(response: Response): Promise<string> {
   try {
     const failure = (await response.json()) as { error: { message: string } };
     return failure.error.message;

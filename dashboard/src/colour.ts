@@ -1,11 +1,10 @@
 /** As many as can be told apart; `style/tokens.css` says which. */
 const COLOURS = 12;
+/** Plain, striped and dotted. */
+const PATTERNS = 3;
 
-/** A job has the same colour wherever it is shown. */
-export function jobColour(id: number): string {
-  return `var(--j${id % COLOURS})`;
-}
-
-export function jobColourName(id: number): string {
-  return `--j${id % COLOURS}`;
+/** A job looks the same wherever it is shown, and like no other of the 35 before and after it. */
+export function jobLook(id: number) {
+  const pattern = Math.floor(id / COLOURS) % PATTERNS;
+  return { class: pattern === 0 ? "" : `pattern-${pattern}`, style: { backgroundColor: `var(--j${id % COLOURS})` } };
 }

@@ -53,6 +53,11 @@ export function moment(ms: Maybe): string {
   return isToday ? time : `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${time}`;
 }
 
+/** Names and sentences of others, without what would turn around the text after them. */
+export function harmless(text: string): string {
+  return text.replaceAll(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+}
+
 export function plural(count: number, thing: string): string {
   return `${whole(count)} ${thing}${count === 1 ? "" : "s"}`;
 }

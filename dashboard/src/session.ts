@@ -28,7 +28,7 @@ addEventListener("hashchange", () => {
 function restore(): string | null {
   const [route = "", given] = location.hash.split("token=");
   if (given) {
-    sessionStorage.setItem(KEY, decodeURIComponent(given));
+    sessionStorage.setItem(KEY, given);
     history.replaceState(null, "", route.length > 1 ? route.replace(/[?&]$/, "") : location.pathname);
   }
   return sessionStorage.getItem(KEY);

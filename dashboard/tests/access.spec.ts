@@ -1,51 +1,108 @@
+import { execFileSync } from "node:child_process";
+import { join, resolve } from "node:path";
+import type { Page } from "@playwright/test";
 import axe from "axe-core";
-import { expect, open, test } from "./cluster";
+import { type Cluster, expect, open, test, until } from "./cluster";
 
-const PAGES = ["/cluster", "/jobs", "/jobs/ID", "/what-if", "/report"];
+const BINARIES = resolve(process.env.POLLUX_BINARIES ?? "../target/debug");
+const PHONE = { width: 375, height: 740 };
+const DESK = { width: 1440, height: 900 };
+
+/** Every page and window, and what shows that it is there. */
+const PLACES: [string, string, (page: Page, job: string, cluster: Cluster) => Promise<void>][] = [
+  ["cluster", "/cluster", (page, job) => expect(page.getByRole("link", { name: `${job}, job` }).first()).toBeVisible()],
+  ["jobs", "/jobs", (page, job) => expect(page.getByRole("row", { name: job })).toBeVisible()],
+  ["job", "/jobs/ID", (page, job) => expect(page.getByRole("heading", { name: job })).toBeVisible()],
+  [
+    "what-if",
+    '/what-if?changes=[{"add_nodes":{"count":1,"gpus":4}},{"submit":{"trains_like":{"application":"ncf"}}}]',
+    (page, job) => expect(page.getByRole("row", { name: job })).toBeVisible(),
+  ],
+  ["reports", "/report", (page) => expect(page.getByRole("heading", { name: "Simulation reports" })).toBeVisible()],
+  [
+    "report",
+    "/report",
+    async (page, _, cluster) => {
+      await page.getByLabel("Report", { exact: true }).setInputFiles(join(cluster.folder, "index.html"));
+      await expect(page.getByRole("heading", { name: "Completion and fairness" })).toBeVisible();
+    },
+  ],
+  [
+    "submission",
+    "/jobs?phase=all",
+    async (page) => {
+      await page.getByRole("button", { name: "Submit a job" }).click();
+      await expect(page.getByRole("dialog")).toBeVisible();
+    },
+  ],
+  [
+    "confirmation",
+    "/jobs/ID",
+    async (page, job) => {
+      await page.getByRole("button", { name: `cancel ${job}` }).click();
+      await expect(page.getByRole("dialog")).toBeVisible();
+    },
+  ],
+];
 
 for (const theme of ["light", "dark"] as const) {
-  test(`every page can be used by everybody, in the ${theme} theme`, async ({ page, cluster }) => {
-    const id = await cluster.train(`reader-${theme}`, 400);
+  test(`every page can be used by everybody, at a desk and on a phone, in the ${theme} theme`, async ({
+    page,
+    cluster,
+  }) => {
+    test.slow();
+    const [job, id] = [`reader-${theme}`, await cluster.train(`reader-${theme}`, 900)];
+    const report = ["sim", "compare", "--policy", "pollux,fifo", "--generate-jobs", "6", "--report", cluster.folder];
+    execFileSync(join(BINARIES, "pollux"), report, { stdio: "ignore" });
+    await until("its start", async () => (await cluster.job(id)).phase === "running");
     await page.emulateMedia({ colorScheme: theme });
     await page.goto(cluster.url);
+    await expect(page.getByLabel("Token")).toBeVisible();
     expect(await findings(page), "login").toEqual([]);
     await open(page, cluster);
-    await expect(page.getByRole("link", { name: /GPU \d of local/ }).first()).toBeVisible();
-    for (const hash of PAGES) {
-      await page.evaluate(
-        (to) => {
-          location.hash = to;
-        },
-        hash.replace("ID", `${id}`),
-      );
-      await expect(page.locator("main h1")).toBeAttached();
-      expect(await findings(page), hash).toEqual([]);
+    for (const [name, hash, arrive] of PLACES) {
+      for (const size of [DESK, PHONE]) {
+        await page.setViewportSize(size);
+        await open(page, cluster, hash.replace("ID", `${id}`));
+        await arrive(page, job, cluster);
+        expect(await findings(page), `${name} at ${size.width}`).toEqual([]);
+        const width = await page.evaluate(() => document.documentElement.scrollWidth);
+        expect(width, name).toBeLessThanOrEqual(size.width);
+        await page.keyboard.press("Escape");
+      }
     }
-    await page.evaluate(() => {
-      location.hash = "/jobs";
-    });
-    await page.getByRole("button", { name: "Submit a job" }).click();
-    expect(await findings(page), "dialog").toEqual([]);
+    await page.setViewportSize(PHONE);
+    await open(page, cluster);
+    await page.getByRole("button", { name: "Log out" }).click();
+    await expect(page.getByLabel("Token")).toBeVisible();
     await cluster.post(`/v1/jobs/${id}/cancel`);
   });
 }
 
-test("every page fits a phone", async ({ page, cluster }) => {
-  const id = await cluster.train("phone", 400);
-  await page.setViewportSize({ width: 375, height: 740 });
+test("all GPUs are one stop of the keyboard, and arrows go from one to the next", async ({ page, cluster }) => {
+  const ids = [await cluster.train("left", 900), await cluster.train("right", 900)];
   await open(page, cluster);
-  for (const hash of PAGES) {
-    await page.evaluate(
-      (to) => {
-        location.hash = to;
-      },
-      hash.replace("ID", `${id}`),
-    );
-    await expect(page.locator("main h1")).toBeAttached();
-    const width = await page.evaluate(() => document.documentElement.scrollWidth);
-    expect(width, hash).toBeLessThanOrEqual(375);
-  }
-  await cluster.post(`/v1/jobs/${id}/cancel`);
+  const cells = page.getByRole("link", { name: /a GPU on local/ });
+  await expect(page.getByRole("link", { name: /^left, job/ }).first()).toBeVisible();
+  await expect(page.getByRole("link", { name: /^right, job/ }).first()).toBeVisible();
+  await expect(page.locator('a.cell[tabindex="0"]')).toHaveCount(1);
+  await cells.first().focus();
+  await page.keyboard.press("ArrowRight");
+  await expect(cells.nth(1)).toBeFocused();
+  await page.keyboard.press("End");
+  await expect(cells.last()).toBeFocused();
+  await page.keyboard.press("Tab");
+  await expect(page.locator(".holders a").first()).toBeFocused();
+  for (const id of ids) await cluster.post(`/v1/jobs/${id}/cancel`);
+});
+
+test("a dark page is dark before its script has run", async ({ page, cluster }) => {
+  await page.emulateMedia({ colorScheme: "dark" });
+  await page.route("**/assets/app.js*", (route) => route.abort());
+  await page.goto(cluster.url);
+  const ground = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const [red = 255] = (ground.match(/\d+/g) ?? []).map(Number);
+  expect(red, ground).toBeLessThan(64);
 });
 
 test("the theme is the system's until one is chosen, and that one stays", async ({ page, cluster }) => {
@@ -60,7 +117,7 @@ test("the theme is the system's until one is chosen, and that one stays", async 
 });
 
 /** What axe finds that keeps people out. */
-async function findings(page: import("@playwright/test").Page): Promise<string[]> {
+async function findings(page: Page): Promise<string[]> {
   await page.evaluate(axe.source);
   return page.evaluate(async () => {
     const { violations } = await (globalThis as unknown as { axe: typeof axe }).axe.run(document);

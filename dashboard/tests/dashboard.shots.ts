@@ -26,15 +26,21 @@ test("screenshots", async ({ browser }) => {
       await page.screenshot({ path: join(PICTURES, `dashboard-login-${theme}.png`) });
       await shoot("cluster", "/cluster", true);
       await shoot("jobs", "/jobs?phase=all");
-      await shoot("job", `/jobs/${jobs.vision}`, true);
+      await open(page, cluster, `/jobs/${jobs.vision}`);
+      await page
+        .getByText(/epoch \d+: loss/)
+        .first()
+        .waitFor();
+      await page.screenshot({ path: join(PICTURES, `dashboard-job-${theme}.png`), fullPage: true });
       const changes = JSON.stringify([{ add_nodes: { count: 2, gpus: 4 } }]);
       await open(page, cluster, `/what-if?changes=${encodeURIComponent(changes)}`);
       await page.getByRole("table").waitFor();
-      await page.screenshot({ path: join(PICTURES, `dashboard-what-if-${theme}.png`) });
+      await page.screenshot({ path: join(PICTURES, `dashboard-what-if-${theme}.png`), fullPage: true });
       await open(page, cluster, "/report");
       await page.getByLabel("Report", { exact: true }).setInputFiles(report);
       await page.getByRole("heading", { name: "Completion and fairness" }).waitFor();
-      await page.screenshot({ path: join(PICTURES, `dashboard-report-${theme}.png`) });
+      const clip = { x: 0, y: 0, width: 1360, height: 1200 };
+      await page.screenshot({ path: join(PICTURES, `dashboard-report-${theme}.png`), fullPage: true, clip });
       await context.close();
     }
     const phone = await browser.newContext({ viewport: { width: 375, height: 780 }, deviceScaleFactor: 2 });

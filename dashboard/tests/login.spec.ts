@@ -19,6 +19,19 @@ test("a token opens the dashboard, stays in the tab over a reload, and is gone a
   await expect(page.getByLabel("Token")).toBeVisible();
 });
 
+test("a token is not taken before the server has answered to it, nor one that is no text", async ({
+  page,
+  cluster,
+}) => {
+  const busy = { error: { code: "too_fast", message: "too many requests: try again" } };
+  await page.route("**/v1/cluster", (route) => route.fulfill({ status: 429, json: busy }));
+  await page.goto(`${cluster.url}/#token=%`);
+  await page.getByLabel("Token").fill(cluster.token);
+  await page.keyboard.press("Enter");
+  await expect(page.getByRole("alert")).toContainText("too many requests");
+  expect(await page.evaluate(() => sessionStorage.length)).toBe(0);
+});
+
 test("a link with a token leaves nothing of it in the address, and none is ever sent in one", async ({
   page,
   cluster,

@@ -62,6 +62,8 @@ pub struct NodeJob {
     pub name: String,
     /// Its replicas there.
     pub replicas: u32,
+    /// Whether it uses GPUs that others own, beside them.
+    pub is_guest: bool,
 }
 
 /// Response to `GET /v1/nodes`.

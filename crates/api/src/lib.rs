@@ -30,5 +30,7 @@ pub use log::LogPiece;
 pub use plan::{PlanChange, PlanKept, PlanStatus};
 pub use series::{ClusterSeries, JobSeries};
 pub use token::{IssuedToken, TokenList, TokenRequest};
-pub use what_if::{BeforeAfter, Change, Completion, HypotheticalJob, JobForecast, TrainsLike, WhatIf, WhatIfRequest};
+pub use what_if::{
+    BeforeAfter, Change, Completion, HypotheticalJob, JobForecast, TrainsLike, WhatIf, WhatIfChoices, WhatIfRequest,
+};
 pub use worker::{AssignedReplica, Assignment, AssignmentState, ReadyRequest, ReportRequest};

@@ -105,6 +105,16 @@ pub enum TrainsLike {
     Application(String),
 }
 
+/// Response to `GET /v1/what-if`: what changes may name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WhatIfChoices {
+    /// Policies that can decide.
+    pub policies: Vec<String>,
+    /// Applications that a job can train like.
+    pub applications: Vec<String>,
+}
+
 /// Response to `POST /v1/what-if`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -117,7 +127,7 @@ pub struct WhatIf {
     pub jobs: Vec<JobForecast>,
     /// Mean seconds from now, of jobs whose completion is known in both futures; nothing if there are none.
     pub average_completion_s: Option<BeforeAfter<f64>>,
-    /// Seconds from now until the last completion that is known.
+    /// Seconds from now until the last of them is complete.
     pub makespan_s: BeforeAfter<Option<f64>>,
     /// Part of the GPUs that jobs hold until then, from 0 to 1.
     pub gpu_utilisation: BeforeAfter<Option<f64>>,

@@ -86,7 +86,7 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
     sentences.extend(explanation.wait.and_then(|wait| waiting(cluster, job, wait)));
     let is_given = job.group().is_empty() && !job.target().is_empty();
     if let Some(reason) = explanation.reason.filter(|_| job.phase().is_plannable() && !is_given) {
-        sentences.push(binding(cluster, job, reason.binding));
+        sentences.push(format!("It {}.", binding(cluster, job, reason.binding)));
         let has_told = job.report().is_some() && job.spec().flexibility != Flexibility::Rigid;
         sentences.extend(worth(job, reason.one_more, reason.one_fewer).filter(|_| has_told));
         let competes = matches!(reason.binding, Binding::Contention | Binding::RestartCost);
@@ -174,39 +174,36 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
     })
 }
 
-/// What keeps it from having more.
+/// What keeps a job from having more, as the end of a sentence about it.
 fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
     let (spec, planned) = (job.spec(), job.target().replicas());
-    let is_rigid = spec.flexibility == Flexibility::Rigid;
     let fewest = counted(spec.fewest(), "GPU");
     let gpus = cluster.engine().usable_gpus();
     match binding {
         Binding::Contention if planned == 0 => {
-            format!("It needs {fewest} at once; all are in better use, or others came first.")
+            format!("needs {fewest} at once; all are in better use, or others came first")
         }
-        Binding::Contention => "Other jobs make better use of the remaining GPUs.".to_owned(),
-        Binding::NoGain => "More GPUs would not raise its goodput.".to_owned(),
-        Binding::Maximum if planned >= gpus => format!("It has the whole cluster: {}.", counted(gpus, "GPU")),
-        Binding::Maximum => format!("It has as many as it may: {}.", counted(planned, "GPU")),
+        Binding::Contention => "gets no more: others make better use of the rest".to_owned(),
+        Binding::NoGain => "would not gain by more GPUs".to_owned(),
+        Binding::Maximum if planned >= gpus => format!("has the whole cluster: {}", counted(gpus, "GPU")),
+        Binding::Maximum => format!("has as many as it may: {}", counted(planned, "GPU")),
         Binding::Profile => match job.replicas_profiled() {
-            Some(profiled) => format!(
-                "It was measured on up to {}; it gets more once that was measured, too.",
-                counted(profiled, "GPU")
-            ),
-            None => "It starts small, to be measured first.".to_owned(),
+            Some(profiled) => format!("gets more once it is measured beyond {}", counted(profiled, "GPU")),
+            None => "starts small, to be measured first".to_owned(),
         },
-        Binding::RestartCost => {
-            "It would do better on more, but not by enough to pay for the change before the next one.".to_owned()
+        Binding::RestartCost => match job.books(cluster.now()).restart_cost_s {
+            Some(cost_s) => format!("waits for its {} restart cost to pay off", duration(cost_s)),
+            None => "waits for the cost of a restart to pay off".to_owned(),
+        },
+        Binding::Request if spec.flexibility == Flexibility::Rigid => {
+            format!("asked for exactly {}", counted(spec.replicas_requested, "GPU"))
         }
-        Binding::Request if is_rigid => format!("It asked for exactly {}.", counted(spec.replicas_requested, "GPU")),
-        Binding::Request => "It keeps what it has for now.".to_owned(),
+        Binding::Request => "keeps what it has for now".to_owned(),
         Binding::Impossible => {
-            format!(
-                "It needs at least {fewest} of one kind, and the cluster has {gpus}: it waits for nodes to be added."
-            )
+            format!("needs at least {fewest} of one kind, and the cluster has {gpus}: it waits for nodes to be added")
         }
         // Reasons may gain others.
-        _ => "It has what the policy gives it.".to_owned(),
+        _ => "has what the policy gives it".to_owned(),
     }
 }
 
@@ -243,13 +240,14 @@ fn percent(part: f64) -> String {
     if percent.abs() < 10.0 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
 }
 
-/// Time as people say it.
+/// Time in two units at most, as the dashboard writes it.
 pub(crate) fn duration(seconds: f64) -> String {
-    match seconds {
-        seconds if seconds < 120.0 => format!("{seconds:.0} s"),
-        seconds if seconds < 7_200.0 => format!("{:.0} min", seconds / 60.0),
-        seconds if seconds < 172_800.0 => format!("{:.1} h", seconds / 3_600.0),
-        seconds => format!("{:.1} days", seconds / 86_400.0),
+    let s = seconds.round().max(0.0) as u64;
+    match s {
+        0..60 => format!("{s} s"),
+        60..3_600 => format!("{} m {:02} s", s / 60, s % 60),
+        3_600..86_400 => format!("{} h {:02} m", s / 3_600, s % 3_600 / 60),
+        _ => format!("{} d {} h", s / 86_400, s % 86_400 / 3_600),
     }
 }
 

@@ -174,7 +174,8 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
     let mut jobs: BTreeMap<NodeId, Vec<api::NodeJob>> = BTreeMap::new();
     for job in engine.jobs() {
         for (node, replicas) in job.group().iter() {
-            let on_node = api::NodeJob { id: job.id().0, name: job.spec().name.clone(), replicas };
+            let (id, name, is_guest) = (job.id().0, job.spec().name.clone(), job.guest_of().is_some());
+            let on_node = api::NodeJob { id, name, replicas, is_guest };
             jobs.entry(node).or_default().push(on_node);
         }
     }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The crate knows sequence numbers, snapshots and schema versions. It decides nothing and interprets nothing: what
-//! jobs asked for and how they ended are texts of its callers. [`Store`] is the main type; one process at a time has it.
+//! jobs asked for and how they ended are texts of its callers, of which it reads names alone, to search for them. [`Store`] is the main type; one process at a time has it.
 
 mod error;
 mod record;
@@ -17,7 +17,7 @@ mod recovery;
 mod reader;
 
 pub use error::StoreError;
-pub use reader::Reader;
+pub use reader::{EndedQuery, Reader};
 pub use record::{Batch, EndedJob, HistoryEntry, JobRow, Record, ReplicaRow, SubmittedJob, TokenRow};
 pub use recovery::{Recovered, Snapshot};
 pub use store::Store;

@@ -10,6 +10,22 @@ use crate::{HistoryEntry, JobRow, StoreError};
 
 const JOB_COLUMNS: &str = "id, submitted_ms, request, ended_ms, phase, summary";
 
+/// No index helps to find a part of a name; a hundred thousand are looked through in a moment. Requests that make no
+/// sense have none.
+const FOUND: &str = "AND (instr(lower(CASE WHEN json_valid(request) THEN request ->> '$.spec.name' END), lower(?4)) > 0
+                     OR CAST(id AS TEXT) = ?4)";
+
+/// Which ended jobs are asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EndedQuery<'a> {
+    /// With numbers below.
+    pub before: Option<JobId>,
+    /// In this phase.
+    pub phase: Option<&'a str>,
+    /// With this in their names, or as their number. Capitals of ASCII make no difference.
+    pub search: Option<&'a str>,
+}
+
 /// Reads what was committed, beside the process that writes.
 #[derive(Debug)]
 pub struct Reader {
@@ -31,19 +47,17 @@ impl Reader {
         Ok(query.query_row([number(id.0)], job).optional()?)
     }
 
-    /// Ended jobs with numbers below `before`, the newest first; of one phase, if one is named.
-    pub fn ended_jobs(
-        &self,
-        before: Option<JobId>,
-        phase: Option<&str>,
-        limit: usize,
-    ) -> Result<Vec<JobRow>, StoreError> {
+    /// Ended jobs, the newest first.
+    pub fn ended_jobs(&self, asked: EndedQuery<'_>, limit: usize) -> Result<Vec<JobRow>, StoreError> {
+        let EndedQuery { before, phase, search } = asked;
         let before = before.map_or(i64::MAX, |before| number(before.0));
         let of_phase = if phase.is_some() { "AND phase = ?3" } else { "AND ?3 IS NULL" };
+        let found = if search.is_some() { FOUND } else { "AND ?4 IS NULL" };
         let mut query = self.connection.prepare_cached(&format!(
-            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} ORDER BY id DESC LIMIT ?2"
+            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} {found}
+             ORDER BY id DESC LIMIT ?2"
         ))?;
-        let rows = query.query_map(params![before, number(limit as u64), phase], job)?;
+        let rows = query.query_map(params![before, number(limit as u64), phase, search], job)?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 

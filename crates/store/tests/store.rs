@@ -5,7 +5,9 @@ use std::path::Path;
 
 use pollux_engine::{Event, JobSpec};
 use pollux_policy::{JobId, NodeId, Plan, Timestamp};
-use pollux_store::{Batch, EndedJob, HistoryEntry, Record, ReplicaRow, Store, StoreError, SubmittedJob, TokenRow};
+use pollux_store::{
+    Batch, EndedJob, EndedQuery, HistoryEntry, Record, ReplicaRow, Store, StoreError, SubmittedJob, TokenRow,
+};
 use rusqlite::Connection;
 
 fn submission(id: u64) -> Batch {
@@ -94,23 +96,32 @@ fn a_batch_that_cannot_be_written_whole_is_not_written_at_all() {
 }
 
 #[test]
-fn ended_jobs_are_paged_from_the_newest_and_found_by_phase() {
+fn ended_jobs_are_paged_from_the_newest_and_found_by_phase_and_name() {
     let folder = tempfile::tempdir().unwrap();
     let (mut store, _) = Store::open(folder.path()).unwrap();
     for id in 1..=6 {
-        store.commit(&submission(id)).unwrap();
+        let mut batch = submission(id);
+        if id > 1 {
+            batch.submitted[0].request = format!(r#"{{"spec":{{"name":"Name-{id}"}}}}"#);
+        }
+        store.commit(&batch).unwrap();
     }
     for (id, phase) in [(1, "succeeded"), (2, "failed"), (3, "succeeded"), (5, "succeeded")] {
         store.commit(&end(id, phase)).unwrap();
     }
     let reader = store.reader().unwrap();
-    let ids = |before: Option<u64>, phase, limit| -> Vec<u64> {
-        let jobs = reader.ended_jobs(before.map(JobId), phase, limit).unwrap();
+    let ids = |asked: EndedQuery<'_>| -> Vec<u64> {
+        let jobs = reader.ended_jobs(asked, 3).unwrap();
         jobs.iter().map(|job| job.submitted.id.0).collect()
     };
-    assert_eq!(ids(None, None, 3), [5, 3, 2]);
-    assert_eq!(ids(Some(2), None, 3), [1]);
-    assert_eq!(ids(None, Some("failed"), 3), [2]);
+    let all = EndedQuery::default();
+    assert_eq!(ids(all), [5, 3, 2]);
+    assert_eq!(ids(EndedQuery { before: Some(JobId(2)), ..all }), [1]);
+    assert_eq!(ids(EndedQuery { phase: Some("failed"), ..all }), [2]);
+    assert_eq!(ids(EndedQuery { search: Some("NAME-5"), ..all }), [5]);
+    assert_eq!(ids(EndedQuery { search: Some("name-"), phase: Some("succeeded"), ..all }), [5, 3]);
+    assert!(ids(EndedQuery { search: Some("%"), ..all }).is_empty());
+    assert_eq!(ids(EndedQuery { search: Some("1"), ..all }), [1], "a request that makes no sense has a number");
     assert_eq!(reader.job(JobId(4)).unwrap().unwrap().ended, None);
     assert_eq!(reader.job(JobId(7)).unwrap(), None);
     let history: Vec<u64> = reader.history(2, None, 2).unwrap().iter().map(|entry| entry.sequence).collect();

@@ -8,6 +8,7 @@ import { Chart } from "../parts/chart";
 import { EventList } from "../parts/events";
 import { GpuGrid, Holders } from "../parts/gpu-grid";
 import { JobLink } from "../parts/job";
+import { Panel } from "../parts/panel";
 import { refine, route } from "../router";
 
 const SPANS = [
@@ -26,15 +27,11 @@ export function ClusterPage() {
       <h1 class="unseen">Cluster</h1>
       <Tiles series={series} />
       <div class="columns">
-        <section class="card" aria-labelledby="gpus-title">
-          <h2 id="gpus-title">GPUs by job</h2>
+        <Panel title="GPUs by job">
           {nodes.value.length > 0 ? <GpuGrid nodes={nodes.value} /> : <p class="soft pad">No node is up yet.</p>}
           <Holders nodes={nodes.value} />
-        </section>
-        <section class="card" aria-labelledby="plan-title">
-          <h2 id="plan-title">Last plan</h2>
-          {plan.value && <Plan plan={plan.value} />}
-        </section>
+        </Panel>
+        <Panel title="Last plan">{plan.value && <Plan plan={plan.value} />}</Panel>
       </div>
       {error && (
         <p class="error" role="alert">
@@ -42,10 +39,9 @@ export function ClusterPage() {
         </p>
       )}
       <Curves series={series} />
-      <section class="card" aria-labelledby="events-title">
-        <h2 id="events-title">Events</h2>
+      <Panel title="Events">
         <EventList events={events.value.slice(0, 100)} />
-      </section>
+      </Panel>
     </div>
   );
 }
@@ -123,32 +119,16 @@ function Tile(props: { name: string; value: string; children: preact.ComponentCh
 function Plan({ plan }: { plan: PlanStatus }) {
   if (plan.at_ms == null) return <p class="soft pad">No plan yet: one is made when a job comes.</p>;
   const ago = (ms: number) => duration((now.value - ms) / 1_000);
-  const quality = plan.objective != null && plan.upper_bound ? plan.objective / plan.upper_bound : null;
+  const changes = plan.changed_ms != null && plan.changes.length > 0 && <Changes plan={plan} at={plan.changed_ms} />;
+  const isNew = plan.changed_ms === plan.at_ms;
   return (
     <div class="plan">
       <p class="soft">
         Made {ago(plan.at_ms)} ago
-        {plan.next_round_ms != null && `, the next in ${duration((plan.next_round_ms - now.value) / 1_000)}`}
-        {quality != null && `; at least ${percent(quality, 1)} of the best possible`}
+        {plan.next_round_ms != null && `, the next in ${duration((plan.next_round_ms - now.value) / 1_000)}`}.{" "}
+        {bound(plan)}
       </p>
-      {plan.changed_ms != null && (
-        <>
-          <h3>
-            Changed <span class="soft">at {moment(plan.changed_ms)}</span>
-          </h3>
-          <ul class="plan-rows">
-            {plan.changes.map((one) => (
-              <li key={one.id}>
-                <JobLink id={one.id} name={one.name} />
-                <span class="plan-size">
-                  {one.from} → {one.to}
-                </span>
-                <span class={`plan-why ${(one.goodput_change ?? 0) > 0 ? "good" : ""}`}>{one.text}</span>
-              </li>
-            ))}
-          </ul>
-        </>
-      )}
+      {isNew && changes}
       {plan.kept.length > 0 && (
         <>
           <h3>Left as they are</h3>
@@ -163,7 +143,38 @@ function Plan({ plan }: { plan: PlanStatus }) {
           </ul>
         </>
       )}
+      {!isNew && changes}
     </div>
+  );
+}
+
+/** How much better any plan could be: the bound is what GPUs that are cut at will would give, which none are. */
+function bound({ objective, upper_bound: most }: PlanStatus): string {
+  if (!objective || !most) return "";
+  const ratio = most / objective;
+  return ratio < 1.005
+    ? "No plan could be better."
+    : `Even with GPUs cut and placed at will, no plan could be worth more than ${times(ratio)} this one.`;
+}
+
+function Changes({ plan, at }: { plan: PlanStatus; at: number }) {
+  return (
+    <>
+      <h3>
+        {at === plan.at_ms ? "Changed" : "Last change"} <span class="soft">at {moment(at)}</span>
+      </h3>
+      <ul class="plan-rows">
+        {plan.changes.map((one) => (
+          <li key={one.id}>
+            <JobLink id={one.id} name={one.name} />
+            <span class="plan-size">
+              {one.from} → {one.to}
+            </span>
+            <span class={`plan-why ${(one.goodput_change ?? 0) > 0 ? "good" : ""}`}>{one.text}</span>
+          </li>
+        ))}
+      </ul>
+    </>
   );
 }
 
@@ -200,9 +211,9 @@ function Curves({ series }: { series: ClusterSeries | null }) {
     };
   }, [series, span]);
   return (
-    <section class="card" aria-labelledby="curves-title">
-      <div class="card-head">
-        <h2 id="curves-title">Over time</h2>
+    <Panel
+      title="Over time"
+      beside={
         <div class="choice" role="group" aria-label="Span">
           {SPANS.map(([value, title]) => (
             <button
@@ -215,7 +226,8 @@ function Curves({ series }: { series: ClusterSeries | null }) {
             </button>
           ))}
         </div>
-      </div>
+      }
+    >
       {data && (
         <div class="charts charts-small">
           <Chart
@@ -252,10 +264,17 @@ function Curves({ series }: { series: ClusterSeries | null }) {
             say={(count) => number(count)}
             sync="cluster"
           />
-          <Chart title="Finish time" at={data.at} range={data.range} lines={data.fairness} say={times} sync="cluster" />
+          <Chart
+            title="Finish time vs share"
+            at={data.at}
+            range={data.range}
+            lines={data.fairness}
+            say={times}
+            sync="cluster"
+          />
         </div>
       )}
-    </section>
+    </Panel>
   );
 }
 

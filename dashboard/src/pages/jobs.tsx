@@ -1,7 +1,7 @@
-import { useMemo, useState } from "preact/hooks";
-import type { Job, Phase } from "../api";
-import { reason } from "../client";
-import { duration, number, plural, times, whole } from "../format";
+import { useEffect, useMemo, useState } from "preact/hooks";
+import type { Job, JobList, Phase } from "../api";
+import { get, reason } from "../client";
+import { duration, number, plural, times, UNKNOWN, whole } from "../format";
 import { endedJobs, hasEnded, isLoaded, listEnded, liveJobs, moreEnded, now } from "../live";
 import { JobActions, JobLink, PhaseBadge, Progress } from "../parts/job";
 import { SubmitDialog } from "../parts/submit";
@@ -10,6 +10,11 @@ import { refine, route } from "../router";
 
 const ROW_HEIGHT = 38;
 const HEAD_HEIGHT = 34;
+/** Hits of a search that are asked for at once. */
+const FOUND_MAX = 200;
+/** Between two letters of somebody who types. */
+const TYPING_MS = 150;
+const NOTHING: readonly Job[] = [];
 
 interface Column {
   key: string;
@@ -20,7 +25,9 @@ interface Column {
   className?: string;
 }
 
-const age = (job: Job) => ((job.ended_ms ?? now.value) - job.submitted_ms) / 1_000;
+const age = (job: Job) => (now.value - job.submitted_ms) / 1_000;
+const took = (job: Job) =>
+  job.ended_ms == null ? undefined : `over after ${duration((job.ended_ms - job.submitted_ms) / 1_000)}`;
 
 const COLUMNS: Column[] = [
   { key: "id", title: "Job", by: (job) => job.id, cell: (job) => job.id, className: "num" },
@@ -57,7 +64,7 @@ const COLUMNS: Column[] = [
     key: "goodput",
     title: "Goodput",
     by: (job) => job.goodput,
-    cell: (job) => number(job.goodput),
+    cell: (job) => (job.goodput == null ? UNKNOWN : `${number(job.goodput)}/s`),
     className: "num wide",
   },
   {
@@ -67,7 +74,13 @@ const COLUMNS: Column[] = [
     cell: (job) => times(job.speedup),
     className: "num wide",
   },
-  { key: "age", title: "Age", by: age, cell: (job) => duration(age(job)), className: "num" },
+  {
+    key: "age",
+    title: "Age",
+    by: age,
+    cell: (job) => <span title={took(job)}>{duration(age(job))}</span>,
+    className: "num",
+  },
   { key: "act", title: "", by: () => null, cell: (job) => <JobActions job={job} isSmall />, className: "wide" },
 ];
 
@@ -94,8 +107,10 @@ export function JobsPage() {
   const text = query.get("q") ?? "";
   const sort = query.get("sort") ?? "";
   const [isSubmitting, setSubmitting] = useState(false);
-  const jobs = useShown(filter, text, sort);
-  const { more, error } = useMore(filter);
+  const search = useSearch(filter, text);
+  const rest = useMore(filter);
+  const { more, error } = search ?? rest;
+  const jobs = useShown(filter, text, sort, search?.found ?? NOTHING);
   return (
     <div class="jobs">
       <div class="toolbar">
@@ -130,7 +145,7 @@ export function JobsPage() {
         </p>
       )}
       <Table jobs={jobs} sort={sort} more={more} />
-      <Footing jobs={jobs} filter={filter} text={text} />
+      <Footing jobs={jobs} filter={filter} text={text} sort={sort} isPartial={more !== undefined} />
       {isSubmitting && <SubmitDialog close={() => setSubmitting(false)} />}
     </div>
   );
@@ -143,10 +158,11 @@ function Count({ filter }: { filter: Filter }) {
   return <span class="count">{whole(count)}</span>;
 }
 
-function useShown(filter: Filter, text: string, sort: string): Job[] {
-  const [live, over] = [liveJobs.value, endedJobs.value];
+function useShown(filter: Filter, text: string, sort: string, found: readonly Job[]): Job[] {
+  const [live, ended] = [liveJobs.value, endedJobs.value];
   // Time alone changes the order of nothing.
   return useMemo(() => {
+    const over = new Map([...found.map((job) => [job.id, job] as const), ...ended]);
     const pool = [
       ...(filter === "ended" ? [] : live.values()),
       ...(ENDED.includes(filter) ? [...over.values()].sort((a, b) => b.id - a.id) : []),
@@ -159,7 +175,7 @@ function useShown(filter: Filter, text: string, sort: string): Job[] {
       pool.filter((job) => inPhase(job) && isNamed(job)),
       sort,
     );
-  }, [live, over, filter, text, sort]);
+  }, [live, ended, found, filter, text, sort]);
 }
 
 /** Jobs whose group is on its way are running to people. */
@@ -178,6 +194,45 @@ function sorted(jobs: Job[], sort: string): Job[] {
     return a.value < b.value ? -sign : sign;
   });
   return keyed.map(({ job }) => job);
+}
+
+interface Found {
+  query: string;
+  jobs: readonly Job[];
+  /** Where the next page begins; nothing after the last one. */
+  next: number | null;
+  error: string;
+}
+
+/** Lets the server look through the jobs that are over, however many there are; nothing if that is not asked for. */
+function useSearch(filter: Filter, text: string) {
+  const wanted = text.trim();
+  const phase: Record<string, string> = filter === "ended" || filter === "all" ? {} : { phase: filter };
+  const query = `${new URLSearchParams({ limit: `${FOUND_MAX}`, search: wanted, ...phase })}`;
+  const isAsked = wanted !== "" && ENDED.includes(filter);
+  const [found, setFound] = useState<Found | null>(null);
+  const known = isAsked && found?.query === query ? found : null;
+  const fetchPage = async (before: number, jobs: readonly Job[], signal?: AbortSignal) => {
+    try {
+      const page = await get<JobList>(`/v1/jobs?${query}&before=${before}`, signal);
+      setFound({ query, jobs: [...jobs, ...page.jobs], next: page.next_before ?? null, error: "" });
+    } catch (problem) {
+      if (!signal?.aborted) setFound({ query, jobs, next: null, error: reason(problem) });
+    }
+  };
+  useEffect(() => {
+    if (!isAsked) return;
+    const stop = new AbortController();
+    const typed = setTimeout(() => void fetchPage(Number.MAX_SAFE_INTEGER, [], stop.signal), TYPING_MS);
+    return () => {
+      clearTimeout(typed);
+      stop.abort();
+    };
+  }, [query, isAsked]);
+  if (!isAsked) return null;
+  const next = known?.next ?? null;
+  const more = known && next !== null ? () => void fetchPage(next, known.jobs) : undefined;
+  return { found: known?.jobs ?? NOTHING, more, error: known?.error ?? "" };
 }
 
 /** Fetches more of the jobs that are over when the end of the table comes into view. */
@@ -268,15 +323,19 @@ function Row({ job, idx }: { job: Job; idx: number }) {
   );
 }
 
-function Footing({ jobs, filter, text }: { jobs: Job[]; filter: Filter; text: string }) {
+interface FootingProps {
+  jobs: readonly Job[];
+  filter: Filter;
+  text: string;
+  sort: string;
+  /** There are more than were asked for so far. */
+  isPartial: boolean;
+}
+
+function Footing({ jobs, filter, text, sort, isPartial }: FootingProps) {
   if (!isLoaded.value) return <p class="soft pad">Loading…</p>;
   if (jobs.length > 0) {
-    const isPartial = ENDED.includes(filter) && moreEnded.value !== null;
-    const note = isPartial
-      ? text
-        ? ", of those that were loaded: scroll for older ones"
-        : ", more come as you scroll"
-      : "";
+    const note = isPartial ? `, more come as you scroll${sort ? "; these are sorted" : ""}` : "";
     return <p class="soft footing">{`${plural(jobs.length, "job")}${note}`}</p>;
   }
   if (text) return <p class="empty">No job here has “{text}” in its name.</p>;

@@ -1,6 +1,5 @@
 import { useState } from "preact/hooks";
-import type { ClusterStatus } from "../api";
-import { reason } from "../client";
+import { complaint, reason } from "../client";
 import { logIn } from "../session";
 
 /** Asks for a token, and tries it. */
@@ -12,12 +11,10 @@ export function LoginPage() {
     const given = `${form.get("token")}`.trim();
     try {
       const response = await fetch("/v1/cluster", { headers: { authorization: `Bearer ${given}` }, cache: "no-store" });
-      if (response.status === 401 || response.status === 403) {
-        setError("This token opens nothing here. `pollux token` prints one that does.");
-        return;
-      }
-      ((await response.json()) as ClusterStatus).version;
-      logIn(given);
+      const isStranger = response.status === 401 || response.status === 403;
+      if (response.ok) logIn(given);
+      else if (isStranger) setError("This token opens nothing here. `pollux token` prints one that does.");
+      else setError(await complaint(response));
     } catch (problem) {
       setError(reason(problem));
     }

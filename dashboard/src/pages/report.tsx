@@ -19,12 +19,21 @@ export function ReportPage() {
     }
   };
   const pick = (
-    <input
-      type="file"
-      accept=".html,text/html"
-      aria-label="Report"
-      onChange={(event) => void open(event.currentTarget.files?.[0])}
-    />
+    <label class="button">
+      {report ? "Open another" : "Open a report"}
+      <input
+        type="file"
+        class="unseen"
+        accept=".html,text/html"
+        aria-label="Report"
+        onChange={(event) => void open(event.currentTarget.files?.[0])}
+      />
+    </label>
+  );
+  const problem = error && (
+    <p class="error" role="alert">
+      {error}
+    </p>
   );
   if (report) {
     return (
@@ -34,6 +43,7 @@ export function ReportPage() {
           <span class="top-gap" />
           {pick}
         </div>
+        {problem}
         <Drawn data={report.data} />
       </div>
     );
@@ -54,16 +64,12 @@ export function ReportPage() {
           void open(event.dataTransfer?.files[0]);
         }}
       >
-        <p>Open a report here, or drop it. It is read by this page and sent nowhere.</p>
+        <p>Choose a report, or drop it here. It is read by this page and sent nowhere.</p>
         {pick}
         <p class="soft">
           <code>pollux sim compare --policy pollux,castor,fifo --report out</code> writes <code>out/index.html</code>
         </p>
-        {error && (
-          <p class="error" role="alert">
-            {error}
-          </p>
-        )}
+        {problem}
       </section>
     </div>
   );

@@ -1,29 +1,31 @@
 import { useEffect, useState } from "preact/hooks";
-import type { Change, Completion, JobForecast, TrainsLike, WhatIf } from "../api";
-import { post, reason } from "../client";
-import { duration, percent, UNKNOWN } from "../format";
-import { liveJobs, nodes } from "../live";
+import type { Change, Completion, JobForecast, TrainsLike, WhatIf, WhatIfChoices } from "../api";
+import { choose, chosen, told } from "../changes";
+import { get, post, reason } from "../client";
+import { duration, harmless, percent, UNKNOWN } from "../format";
+import { cluster, liveJobs, nodes } from "../live";
 import { JobLink, PhaseBadge } from "../parts/job";
 import { Field } from "../parts/submit";
-import { refine, route } from "../router";
 
-const APPLICATIONS = ["cifar10", "imagenet", "bert", "deepspeech2", "ncf", "yolov3"];
-const POLICIES = ["pollux", "castor", "optimus", "tiresias", "themis", "gandiva", "antman", "slaq", "srtf", "fifo"];
 /** Differences below this are none to people. */
 const SAME_S = 1;
 
 /** Both futures: the cluster left as it is, and with changes. */
 export function WhatIfPage() {
-  const changes = chosen();
-  const { answer, error, isBusy, again } = useAnswer(changes);
+  const { changes, problem } = chosen();
+  const { answer, error, isBusy, again } = useAnswer(changes, problem === "");
   const add = (change: Change) => choose([...changes, change]);
   return (
     <div class="what-if">
       <div class="toolbar">
         <h1>What if</h1>
-        <span class="soft">The simulator plays the cluster on from now, with what jobs have told of themselves.</span>
+        <span class="soft" role="status">
+          {isBusy && !answer
+            ? "Both futures are being simulated, which takes up to 8 s…"
+            : "The simulator plays the cluster on from now, with what jobs have told of themselves."}
+        </span>
         <span class="top-gap" />
-        <button type="button" disabled={isBusy} onClick={again}>
+        <button type="button" disabled={isBusy || problem !== ""} onClick={again}>
           {isBusy ? "Simulating…" : "Ask again"}
         </button>
       </div>
@@ -42,11 +44,13 @@ export function WhatIfPage() {
             </button>
           </li>
         ))}
-        {changes.length === 0 && <li class="soft">Nothing is changed: this is where the cluster is heading.</li>}
+        {changes.length === 0 && !problem && (
+          <li class="soft">Nothing is changed: this is where the cluster is heading.</li>
+        )}
       </ul>
-      {error && (
+      {(problem || error) && (
         <p class="error" role="alert">
-          {error}
+          {problem || error}
         </p>
       )}
       {answer && <Answer answer={answer} isSame={changes.length === 0} />}
@@ -54,50 +58,53 @@ export function WhatIfPage() {
   );
 }
 
-/** Changes are in the address, so that a reload asks the same. */
-function chosen(): Change[] {
-  try {
-    const changes: unknown = JSON.parse(route.value.query.get("changes") ?? "[]");
-    return Array.isArray(changes) ? (changes as Change[]) : [];
-  } catch {
-    return [];
-  }
+interface Answered {
+  asked: string;
+  answer: WhatIf | null;
+  error: string;
 }
 
-function choose(changes: Change[]): void {
-  refine({ changes: changes.length > 0 ? JSON.stringify(changes) : "" });
-}
-
-function useAnswer(changes: Change[]) {
-  const [answer, setAnswer] = useState<WhatIf | null>(null);
-  const [error, setError] = useState("");
+/** The answer to this question, and to no other; whoever asks another one does not wait for the first. */
+function useAnswer(changes: Change[], isAsked: boolean) {
+  const [answered, setAnswered] = useState<Answered | null>(null);
   const [isBusy, setBusy] = useState(false);
   const [round, setRound] = useState(0);
   const asked = JSON.stringify(changes);
   useEffect(() => {
+    if (!isAsked) return;
     const stop = new AbortController();
+    const settle = (answer: WhatIf | null, error: string) => {
+      if (stop.signal.aborted) return;
+      setAnswered({ asked, answer, error });
+      setBusy(false);
+    };
     setBusy(true);
-    post<WhatIf>("/v1/what-if", { changes: JSON.parse(asked) }, stop.signal)
-      .then(
-        (told) => {
-          setAnswer(told);
-          setError("");
-        },
-        (problem) => {
-          if (!stop.signal.aborted) setError(reason(problem));
-        },
-      )
-      .finally(() => {
-        if (!stop.signal.aborted) setBusy(false);
-      });
+    post<WhatIf>("/v1/what-if", { changes: JSON.parse(asked) }, stop.signal).then(
+      (told) => settle(told, ""),
+      (problem) => settle(null, reason(problem)),
+    );
     return () => stop.abort();
-  }, [asked, round]);
-  return { answer, error, isBusy, again: () => setRound(round + 1) };
+  }, [asked, isAsked, round]);
+  const known = answered?.asked === asked ? answered : null;
+  return { answer: known?.answer, error: known?.error, isBusy: isAsked && isBusy, again: () => setRound(round + 1) };
+}
+
+/** What changes may name, as the server knows it. */
+function useChoices(): WhatIfChoices {
+  const [choices, setChoices] = useState<WhatIfChoices>({ policies: [], applications: [] });
+  useEffect(() => {
+    const stop = new AbortController();
+    get<WhatIfChoices>("/v1/what-if", stop.signal).then(setChoices, () => undefined);
+    return () => stop.abort();
+  }, []);
+  return choices;
 }
 
 /** A form for each kind of change. */
 function Questions({ add }: { add: (change: Change) => void }) {
   const jobs = [...liveJobs.value.values()];
+  const { policies, applications } = useChoices();
+  const others = policies.filter((name) => name !== cluster.value?.policy);
   const form = (title: string, make: (form: FormData) => Change | null, fields: preact.ComponentChildren) => (
     <form
       class="card form question"
@@ -123,10 +130,10 @@ function Questions({ add }: { add: (change: Change) => void }) {
             <select name="like">
               {jobs.map((job) => (
                 <option key={job.id} value={`${job.id}`}>
-                  {job.name} (job {job.id})
+                  {harmless(job.name)} (job {job.id})
                 </option>
               ))}
-              {APPLICATIONS.map((name) => (
+              {applications.map((name) => (
                 <option key={name} value={name}>
                   {name}
                 </option>
@@ -153,7 +160,7 @@ function Questions({ add }: { add: (change: Change) => void }) {
         <label>
           decides
           <select name="name">
-            {POLICIES.map((name) => (
+            {others.map((name) => (
               <option key={name} value={name}>
                 {name}
               </option>
@@ -168,13 +175,13 @@ function Questions({ add }: { add: (change: Change) => void }) {
             const job = Number(given.get("job"));
             return given.get("how") === "pause" ? { pause: { job } } : { cancel: { job } };
           },
-          <div class="form-row">
+          <>
             <label>
               job
               <select name="job">
                 {jobs.map((job) => (
                   <option key={job.id} value={`${job.id}`}>
-                    {job.name} ({job.id})
+                    {harmless(job.name)} ({job.id})
                   </option>
                 ))}
               </select>
@@ -186,7 +193,7 @@ function Questions({ add }: { add: (change: Change) => void }) {
                 <option value="pause">paused</option>
               </select>
             </label>
-          </div>,
+          </>,
         )}
       {form(
         "Without a node",
@@ -196,7 +203,7 @@ function Questions({ add }: { add: (change: Change) => void }) {
           <select name="node">
             {nodes.value.map((node) => (
               <option key={node.name} value={node.name}>
-                {node.name}
+                {harmless(node.name)}
               </option>
             ))}
           </select>
@@ -224,22 +231,6 @@ function numberOf(form: FormData, name: string): number | null {
   return text === "" ? null : Number(text);
 }
 
-/** A change in a few words. */
-function told(change: Change): string {
-  const nameOf = (id: number) => `${liveJobs.value.get(id)?.name ?? "job"} (${id})`;
-  if ("submit" in change) {
-    const { trains_like: like, replicas_max: most } = change.submit;
-    const what = "job" in like ? nameOf(like.job) : like.application;
-    return `a job like ${what}${most == null ? "" : `, up to ${most} GPUs`}`;
-  }
-  if ("add_nodes" in change) return `${change.add_nodes.count} more nodes of ${change.add_nodes.gpus} GPUs`;
-  if ("drain" in change) return `without ${change.drain.node}`;
-  if ("policy" in change) return `${change.policy.name} decides`;
-  if ("cancel" in change) return `without ${nameOf(change.cancel.job)}`;
-  if ("pause" in change) return `${nameOf(change.pause.job)} paused`;
-  return `${nameOf(change.resume.job)} resumed`;
-}
-
 function Answer({ answer, isSame }: { answer: WhatIf; isSame: boolean }) {
   const { average_completion_s: average, makespan_s: makespan, gpu_utilisation: used } = answer;
   const longest = Math.max(1, ...answer.jobs.flatMap(({ before, after }) => [before, after].map(seconds)));
@@ -247,7 +238,13 @@ function Answer({ answer, isSame }: { answer: WhatIf; isSame: boolean }) {
     <>
       <dl class="tiles">
         <Pair name="Average time left" before={average?.before} after={average?.after} say={duration} isSame={isSame} />
-        <Pair name="All done in" before={makespan.before} after={makespan.after} say={duration} isSame={isSame} />
+        <Pair
+          name="The last is done in"
+          before={makespan.before}
+          after={makespan.after}
+          say={duration}
+          isSame={isSame}
+        />
         <Pair name="GPUs in use until then" before={used.before} after={used.after} say={percent} isSame={isSame} />
       </dl>
       <section class="card scroll" aria-label="Jobs in both futures">
@@ -326,7 +323,7 @@ function Forecast({ job, longest, isSame }: { job: JobForecast; longest: number;
   const width = (completion: Completion) => ({ width: `${(100 * seconds(completion)) / longest}%` });
   return (
     <tr>
-      <td>{job.id == null ? <b>{job.name}, new</b> : <JobLink id={job.id} name={job.name} />}</td>
+      <td>{job.id == null ? <b>{harmless(job.name)}, new</b> : <JobLink id={job.id} name={job.name} />}</td>
       <td>{job.phase == null ? <span class="tag">what if</span> : <PhaseBadge phase={job.phase} />}</td>
       <td class="num">{job.replicas > 0 ? job.replicas : UNKNOWN}</td>
       <When completion={before} />

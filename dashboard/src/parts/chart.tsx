@@ -94,10 +94,13 @@ function summary({ title, at, lines, say }: Props): string {
   if (at.length === 0) return `${title}: nothing yet`;
   const values = lines.flatMap((line) => {
     if (line.isRuler) return [];
+    const known = Array.from(line.values).filter((value) => value != null);
+    if (known.length === 0) return `${line.label} unknown`;
+    const [low, high] = [Math.min(...known), Math.max(...known)];
     const last = line.values[line.values.length - 1];
-    return `${line.label} ${last == null ? "unknown" : say(last)}`;
+    return `${line.label} now ${last == null ? "unknown" : say(last)}, from ${say(low)} to ${say(high)}`;
   });
-  return `${title} over ${duration((at.at(-1) ?? 0) - (at[0] ?? 0))}, now ${values.join(", ")}`;
+  return `${title} over ${duration((at.at(-1) ?? 0) - (at[0] ?? 0))}: ${values.join("; ")}`;
 }
 
 function data({ at, lines }: Props): uPlot.AlignedData {
@@ -115,7 +118,8 @@ function options(latest: { current: Props }, width: number): uPlot.Options {
     height,
     cursor,
     legend: { show: false },
-    padding: [6, 8, 0, 0],
+    // The last moment on the axis stands half beyond it.
+    padding: [6, 24, 0, 0],
     scales: {
       x: { range: (_, low, high) => [...(latest.current.range ?? [low, Math.max(high, low + 10)])] },
       y: { range: (_, low, high) => limits(latest.current, low, high) },

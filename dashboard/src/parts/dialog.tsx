@@ -1,6 +1,6 @@
-import { signal } from "@preact/signals";
+import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { reason } from "../client";
 
 interface Question {
@@ -24,50 +24,72 @@ export function Questions() {
   const close = () => {
     question.value = null;
   };
-  return asked && <Confirmation key={asked.title} asked={asked} close={close} />;
-}
-
-function Confirmation({ asked, close }: { asked: Question; close: () => void }) {
-  const [error, setError] = useState("");
-  const [isBusy, setBusy] = useState(false);
-  const act = async () => {
-    setBusy(true);
-    try {
-      await asked.act();
-      close();
-    } catch (refusal) {
-      setError(reason(refusal));
-      setBusy(false);
-    }
-  };
   return (
-    <Dialog title={asked.title} close={close}>
-      <p>{asked.text}</p>
-      {error && (
-        <p class="error" role="alert">
-          {error}
-        </p>
-      )}
-      <div class="dialog-actions">
-        <button type="button" onClick={close}>
-          Keep as it is
-        </button>
-        <button type="button" class={asked.isDangerous ? "danger" : "primary"} disabled={isBusy} onClick={act}>
-          {asked.verb}
-        </button>
-      </div>
-    </Dialog>
+    asked && (
+      <Dialog key={asked.title} {...asked} keep="Keep as it is" close={close}>
+        <p>{asked.text}</p>
+      </Dialog>
+    )
   );
 }
 
-/** A window above the page that keeps the keyboard until it is closed. */
-export function Dialog(props: { title: string; close: () => void; children: ComponentChildren }) {
+interface Props {
+  title: string;
+  /** What the button says that does nothing. */
+  keep: string;
+  verb: string;
+  isDangerous?: boolean;
+  /** Done once, however often it is asked for; what is refused is said here. */
+  act: (form: FormData) => Promise<unknown>;
+  close: () => void;
+  children: ComponentChildren;
+}
+
+/** A window above the page that keeps the keyboard until it is closed, and then gives it back. */
+export function Dialog({ title, keep, verb, isDangerous, act, close, children }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  const isBusy = useSignal(false);
+  const [error, setError] = useState("");
+  useLayoutEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    return () => {
+      const back = before?.isConnected ? before : document.getElementById("content");
+      if (back instanceof HTMLElement) requestAnimationFrame(() => back.focus());
+    };
+  }, []);
+  const submit = async (event: SubmitEvent) => {
+    event.preventDefault();
+    if (isBusy.value) return;
+    isBusy.value = true;
+    setError("");
+    try {
+      await act(new FormData(event.currentTarget as HTMLFormElement));
+      close();
+    } catch (refusal) {
+      isBusy.value = false;
+      setError(reason(refusal));
+    }
+  };
   return (
-    <dialog ref={dialog} aria-labelledby="dialog-title" onClose={props.close}>
-      <h2 id="dialog-title">{props.title}</h2>
-      {props.children}
+    <dialog ref={dialog} aria-labelledby="dialog-title" onClose={close}>
+      <h2 id="dialog-title">{title}</h2>
+      <form class="form" onSubmit={submit} autocomplete="off">
+        {children}
+        {error && (
+          <p class="error" role="alert">
+            {error}
+          </p>
+        )}
+        <div class="dialog-actions">
+          <button type="button" onClick={close}>
+            {keep}
+          </button>
+          <button type="submit" class={isDangerous ? "danger" : "primary"} disabled={isBusy.value}>
+            {isBusy.value ? "Asking…" : verb}
+          </button>
+        </div>
+      </form>
     </dialog>
   );
 }

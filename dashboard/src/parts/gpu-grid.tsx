@@ -1,6 +1,6 @@
-import type { Node } from "../api";
-import { jobColour } from "../colour";
-import { duration, plural } from "../format";
+import type { Node, NodeJob } from "../api";
+import { jobLook } from "../colour";
+import { duration, harmless, plural } from "../format";
 import { now } from "../live";
 import { JobLink } from "./job";
 
@@ -8,13 +8,14 @@ import { JobLink } from "./job";
 const LARGE_MAX = 256;
 const HOLDERS_MAX = 24;
 
-/** Every node and GPU, coloured by job. */
+/** Every node and GPU, coloured by job. Nobody numbers GPUs above a backend, so cells stand in order of jobs. */
 export function GpuGrid({ nodes }: { nodes: readonly Node[] }) {
   const gpus = nodes.reduce((sum, node) => sum + node.gpus, 0);
+  const stop = nodes.findIndex((node) => node.jobs.some((job) => !job.is_guest));
   return (
-    <ul class={`nodes ${gpus > LARGE_MAX ? "nodes-dense" : ""}`}>
-      {nodes.map((node) => (
-        <NodeCells key={node.name} node={node} isDense={gpus > LARGE_MAX} />
+    <ul class={`nodes ${gpus > LARGE_MAX ? "nodes-dense" : ""}`} onKeyDown={walk}>
+      {nodes.map((node, idx) => (
+        <NodeCells key={node.name} node={node} isDense={gpus > LARGE_MAX} isStop={idx === stop} />
       ))}
     </ul>
   );
@@ -40,15 +41,33 @@ export function Holders({ nodes }: { nodes: readonly Node[] }) {
   );
 }
 
-function NodeCells({ node, isDense }: { node: Node; isDense: boolean }) {
-  const cells = node.jobs.flatMap((job) => Array.from({ length: job.replicas }, () => job));
-  const leaving = Math.max(0, node.gpus_held - cells.length);
+function NodeCells({ node, isDense, isStop }: { node: Node; isDense: boolean; isStop: boolean }) {
+  const owners = cells(node.jobs.filter((job) => !job.is_guest));
+  const guests = cells(node.jobs.filter((job) => job.is_guest));
+  const leaving = Math.max(0, node.gpus_held - owners.length);
   const cooling = node.cooling_until_ms;
   const free = Math.max(0, node.gpus - node.gpus_held);
+  const cell = (job: NodeJob, idx: number, isFirst: boolean) => {
+    const look = jobLook(job.id);
+    const told = `${harmless(job.name)}, job ${job.id}, ${job.is_guest ? "a guest" : "a GPU"} on ${node.name}`;
+    return (
+      <a
+        key={idx}
+        class={`cell ${look.class}`}
+        href={`#/jobs/${job.id}`}
+        style={look.style}
+        title={told}
+        aria-label={told}
+        tabIndex={isFirst ? 0 : -1}
+      >
+        {isDense ? "" : job.id}
+      </a>
+    );
+  };
   return (
     <li class="node">
       <div class="node-head">
-        <b>{node.name}</b>
+        <b>{harmless(node.name)}</b>
         <span class="soft">
           {plural(node.gpus, "GPU")} · {node.gpu_type} · {free} free
         </span>
@@ -56,25 +75,27 @@ function NodeCells({ node, isDense }: { node: Node; isDense: boolean }) {
         {cooling != null && <span class="tag tag-warn">cools down, {duration((cooling - now.value) / 1_000)}</span>}
       </div>
       <div class="cells">
-        {cells.slice(0, node.gpus).map((job, idx) => (
-          <a
-            key={idx}
-            class="cell"
-            href={`#/jobs/${job.id}`}
-            style={{ background: jobColour(job.id) }}
-            title={`${job.name} (job ${job.id})`}
-            aria-label={`GPU ${idx} of ${node.name}: ${job.name}, job ${job.id}`}
-          >
-            {isDense ? "" : job.id}
-          </a>
-        ))}
+        {owners.map((job, idx) => cell(job, idx, isStop && idx === 0))}
         {Array.from({ length: leaving }, (_, idx) => (
           <span key={`l${idx}`} class="cell cell-leaving" title="a replica is on its way out" />
         ))}
-        {Array.from({ length: Math.max(0, node.gpus - cells.length - leaving) }, (_, idx) => (
+        {Array.from({ length: Math.max(0, node.gpus - owners.length - leaving) }, (_, idx) => (
           <span key={`f${idx}`} class="cell cell-free" title="free" />
         ))}
       </div>
+      {guests.length > 0 && <div class="cells guests">{guests.map((job, idx) => cell(job, idx, false))}</div>}
     </li>
   );
+}
+
+const cells = (jobs: readonly NodeJob[]) => jobs.flatMap((job) => Array.from({ length: job.replicas }, () => job));
+
+/** One stop of the keyboard for all cells; arrows go from one to the next. */
+function walk(event: KeyboardEvent): void {
+  const links = [...(event.currentTarget as HTMLElement).querySelectorAll<HTMLElement>("a.cell")];
+  const at = links.indexOf(document.activeElement as HTMLElement);
+  const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: -1 }[event.key];
+  if (at < 0 || to === undefined) return;
+  event.preventDefault();
+  links.at(to % links.length)?.focus();
 }

@@ -2,16 +2,14 @@ import { useMemo } from "preact/hooks";
 import type { JobSeries } from "../api";
 import { number, percent, times } from "../format";
 import { Chart, type Line } from "./chart";
+import { Panel } from "./panel";
 
 /** A job over its life, its resizes marked. */
 export function JobCurves({ series }: { series: JobSeries }) {
   const drawn = useMemo(() => curves(series), [series]);
   const { at, marks, lines } = drawn;
   return (
-    <section class="card" aria-labelledby="job-curves-title">
-      <h2 id="job-curves-title">
-        Over its life <span class="soft">dashed lines mark changes of its GPUs</span>
-      </h2>
+    <Panel title="Over its life" beside={<span class="soft">dashed lines mark changes of its GPUs</span>}>
       {at.length === 0 ? (
         <p class="soft pad">Nothing is known of its training: it has not had GPUs yet, or ended long ago.</p>
       ) : (
@@ -32,7 +30,7 @@ export function JobCurves({ series }: { series: JobSeries }) {
           <Chart title="Gradient noise scale" at={at} marks={marks} lines={lines.noise} say={number} sync="job" />
         </div>
       )}
-    </section>
+    </Panel>
   );
 }
 

@@ -2,19 +2,20 @@
 
 import type { Job, Phase } from "../api";
 import { post } from "../client";
-import { jobColour } from "../colour";
-import { percent } from "../format";
+import { jobLook } from "../colour";
+import { harmless, percent } from "../format";
 import { confirm } from "./dialog";
 
 export function JobDot({ id }: { id: number }) {
-  return <i class="dot" style={{ background: jobColour(id) }} />;
+  const look = jobLook(id);
+  return <i class={`dot ${look.class}`} style={look.style} />;
 }
 
 export function JobLink({ id, name }: { id: number; name: string }) {
   return (
-    <a class="job-link" href={`#/jobs/${id}`} title={name}>
+    <a class="job-link" href={`#/jobs/${id}`} title={harmless(name)}>
       <JobDot id={id} />
-      <span class="job-name">{name}</span>
+      <span class="job-name">{harmless(name)}</span>
     </a>
   );
 }
@@ -49,7 +50,7 @@ const TALK: Record<Verb, { verb: string; text: string }> = {
 export function askToAct(job: Job, verb: Verb): void {
   const { verb: label, text } = TALK[verb];
   const act = () => post(`/v1/jobs/${job.id}/${verb}`);
-  const title = `${label.split(" ")[0]} ${job.name} (job ${job.id})?`;
+  const title = `${label.split(" ")[0]} ${harmless(job.name)} (job ${job.id})?`;
   confirm({ title, text, verb: label, act, isDangerous: verb === "cancel" });
 }
 
@@ -61,10 +62,11 @@ export function JobActions({ job, isSmall }: { job: Job; isSmall?: boolean }) {
     <span class="actions">
       {verbs.map((verb) => (
         <button
-          key={verb}
+          // The keyboard stays where it was when pausing becomes resuming.
+          key={verb === "cancel" ? 1 : 0}
           type="button"
           class={`${isSmall ? "small " : ""}${verb === "cancel" ? "quiet-danger" : ""}`}
-          aria-label={`${verb} ${job.name} (job ${job.id})`}
+          aria-label={`${verb} ${harmless(job.name)} (job ${job.id})`}
           onClick={() => askToAct(job, verb)}
         >
           {verb[0]?.toUpperCase()}

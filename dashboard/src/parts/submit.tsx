@@ -1,63 +1,40 @@
-import { useState } from "preact/hooks";
 import type { Flexibility, Job, SubmitRequest } from "../api";
-import { post, reason } from "../client";
+import { post } from "../client";
 import { words } from "../words";
 import { Dialog } from "./dialog";
 
 /** Asks for what a job needs, and hands it in. */
 export function SubmitDialog({ close }: { close: () => void }) {
-  const [error, setError] = useState("");
-  const submit = async (event: SubmitEvent) => {
-    event.preventDefault();
-    try {
-      const job = await post<Job>("/v1/jobs", request(new FormData(event.currentTarget as HTMLFormElement)));
-      close();
-      if (job) location.hash = `#/jobs/${job.id}`;
-    } catch (problem) {
-      setError(reason(problem));
-    }
+  const submit = async (form: FormData) => {
+    const job = await post<Job>("/v1/jobs", request(form));
+    if (job) location.hash = `#/jobs/${job.id}`;
   };
   return (
-    <Dialog title="Submit a job" close={close}>
-      <form class="form" onSubmit={submit} autocomplete="off">
-        <Field name="command" label="Command" hint="program and arguments, quoted as in a shell" isRequired />
-        <Field name="working_dir" label="Folder" hint="where it starts; absolute" isRequired />
-        <Field name="name" label="Name" hint="the program’s, if left out" />
-        <div class="form-row">
-          <Field name="replicas_requested" label="GPUs to begin with" isNumber value="1" />
-          <Field name="replicas_min" label="at least" isNumber value="1" />
-          <Field name="replicas_max" label="at most" isNumber />
-        </div>
-        <div class="form-row">
-          <Field name="epochs" label="Epochs" isNumber hint="makes predictions possible" />
-          <Field name="priority" label="Priority" isNumber value="0" />
-          <label>
-            Flexibility
-            <select name="flexibility">
-              <option value="elastic">elastic</option>
-              <option value="non_preemptible">keeps its GPUs</option>
-              <option value="rigid">rigid</option>
-            </select>
-          </label>
-        </div>
+    <Dialog title="Submit a job" keep="Close" verb="Submit" act={submit} close={close}>
+      <Field name="command" label="Command" hint="program and arguments, quoted as in a shell" isRequired />
+      <Field name="working_dir" label="Folder" hint="where it starts; absolute" isRequired />
+      <Field name="name" label="Name" hint="the program’s, if left out" />
+      <div class="form-row">
+        <Field name="replicas_requested" label="GPUs to begin with" isNumber value="1" />
+        <Field name="replicas_min" label="at least" isNumber value="1" />
+        <Field name="replicas_max" label="at most" isNumber />
+      </div>
+      <div class="form-row">
+        <Field name="epochs" label="Epochs" isNumber hint="makes predictions possible" />
+        <Field name="priority" label="Priority" isNumber value="0" />
         <label>
-          Variables
-          <textarea name="environment" rows={2} placeholder="NAME=value, one per line" spellcheck={false} />
+          Flexibility
+          <select name="flexibility">
+            <option value="elastic">elastic</option>
+            <option value="non_preemptible">keeps its GPUs</option>
+            <option value="rigid">rigid</option>
+          </select>
         </label>
-        {error && (
-          <p class="error" role="alert">
-            {error}
-          </p>
-        )}
-        <div class="dialog-actions">
-          <button type="button" onClick={close}>
-            Close
-          </button>
-          <button type="submit" class="primary">
-            Submit
-          </button>
-        </div>
-      </form>
+      </div>
+      <label>
+        Variables
+        <textarea name="environment" rows={2} placeholder="NAME=value, one per line" spellcheck={false} />
+      </label>
     </Dialog>
   );
 }

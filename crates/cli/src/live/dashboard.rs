@@ -1,7 +1,10 @@
-use std::fs::OpenOptions;
-use std::io::Write;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
@@ -11,6 +14,8 @@ use super::server_args::ServerArgs;
 use crate::output::{self, OutputFormat};
 
 const FILE: &str = "dashboard.html";
+/// For a browser to start and to read the file; what opens it does not say when that is done.
+const READING: Duration = Duration::from_secs(5);
 
 /// What `pollux dashboard` takes.
 #[derive(Args, Debug)]
@@ -42,14 +47,36 @@ pub(crate) fn run(args: &DashboardArgs) -> anyhow::Result<()> {
         output::note(&"this link opens everything: give it to nobody");
         return output::print(args.output, &link, |out| writeln!(out, "{}", link.url));
     }
-    // Everybody on this machine sees the arguments of a program, so the link goes into a file that nobody else reads.
     let file = args.server.folder()?.join(FILE);
-    let page = format!("<!doctype html><meta http-equiv=\"refresh\" content=\"0; url={}\">\n", link.url);
-    let mut options = OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&file);
-    opened.and_then(|mut file| file.write_all(page.as_bytes())).with_context(|| file.display().to_string())?;
+    let page = LinkFile::write(&file, &link.url).with_context(|| file.display().to_string())?;
     let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
-    let status = Command::new(opener).arg(&file).stdin(Stdio::null()).status().with_context(|| opener.to_owned())?;
+    let status = Command::new(opener).arg(&page.0).stdin(Stdio::null()).status().with_context(|| opener.to_owned())?;
     anyhow::ensure!(status.success(), "{opener} could not open {}: `pollux dashboard` prints the link", file.display());
+    thread::sleep(READING);
     Ok(())
+}
+
+/// A page that leads to the link, for as long as this lives. Everybody on this machine sees the arguments of a program,
+/// so what opens a browser is given a file that nobody else may read.
+struct LinkFile(PathBuf);
+
+impl LinkFile {
+    fn write(file: &Path, url: &str) -> io::Result<Self> {
+        // One that is there already, from a run that was cut short, may be anybody's to read.
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+        let page = Self(file.to_owned());
+        writeln!(opened, "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url={url}\">")?;
+        Ok(page)
+    }
+}
+
+impl Drop for LinkFile {
+    fn drop(&mut self) {
+        // Whoever removed it before has done the same.
+        drop(fs::remove_file(&self.0));
+    }
 }

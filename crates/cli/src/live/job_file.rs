@@ -27,8 +27,13 @@ pub(super) struct JobFile {
 }
 
 impl JobFile {
+    /// What a file says, if one is given.
+    pub(super) fn given(file: Option<&Path>) -> Result<Self, LiveError> {
+        file.map_or_else(|| Ok(Self::default()), Self::read)
+    }
+
     /// Reads a file by its ending, or YAML from stdin if it is called `-`. Folders in it are relative to it.
-    pub(super) fn read(file: &Path) -> Result<Self, LiveError> {
+    fn read(file: &Path) -> Result<Self, LiveError> {
         let refused = |line, reason| LiveError::JobFile { file: file.to_owned(), line, reason };
         let accepted = "accepted are .yaml, .yml, .toml and .json, or - for YAML or JSON from stdin";
         let read = |from: &mut dyn Read| io::read_to_string(from.take(BYTES_MAX + 1));

@@ -116,7 +116,7 @@ fn next_steps(job: &Job) -> String {
 
 /// What the file says, and what the options say instead.
 fn request(args: &SubmitArgs) -> Result<SubmitRequest, LiveError> {
-    let file = args.file.as_deref().map(JobFile::read).transpose()?.unwrap_or_default();
+    let file = JobFile::given(args.file.as_deref())?;
     let given = (!args.command.is_empty()).then(|| args.command.clone());
     let command = given.or(file.command).filter(|command| !command.is_empty()).ok_or(LiveError::NoCommand)?;
     let flexibility = match (args.rigid, args.non_preemptible) {
@@ -129,19 +129,20 @@ fn request(args: &SubmitArgs) -> Result<SubmitRequest, LiveError> {
     let mut environment: BTreeMap<String, String> = file.environment;
     environment.extend(args.environment.iter().cloned());
     let replicas_min = args.replicas_min.or(file.replicas_min).unwrap_or(1);
+    let working_dir = absolute(args.working_dir.clone().or(file.working_dir).unwrap_or_default())?;
+    let plain = SubmitRequest::new(command, &working_dir);
     Ok(SubmitRequest {
         name: args.name.clone().or(file.name),
-        command,
-        working_dir: absolute(args.working_dir.clone().or(file.working_dir).unwrap_or_default())?,
         environment,
         replicas_requested: args.replicas.or(file.replicas_requested).unwrap_or(replicas_min),
         replicas_min,
         replicas_max: args.replicas_max.or(file.replicas_max),
         flexibility: flexibility.unwrap_or_default(),
         batch_size: args.batch_size.or(file.batch_size),
-        priority: args.priority.or(file.priority).unwrap_or(0),
+        priority: args.priority.or(file.priority).unwrap_or(plain.priority),
         work,
-        retries_max: args.retries.or(file.retries_max).unwrap_or(3),
+        retries_max: args.retries.or(file.retries_max).unwrap_or(plain.retries_max),
+        ..plain
     })
 }
 

@@ -155,10 +155,7 @@ fn job(args: &WhatIfArgs) -> Result<Option<NewJob>, LiveError> {
     match like {
         None if is_asked_for => Err(LiveError::NoLikeness),
         None => Ok(None),
-        Some(like) => {
-            let file = args.submit.as_deref().map(JobFile::read).transpose()?.unwrap_or_default();
-            Ok(Some(NewJob { like, file }))
-        }
+        Some(like) => Ok(Some(NewJob { like, file: JobFile::given(args.submit.as_deref())? })),
     }
 }
 

@@ -1,7 +1,10 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pollux_api::{ClusterStatus, Event, EventList, Explanation, JobList, Node, NodeJob, NodeList, Phase, SizeOutlook};
 
+use crate::binary::run;
 use crate::recorded::{detail, failure, job, json, list};
 use crate::server::Server;
 
@@ -227,7 +230,7 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
         gpus_held: 2,
         is_draining: true,
         cooling_until_ms: None,
-        jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 2 }],
+        jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 2, is_guest: false }],
     };
     let nodes = json(&NodeList { nodes: vec![node] });
     let server = Server::new("nodes", move |line| match line {
@@ -285,4 +288,31 @@ fn the_link_to_the_dashboard_holds_the_token_where_no_server_reads_it() {
     assert_eq!((printed.code, printed.stdout), (Some(0), format!("{}/#token=secret\n", server.url())));
     assert_eq!(printed.stderr, "note: this link opens everything: give it to nobody\n");
     assert_eq!(server.lines(), [""; 0]);
+}
+
+#[test]
+fn opening_the_dashboard_shows_the_token_to_a_browser_alone_and_leaves_nothing() {
+    let server = jobs("dashboard_open");
+    let (state, programs) = (server.state(), server.state().join("bin"));
+    fs::create_dir(&programs).unwrap();
+    let browser = programs.join("xdg-open");
+    let seen = state.join("seen");
+    let script = format!("#!/bin/sh\n/bin/ls -l \"$1\" > {0}\n/bin/cat \"$1\" >> {0}\n", seen.display());
+    fs::write(&browser, script).unwrap();
+    fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
+    let page = state.join("dashboard.html");
+    fs::write(&page, "left by a run that was cut short").unwrap();
+    fs::set_permissions(&page, fs::Permissions::from_mode(0o644)).unwrap();
+    let opened = run(server.command(&["dashboard", "--open"]).env("PATH", &programs), b"");
+    assert_eq!((opened.code, opened.stdout.as_str()), (Some(0), ""), "{}", opened.stderr);
+    let seen = fs::read_to_string(seen).unwrap();
+    assert!(seen.starts_with("-rw------- "), "{seen}");
+    assert!(seen.contains(&format!("url={}/#token=secret\"", server.url())), "{seen}");
+    assert!(!page.exists());
+
+    fs::write(&browser, "#!/bin/sh\nexit 3\n").unwrap();
+    let refused = run(server.command(&["dashboard", "--open"]).env("PATH", &programs), b"");
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.contains("`pollux dashboard` prints the link"), "{}", refused.stderr);
+    assert!(!page.exists());
 }

@@ -2,9 +2,8 @@ use std::cmp::Reverse;
 
 use pollux_api as api;
 use pollux_engine::{Job, PlanChange};
-use pollux_policy::{Binding, Flexibility, Timestamp};
 
-use super::{binding_word, counted, duration, percent};
+use super::{binding, binding_word, percent};
 use crate::Cluster;
 
 /// More changes than anybody reads.
@@ -23,7 +22,7 @@ pub(crate) fn plan_status(cluster: &Cluster<'_>, policy: &str) -> api::PlanStatu
     let has_changed = |job: &&Job| is_new && changes.iter().any(|change| change.job == job.id());
     let is_planned = |job: &&Job| job.phase().is_plannable() && job.reason().is_some();
     let kept_jobs = engine.jobs().filter(|job| is_planned(job) && !has_changed(job)).take(KEPT_MAX);
-    let kept = kept_jobs.filter_map(|job| kept(job, cluster.now()));
+    let kept = kept_jobs.filter_map(|job| kept(cluster, job));
     api::PlanStatus {
         policy: policy.to_owned(),
         at_ms: engine.last_round().map(|at| at.0),
@@ -49,30 +48,13 @@ fn change(change: &PlanChange) -> api::PlanChange {
     api::PlanChange { id: job.0, name: name.clone(), from, to, goodput_change, text }
 }
 
-fn kept(job: &Job, now: Timestamp) -> Option<api::PlanKept> {
-    let (reason, spec) = (job.reason()?, job.spec());
-    let gpus = job.target().replicas();
-    let text = match reason.binding {
-        Binding::Contention if gpus == 0 => {
-            format!("waits for {}: all are in better use", counted(spec.fewest(), "GPU"))
-        }
-        Binding::Contention => "others make better use of one more".to_owned(),
-        Binding::NoGain => "more would not raise its goodput".to_owned(),
-        Binding::Maximum => "has as many as it may".to_owned(),
-        Binding::Profile => match job.replicas_profiled() {
-            Some(profiled) => format!("gets more once it is measured beyond {}", counted(profiled, "GPU")),
-            None => "starts small, to be measured first".to_owned(),
-        },
-        Binding::RestartCost => match job.books(now).restart_cost_s {
-            Some(cost_s) => format!("waits for its {} restart cost to pay off", duration(cost_s)),
-            None => "waits for the cost of a restart to pay off".to_owned(),
-        },
-        Binding::Request if spec.flexibility == Flexibility::Rigid => "asked for exactly this".to_owned(),
-        Binding::Request => "keeps what it has for now".to_owned(),
-        Binding::Impossible => format!("needs {} of one kind, more than there are", counted(spec.fewest(), "GPU")),
-        // Reasons may gain others.
-        _ => "has what the policy gives it".to_owned(),
-    };
-    let binding = binding_word(reason.binding).to_owned();
-    Some(api::PlanKept { id: job.id().0, name: spec.name.clone(), gpus, binding, text })
+fn kept(cluster: &Cluster<'_>, job: &Job) -> Option<api::PlanKept> {
+    let reason = job.reason()?;
+    Some(api::PlanKept {
+        id: job.id().0,
+        name: job.spec().name.clone(),
+        gpus: job.target().replicas(),
+        binding: binding_word(reason.binding).to_owned(),
+        text: binding(cluster, job, reason.binding),
+    })
 }

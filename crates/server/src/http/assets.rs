@@ -60,7 +60,8 @@ pub(super) fn routes() -> Router<AppState> {
 fn serve(idx: usize, request: &Request) -> Response {
     let (asset, tag) = (&ASSETS[idx], TAGS[idx].as_str());
     // The page names scripts and styles with what they hold, so that those never change.
-    let caching = if request.uri().query().is_some() { FOR_EVER } else { ASK_AGAIN };
+    let is_named = asset.path != "/" && request.uri().query().is_some();
+    let caching = if is_named { FOR_EVER } else { ASK_AGAIN };
     let headers: [(HeaderName, &str); 6] = [
         (CACHE_CONTROL, caching),
         (ETAG, tag),

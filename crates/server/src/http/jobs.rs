@@ -6,7 +6,7 @@ use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
 use pollux_api::{Explanation, Failure, Job, JobDetail, JobList, Phase, SubmitRequest};
 use pollux_policy::JobId;
-use pollux_store::{JobRow, SubmittedJob};
+use pollux_store::{EndedQuery, JobRow, SubmittedJob};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -60,6 +60,9 @@ fn as_asked_for(request: &JobRequest) -> Result<Job, HttpError> {
 struct JobsQuery {
     /// Only jobs in this phase.
     phase: Option<Phase>,
+    /// Only jobs with this in their names, or as their number. Capitals of ASCII make no difference.
+    #[param(max_length = 128)]
+    search: Option<String>,
     /// How many, 100 unless told.
     #[param(minimum = 1, maximum = 1000)]
     limit: Option<usize>,
@@ -74,14 +77,16 @@ struct JobsQuery {
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", security(("token" = [])), params(JobsQuery),
     responses((status = 200, body = JobList), (status = "default", body = Failure)))]
 async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> Result<Json<JobList>, HttpError> {
-    let JobsQuery { phase, after_live, before, .. } = query;
+    let JobsQuery { phase, search, after_live, before, .. } = query;
     let limit = page(query.limit)?;
     let ended_phase = phase.filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Cancelled));
     let mut jobs = Vec::new();
     if before.is_none() && ended_phase.is_none() {
+        let search = search.clone();
         let look = state.handle.look(move |cluster| {
             let is_asked_for = |job: &&pollux_engine::Job| {
                 after_live.is_none_or(|after| job.id().0 > after)
+                    && search.as_deref().is_none_or(|search| is_found(job, search))
                     && phase.is_none_or(|phase| views::phase(job.phase()) == phase)
             };
             let live = cluster.engine().jobs().filter(is_asked_for);
@@ -97,7 +102,10 @@ async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> 
     }
     let room = limit - jobs.len();
     let (before, phase) = (before.map(JobId), ended_phase.map(Phase::word));
-    let rows = state.handle.read(move |reader| reader.ended_jobs(before, phase, room + 1)).await?;
+    let read = state
+        .handle
+        .read(move |reader| reader.ended_jobs(EndedQuery { before, phase, search: search.as_deref() }, room + 1));
+    let rows = read.await?;
     let next_before = rows.get(room).map(|row| row.submitted.id.0 + 1);
     // One that has ended since the look is there already.
     let live = jobs.len();
@@ -106,6 +114,12 @@ async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> 
         jobs.extend(Some(row).filter(|_| is_new).and_then(views::job_of_row));
     }
     Ok(Json(JobList { jobs, next_after_live: None, next_before }))
+}
+
+/// As the store finds those that are over.
+fn is_found(job: &pollux_engine::Job, search: &str) -> bool {
+    let name = job.spec().name.to_ascii_lowercase();
+    name.contains(&search.to_ascii_lowercase()) || job.id().0.to_string() == search
 }
 
 /// Everything that is known of a job.

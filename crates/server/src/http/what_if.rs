@@ -1,10 +1,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::extract::State;
-use pollux_api::{Change, Failure, TrainsLike, WhatIf, WhatIfRequest};
-use pollux_policy::JobId;
-use tokio::task;
+use pollux_api::{Change, Failure, TrainsLike, WhatIf, WhatIfChoices, WhatIfRequest};
+use pollux_policy::{JobId, PolicySettings};
+use pollux_sim::ApplicationName;
+use tokio::{task, time};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -14,26 +17,54 @@ use super::state::AppState;
 use crate::what_if::{Likeness, question};
 use crate::{Refused, WhatIfError};
 
+/// For a question whose asker has left, to notice and make room.
+const PLACE_WAIT: Duration = Duration::from_secs(2);
+
 /// For users.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(what_if))
+    OpenApiRouter::new().routes(routes!(what_if, choices))
 }
 
 /// Simulates the cluster as it is, and with changes: when would its jobs be complete? Nothing is changed.
 #[utoipa::path(post, path = "/v1/what-if", tag = "cluster", security(("token" = [])), request_body = WhatIfRequest,
     responses((status = 200, body = WhatIf), (status = "default", body = Failure)))]
 async fn what_if(State(state): State<AppState>, Json(asked): Json<WhatIfRequest>) -> Result<Json<WhatIf>, HttpError> {
-    let place = Arc::clone(&state.what_ifs).try_acquire_owned().map_err(|_| Refused::from(WhatIfError::Busy))?;
+    let place = time::timeout(PLACE_WAIT, Arc::clone(&state.what_ifs).acquire_owned()).await;
+    let place = place.ok().and_then(Result::ok).ok_or_else(|| Refused::from(WhatIfError::Busy))?;
     let likenesses = likenesses(&state, &asked).await?;
     let look = state.handle.look(move |cluster| question(cluster, &asked.changes, &likenesses));
     let question = look.get().await??;
+    let asker = Asker::default();
+    let has_left = Arc::clone(&asker.has_left);
     let answer = task::spawn_blocking(move || {
-        // Whoever asked may leave; the place is free when the work is done.
         let _place = place;
-        question.answer(&|| state.is_closing())
+        question.answer(&|| state.is_closing() || has_left.load(Ordering::Relaxed))
     });
     let answer = answer.await.unwrap_or(Err(WhatIfError::Broken));
     Ok(Json(answer.map_err(Refused::from)?))
+}
+
+/// Notices that nobody waits for an answer any more: the request is dropped, and this with it.
+#[derive(Default)]
+struct Asker {
+    has_left: Arc<AtomicBool>,
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        self.has_left.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What changes of a what-if may name.
+#[utoipa::path(get, path = "/v1/what-if", tag = "cluster", security(("token" = [])),
+    responses((status = 200, body = WhatIfChoices), (status = "default", body = Failure)))]
+async fn choices() -> Json<WhatIfChoices> {
+    let policies = PolicySettings::all().into_iter().filter(|policy| !policy.needs_oracle());
+    Json(WhatIfChoices {
+        policies: policies.map(|policy| policy.name().to_owned()).collect(),
+        applications: ApplicationName::ALL.iter().map(|name| name.as_str().to_owned()).collect(),
+    })
 }
 
 /// What is known of the jobs that others would train like, live or over.

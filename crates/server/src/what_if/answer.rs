@@ -7,6 +7,8 @@ use super::{Question, WhatIfError};
 use crate::explaining::duration;
 use crate::happening::counted;
 
+/// More names than anybody reads.
+const NAMES_MAX: usize = 5;
 /// What each of the two futures may take.
 const PATIENCE: Duration = Duration::from_secs(4);
 
@@ -39,16 +41,27 @@ impl Question {
             before: completion(before, idx),
             after: completion(after, idx),
         });
-        let both = |before: f64, after: f64| api::BeforeAfter { before, after };
+        let jobs: Vec<api::JobForecast> = jobs.collect();
+        let known: Vec<(f64, f64)> =
+            jobs.iter().filter_map(|job| job.before.completion_s.zip(job.after.completion_s)).collect();
+        let sides = |measure: fn(&[f64]) -> Option<f64>| {
+            let (before, after): (Vec<f64>, Vec<f64>) = known.iter().copied().unzip();
+            api::BeforeAfter { before: measure(&before), after: measure(&after) }
+        };
+        let average =
+            sides(|seconds| (!seconds.is_empty()).then(|| seconds.iter().sum::<f64>() / seconds.len() as f64));
         api::WhatIf {
             now_ms: self.cluster.now.0,
             policy: api::BeforeAfter { before: policy.to_owned(), after: changed.unwrap_or(policy).to_owned() },
-            jobs: jobs.collect(),
-            average_completion_s: average(before, after).map(|(before, after)| both(before, after)),
-            makespan_s: api::BeforeAfter { before: last(before), after: last(after) },
+            average_completion_s: average
+                .before
+                .zip(average.after)
+                .map(|(before, after)| api::BeforeAfter { before, after }),
+            makespan_s: sides(|seconds| seconds.iter().copied().max_by(f64::total_cmp)),
             gpu_utilisation: api::BeforeAfter { before: before.gpu_utilisation, after: after.gpu_utilisation },
-            horizon_s: both(before.horizon_s, after.horizon_s),
-            notes: notes(before, after),
+            horizon_s: api::BeforeAfter { before: before.horizon_s, after: after.horizon_s },
+            notes: lopsided(&jobs).into_iter().chain(notes(before, after)).collect(),
+            jobs,
         }
     }
 }
@@ -62,17 +75,18 @@ fn completion(forecast: &Forecast, idx: usize) -> api::Completion {
     }
 }
 
-/// Over jobs that are complete in both.
-fn average(before: &Forecast, after: &Forecast) -> Option<(f64, f64)> {
-    let pairs = before.jobs.iter().zip(&after.jobs);
-    let known: Vec<(f64, f64)> =
-        pairs.filter_map(|(before, after)| before.completion_s.ok().zip(after.completion_s.ok())).collect();
-    let mean = |side: fn(&(f64, f64)) -> f64| known.iter().map(side).sum::<f64>() / known.len() as f64;
-    (!known.is_empty()).then(|| (mean(|pair| pair.0), mean(|pair| pair.1)))
-}
-
-fn last(forecast: &Forecast) -> Option<f64> {
-    forecast.jobs.iter().filter_map(|job| job.completion_s.ok()).max_by(f64::total_cmp)
+/// Jobs that no comparison is about, since they are complete in one future only.
+fn lopsided(jobs: &[api::JobForecast]) -> Option<String> {
+    let is_lopsided = |job: &&api::JobForecast| job.before.completion_s.is_some() != job.after.completion_s.is_some();
+    let mut names: Vec<&str> = jobs.iter().filter(is_lopsided).map(|job| job.name.as_str()).collect();
+    let others = names.len().saturating_sub(NAMES_MAX);
+    names.truncate(NAMES_MAX);
+    let rest = if others > 0 {
+        format!(" and {}", counted(u32::try_from(others).unwrap_or(u32::MAX), "other"))
+    } else {
+        String::new()
+    };
+    (!names.is_empty()).then(|| format!("Complete in one future only, and not compared: {}{rest}.", names.join(", ")))
 }
 
 fn notes(before: &Forecast, after: &Forecast) -> Vec<String> {
@@ -86,9 +100,9 @@ fn notes(before: &Forecast, after: &Forecast) -> Vec<String> {
         jobs(&[Unforeseen::NoReport, Unforeseen::NoModel])
             .map(|jobs| format!("Too little is known of {jobs}: whatever GPUs such a job gets, it is taken to keep.")),
     );
-    notes.extend(
-        jobs(&[Unforeseen::NoWork]).map(|jobs| format!("Nobody has said how long it takes: {jobs} without end.")),
-    );
+    notes.extend(jobs(&[Unforeseen::NoWork]).map(|jobs| {
+        format!("Nobody has said how long {jobs} would train: without end, as far as others are concerned.")
+    }));
     if [before.cut, after.cut].contains(&Some(Cut::Patience)) {
         notes.push(format!(
             "The next {} and, with the changes, the next {} were simulated: more would have taken longer than {} s.",

@@ -19,6 +19,7 @@ async fn the_page_needs_no_token_runs_only_its_own_script_and_is_sent_once() {
     let site = Site::new(&[("a", 1)]).await;
     for (path, content_type, caching) in [
         ("/", "text/html; charset=utf-8", "no-cache"),
+        ("/?x", "text/html; charset=utf-8", "no-cache"),
         ("/assets/app.js?0123", "text/javascript; charset=utf-8", "public, max-age=31536000, immutable"),
         ("/assets/app.css?0123", "text/css; charset=utf-8", "public, max-age=31536000, immutable"),
     ] {
@@ -83,5 +84,5 @@ async fn the_plan_says_what_it_changed_and_why_it_left_the_rest() {
         .await;
     let kept = waiting.kept.iter().find(|kept| kept.id == 2).unwrap();
     assert_eq!((kept.gpus, kept.binding.as_str()), (0, "contention"));
-    assert_eq!(kept.text, "waits for 1 GPU: all are in better use");
+    assert_eq!(kept.text, "needs 1 GPU at once; all are in better use, or others came first");
 }

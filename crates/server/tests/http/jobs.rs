@@ -70,6 +70,11 @@ async fn pages_of_a_listing_have_every_job_once_live_ones_first() {
     assert_eq!(list("?phase=queued").await, (vec![4, 6], None));
     assert_eq!(list("?phase=cancelled&limit=2").await, (vec![5, 3], Some(3)));
     assert_eq!(list("?phase=failed").await, (vec![], None));
+    assert_eq!(list("?search=JOB-&limit=4").await, (vec![1, 4, 6, 5], Some(4)));
+    assert_eq!(list("?search=ob-3").await, (vec![3], None));
+    assert_eq!(list("?search=4").await, (vec![4], None));
+    assert_eq!(list("?search=job-&phase=cancelled&limit=1&before=5").await, (vec![3], Some(3)));
+    assert_eq!(list("?search=nothing").await, (vec![], None));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::http::StatusCode;
-use pollux_api::{BeforeAfter, Job, Phase, WhatIf};
+use pollux_api::{BeforeAfter, Job, Phase, WhatIf, WhatIfChoices};
 use pollux_backend::Exit;
 use pollux_policy::JobId;
 use serde_json::Value;
@@ -51,14 +52,19 @@ async fn a_what_if_tells_both_futures_and_changes_nothing() {
     assert_eq!((Some(average.before), Some(average.after)), (known.before.completion_s, known.after.completion_s));
     assert_eq!(answer.makespan_s.after, known.after.completion_s);
     assert_eq!(answer.policy, BeforeAfter { before: "pollux".to_owned(), after: "pollux".to_owned() });
-    assert_eq!((jobs().await, answer.notes), (1, Vec::<String>::new()));
+    assert_eq!(answer.notes, ["Complete in one future only, and not compared: new."]);
+    assert_eq!(jobs().await, 1);
 
     let larger = ask(&site, r#"[{"add_nodes":{"count":1,"gpus":4}},{"policy":{"name":"castor"}}]"#).await;
     assert_eq!(larger.policy.after, "castor");
     let cancelled = ask(&site, r#"[{"cancel":{"job":1}}]"#).await;
     assert_eq!(cancelled.jobs[0].after.why.as_deref(), Some("it is cancelled"));
+    assert_eq!((cancelled.average_completion_s, cancelled.makespan_s), (None, BeforeAfter::default()));
+    assert_eq!(cancelled.notes, ["Complete in one future only, and not compared: known."]);
+    let long = ask(&site, r#"[{"submit":{"trains_like":{"job":1},"work":{"baseline_steps":100000}}}]"#).await;
+    assert_eq!(long.makespan_s.after, long.jobs[0].after.completion_s, "a job of one future is no last of both");
     let emptied = ask(&site, r#"[{"drain":{"node":"a"}}]"#).await;
-    assert_eq!(emptied.jobs[0].after.why.as_deref(), Some("it waits for GPUs that do not become free"));
+    assert_eq!(emptied.jobs[0].after.why.as_deref(), Some("it needs 1 GPU, and 0 can be used"));
     assert_eq!((jobs().await, site.world.running().is_empty()), (1, false));
 }
 
@@ -93,6 +99,31 @@ async fn a_job_that_is_over_can_be_trained_like_and_one_that_kept_silent_cannot(
         answer.jobs.iter().filter(|job| job.id.is_none()).all(|job| job.after.completion_s.is_some()),
         "{answer:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_question_whose_asker_has_left_keeps_nobody_waiting() {
+    let site = training().await;
+    let long = vec![r#"{"submit":{"trains_like":{"application":"imagenet"}}}"#; 63].join(",");
+    for _ in 0..3 {
+        let asked = site.post("/v1/what-if", format!(r#"{{"changes":[{long}]}}"#));
+        drop(tokio::time::timeout(Duration::from_millis(100), asked).await);
+    }
+    assert_eq!(ask(&site, "[]").await.jobs.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_may_be_asked_is_told_and_all_of_it_is_answered() {
+    let site = training().await;
+    let choices: WhatIfChoices = site.get("/v1/what-if").await.json(StatusCode::OK);
+    assert!(choices.policies.len() > 5 && choices.applications.len() > 3, "{choices:?}");
+    for name in choices.policies {
+        assert_eq!(ask(&site, &format!(r#"[{{"policy":{{"name":"{name}"}}}}]"#)).await.policy.after, name);
+    }
+    for name in choices.applications {
+        let change = format!(r#"[{{"submit":{{"trains_like":{{"application":"{name}"}},"work":{{"epochs":1}}}}}}]"#);
+        assert_eq!(ask(&site, &change).await.jobs[1].name, name);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -62,9 +62,10 @@ export function duration(seconds) {
 const trim = (text) => text.replace(/\.0$/, "");
 export const percent = (share) => `${(share * 100).toFixed(1)}%`;
 
-// A drawing of `width` by `height` with room for axes; `inner` says where the plot itself is.
-export function frame(width, height, margin) {
-  const root = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img" });
+// A drawing of `width` by `height` with room for axes; `title` is for those who do not see it, `inner` says where the
+// plot itself is.
+export function frame(title, width, height, margin) {
+  const root = shape("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
   const inner = { left: margin.left, right: width - margin.right, top: margin.top, bottom: height - margin.bottom };
   return { root, inner, width, height };
 }

@@ -18,7 +18,7 @@ function shareBelow(sorted, value) {
 }
 
 function distribution(group, { values, ticks, format, label, mark }) {
-  const plot = frame(620, 340, { left: 44, right: 14, top: 10, bottom: 42 });
+  const plot = frame(`Share of jobs by ${label}`, 620, 340, { left: 44, right: 14, top: 10, bottom: 42 });
   const { root, inner } = plot;
   const all = group.runs.flatMap((run) => [run[values][0], run[values][run[values].length - 1]]);
   const from = Math.max(Math.min(...all) * 0.9, 1e-3);

@@ -87,7 +87,7 @@ function overview(data, policies) {
     row.append(numberCell(means[idx].toFixed(1), means[idx] <= Math.min(...means)), numberCell((means[idx] / means[0]).toFixed(3)));
     body.append(row);
   });
-  return section("All workloads", "", element("div", { class: "card scroll" }, element("table", {}, element("thead", {}, head), body)));
+  return section("All workloads", "", element("div", { class: "card scroll", tabindex: 0 }, element("table", {}, element("thead", {}, head), body)));
 }
 
 const policyCell = (policy, idx) =>
@@ -164,7 +164,7 @@ function summaryTable(group) {
     const cells = COLUMNS.map((_, column) => numberCell(texts[column][idx], Number(texts[column][idx]) === best[column]));
     body.append(element("tr", { class: `of-${idx}` }, policyCell(run.policy, idx), ...cells));
   });
-  return element("div", { class: "card scroll" }, element("table", {}, element("thead", {}, head), body));
+  return element("div", { class: "card scroll", tabindex: 0 }, element("table", {}, element("thead", {}, head), body));
 }
 
 function drawJob(detail, group, row, select) {
@@ -180,14 +180,14 @@ function drawJob(detail, group, row, select) {
     const told = `${run.policy} ${duration(finished_s - job.submitted_s)}, ${restarts} restarts, ρ ${rho.toFixed(2)}`;
     return element("span", { class: `of-${idx}`, style: `--colour:${colour(idx)}` }, told);
   });
-  const card = (title, content) => element("div", { class: "card" }, element("h3", {}, title), content);
-  const lines = (options) => jobLines(group, row, options);
+  const card = (title, options) =>
+    element("div", { class: "card" }, element("h3", {}, title), jobLines(group, row, { title, ...options }));
   detail.replaceChildren(
     element("div", { class: "scale" }, picker, ...times),
     element("div", { class: "thirds" },
-      card("GPUs", lines({ value: (piece) => piece.gpus, format: (gpus) => `${gpus}`, least: 4 })),
-      card("Batch, samples", lines({ value: (piece) => piece.batch, format: (batch) => `${Math.round(batch)}`, least: 1, logScale: true, gaps: true })),
-      card("Statistical efficiency", lines({ value: (piece) => piece.efficiency, format: percentShort, least: 1, gaps: true }))),
+      card("GPUs", { value: (piece) => piece.gpus, format: (gpus) => `${gpus}`, least: 4 }),
+      card("Batch, samples", { value: (piece) => piece.batch, format: (batch) => `${Math.round(batch)}`, least: 1, logScale: true, gaps: true }),
+      card("Statistical efficiency", { value: (piece) => piece.efficiency, format: percentShort, least: 1, gaps: true })),
   );
 }
 

@@ -21,7 +21,8 @@ export function pieces(job) {
 
 function strip(group, policy, values, most, options) {
   const last = policy === group.runs.length - 1;
-  const plot = frame(options.width, last ? 92 : 74, { left: 34, right: 6, top: 6, bottom: last ? 22 : 4 });
+  const title = `${options.title} under ${group.runs[policy].policy}`;
+  const plot = frame(title, options.width, last ? 92 : 74, { left: 34, right: 6, top: 6, bottom: last ? 22 : 4 });
   const { root, inner } = plot;
   const x = linear(0, group.end_s, inner.left, inner.right);
   const y = linear(0, most, inner.bottom, inner.top);
@@ -54,8 +55,8 @@ export function clusterStrips(group) {
   const waiting = Math.max(1, ...group.runs.flatMap((run) => run.jobs_waiting.map(Math.ceil)));
   group.runs.forEach((run, policy) => {
     const of = `of-${policy}`;
-    const used = { width: 720, opacity: 0.85, say: (run, idx) => `${run.gpus_used[idx].toFixed(1)} GPUs` };
-    const queue = { width: 480, opacity: 0.5, say: (run, idx) => `${run.jobs_waiting[idx].toFixed(1)} waiting` };
+    const used = { title: "GPUs held", width: 720, opacity: 0.85, say: (run, idx) => `${run.gpus_used[idx].toFixed(1)} GPUs` };
+    const queue = { title: "Jobs waiting", width: 480, opacity: 0.5, say: (run, idx) => `${run.jobs_waiting[idx].toFixed(1)} waiting` };
     box.append(
       element("div", { class: `name ${of}`, style: `color:${colour(policy)}` }, run.policy),
       element("div", { class: of }, strip(group, policy, run.gpus_used, group.gpus, used)),
@@ -73,7 +74,7 @@ export function gpuScale() {
 
 // One line per job from its submission to its end, coloured by the GPUs it held.
 export function ribbon(group, run, select) {
-  const plot = frame(620, 380, { left: 10, right: 8, top: 4, bottom: 24 });
+  const plot = frame(`GPUs of every job under ${run.policy}`, 620, 380, { left: 10, right: 8, top: 4, bottom: 24 });
   const { root, inner } = plot;
   root.setAttribute("class", "ribbon");
   const x = linear(0, group.end_s, inner.left, inner.right);
@@ -130,8 +131,8 @@ export function ribbon(group, run, select) {
 }
 
 // One quantity of one job under each policy, from its submission on; with `gaps`, nothing where it is zero.
-export function jobLines(group, row, { value, format, least, logScale, gaps }) {
-  const plot = frame(420, 230, { left: 48, right: 10, top: 8, bottom: 38 });
+export function jobLines(group, row, { title, value, format, least, logScale, gaps }) {
+  const plot = frame(`${title} of ${group.jobs[row].name}`, 420, 230, { left: 48, right: 10, top: 8, bottom: 38 });
   const { root, inner } = plot;
   const { submitted_s } = group.jobs[row];
   const lists = group.runs.map((run) => pieces(run.jobs[row]));

@@ -41,7 +41,7 @@ fn job(id: u64, name: &str, phase: Phase, replicas: u32) -> Job {
 }
 
 fn node(name: &str, gpus_held: u32, jobs: &[(u64, u32)]) -> Node {
-    let jobs = jobs.iter().map(|&(id, replicas)| NodeJob { id, name: format!("job-{id}"), replicas });
+    let jobs = jobs.iter().map(|&(id, replicas)| NodeJob { id, name: format!("job-{id}"), replicas, is_guest: false });
     Node {
         name: name.to_owned(),
         gpus: 4,

@@ -97,7 +97,7 @@ fn summary(answer: &WhatIf, is_changed: bool) -> Vec<String> {
     let (last_after, used_after) = (known(answer.makespan_s.after, span), known(answer.gpu_utilisation.after, percent));
     if last_after != UNKNOWN || last != UNKNOWN {
         sentences.push(format!(
-            "The last is complete in {last_after} instead of {last}; {used_after} of the GPUs are used instead of {used}."
+            "The last of them is complete in {last_after} instead of {last}; {used_after} of the GPUs are used instead of {used}."
         ));
     }
     sentences
@@ -178,7 +178,7 @@ job  name          now      gpus  before   after  change
  14  re\\u{1b}snet  running     1      7s       -  it is cancelled
   -  re\\u{1b}snet  new         0       -  1m 30s  \n
 Jobs are complete in 1m 20s on average instead of 1m 40s: 20% sooner (of 2 jobs, 1 sooner and 1 later).
-The last is complete in 1m 40s instead of 3m 20s; - of the GPUs are used instead of 50%.
+The last of them is complete in 1m 40s instead of 3m 20s; - of the GPUs are used instead of 50%.
 ";
         assert_eq!(written(&answer(jobs), true), expected);
     }

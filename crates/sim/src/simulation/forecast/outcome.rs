@@ -44,8 +44,19 @@ pub enum Unforeseen {
     /// Its user has ended it.
     #[error("it is cancelled")]
     Cancelled,
-    /// It waits for GPUs that never become free.
-    #[error("it waits for GPUs that do not become free")]
+    /// There are too few GPUs for it, whoever has them.
+    #[error("it needs {needed} GPU{}, and {usable} can be used", if *.needed == 1 { "" } else { "s" })]
+    TooFewGpus {
+        /// The fewest that it can run with.
+        needed: u32,
+        /// Those of nodes that take replicas.
+        usable: u32,
+    },
+    /// Others keep GPUs for as long as was looked ahead.
+    #[error("it waits for GPUs of jobs whose end nobody knows")]
+    Held,
+    /// No plan has GPUs for it.
+    #[error("the policy gives it no GPUs")]
     NoGpus,
     /// The simulation was cut short before.
     #[error("it is not complete within the time that was simulated")]

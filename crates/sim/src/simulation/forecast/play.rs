@@ -53,10 +53,10 @@ pub fn forecast(
     }
     world.unfinished = outlooks.iter().filter(|outlook| outlook.is_ok()).count();
     let played = world.play(cluster.now.after_s(HORIZON_S), go_on)?;
-    let unfinished = if played.cut.is_some() { Unforeseen::Cut } else { Unforeseen::NoGpus };
     let completion_s = |idx: usize| {
         outlooks[idx]?;
-        world.jobs[idx].finished.map(|at| at.since_s(cluster.now)).ok_or(unfinished)
+        let finished = world.jobs[idx].finished.map(|at| at.since_s(cluster.now));
+        finished.ok_or_else(|| played.cut.map_or_else(|| world.why_waits(idx), |_| Unforeseen::Cut))
     };
     let is_told = |idx: &usize| !ended.get(*idx).is_some_and(|ended| *ended);
     let told = (0..trainees.len()).filter(is_told);
@@ -75,6 +75,17 @@ struct Played {
 }
 
 impl World<'_> {
+    /// Why a job that could go on never did.
+    fn why_waits(&self, idx: usize) -> Unforeseen {
+        let usable = self.engine.usable_gpus();
+        let needed = self.engine.job(self.jobs[idx].id).map_or(0, |job| job.spec().fewest());
+        match self.engine.jobs().any(|job| !job.group().is_empty()) {
+            _ if needed > usable => Unforeseen::TooFewGpus { needed, usable },
+            true => Unforeseen::Held,
+            false => Unforeseen::NoGpus,
+        }
+    }
+
     /// Carries on with what the engine has under way.
     pub(super) fn take_over(&mut self) {
         if self.engine.jobs().any(|job| job.guest_of().is_some()) {

@@ -191,7 +191,7 @@ fn what_cannot_be_known_is_not_made_up() {
     let new = Newcomer { spec, training: Training::Application(ApplicationName::Cifar10) };
     let new = Change::Submit(Box::new(new));
     let behind = foretold(&cluster, std::slice::from_ref(&new));
-    assert_eq!(completion_s(&behind, 3), Err(Unforeseen::NoGpus), "the first keeps what it has");
+    assert_eq!(completion_s(&behind, 3), Err(Unforeseen::Held), "the first keeps what it has");
     let alone = [Change::Cancel(JobId(1)), Change::Cancel(JobId(2)), new];
     assert!(completion_s(&foretold(&cluster, &alone), 3).unwrap() > 0.0);
     let impatient = forecast(&cluster, &alone, &mut || false).unwrap();
