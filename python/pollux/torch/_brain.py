@@ -24,7 +24,7 @@ CHECK_PERIOD_S = 0.5
 """Check-ins are this far apart, unless steps are longer."""
 EAGER_CHECKS = 12
 """So many steps after a change are followed by a check-in each."""
-MEASURE_SHARE = 0.01
+MEASURE_SHARE = 0.005
 """What measuring gradients may cost of a step."""
 MEASURE_EVERY_MAX = 64
 REPORT_PERIOD_S = 2.0
