@@ -56,9 +56,13 @@ def test_without_a_scheduler_there_is_no_worker(monkeypatch: pytest.MonkeyPatch)
     for name in ("POLLUX_URL", "POLLUX_JOB_ID", "POLLUX_REPLICA_ID", "POLLUX_TOKEN", "POLLUX_GENERATION"):
         monkeypatch.delenv(name, raising=False)
     assert Worker.from_env() is None
+    # Those are for the command line, too.
+    monkeypatch.setenv("POLLUX_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("POLLUX_TOKEN", "secret")
+    assert Worker.from_env() is None
 
 
 def test_half_of_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POLLUX_URL", "http://127.0.0.1:9")
-    with pytest.raises(PolluxError, match="POLLUX_JOB_ID is not set, but POLLUX_URL is; accepted are both or neither"):
+    monkeypatch.setenv("POLLUX_JOB_ID", "12")
+    with pytest.raises(PolluxError, match="POLLUX_URL is not set, but POLLUX_JOB_ID is; accepted are both or neither"):
         Worker.from_env()

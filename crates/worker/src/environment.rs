@@ -29,23 +29,26 @@ impl std::fmt::Debug for Connection {
 
 impl Connection {
     /// From `POLLUX_URL`, `POLLUX_JOB_ID`, `POLLUX_REPLICA_ID`, `POLLUX_TOKEN` and `POLLUX_GENERATION`; `None` where
-    /// none of them is set.
+    /// there is no job. People set address and token for the command line, too.
     pub fn from_env() -> Result<Option<Self>, WorkerError> {
         Self::read(|name| std::env::var_os(name))
     }
 
     fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, WorkerError> {
-        let names = ["POLLUX_URL", "POLLUX_JOB_ID", "POLLUX_REPLICA_ID", "POLLUX_TOKEN", "POLLUX_GENERATION"];
-        let Some([url, job, replica, token, generation]) = all_or_none(names, lookup)? else { return Ok(None) };
+        let names = ["POLLUX_JOB_ID", "POLLUX_URL", "POLLUX_REPLICA_ID", "POLLUX_TOKEN", "POLLUX_GENERATION"];
+        if lookup(names[0]).is_none() {
+            return Ok(None);
+        }
+        let Some([job, url, replica, token, generation]) = all_or_none(names, lookup)? else { return Ok(None) };
         let scheme_known = url.starts_with("http://") || (cfg!(feature = "rustls") && url.starts_with("https://"));
         if !scheme_known {
             let accepted =
                 if cfg!(feature = "rustls") { "an http:// or https:// address" } else { "an http:// address" };
-            return Err(WorkerError::Variable { name: names[0], value: url, accepted });
+            return Err(WorkerError::Variable { name: names[1], value: url, accepted });
         }
         if job.is_empty() || !job.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter)) {
             let accepted = "letters, digits and -_. only";
-            return Err(WorkerError::Variable { name: names[1], value: job, accepted });
+            return Err(WorkerError::Variable { name: names[0], value: job, accepted });
         }
         Ok(Some(Self {
             url: url.trim_end_matches('/').to_owned(),
@@ -172,6 +175,7 @@ mod tests {
     fn without_any_variable_there_is_no_scheduler_and_no_group() {
         assert_eq!(Connection::read(lookup(&[])).unwrap(), None);
         assert_eq!(Ranks::read(lookup(&[])).unwrap(), None);
+        assert_eq!(Connection::read(lookup(&[POLLUX[0], POLLUX[3]])).unwrap(), None, "that is for the command line");
     }
 
     #[test]
@@ -188,7 +192,7 @@ mod tests {
     #[test]
     fn half_of_the_variables_is_one_clear_line() {
         let error = Connection::read(lookup(&POLLUX[..2])).unwrap_err().to_string();
-        assert_eq!(error, "POLLUX_REPLICA_ID is not set, but POLLUX_URL is; accepted are both or neither");
+        assert_eq!(error, "POLLUX_REPLICA_ID is not set, but POLLUX_JOB_ID is; accepted are both or neither");
         assert!(Ranks::read(lookup(&RANKS[..2])).unwrap_err().to_string().starts_with("MASTER_ADDR is not set"));
         assert!(Ranks::read(lookup(&RANKS[..5])).unwrap_err().to_string().starts_with("LOCAL_WORLD_SIZE is not set"));
     }

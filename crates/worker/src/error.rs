@@ -27,7 +27,7 @@ pub enum WorkerError {
     /// The scheduler does not know this worker.
     #[error(
         "{url} does not let job {job} in (status {status}); POLLUX_TOKEN and POLLUX_JOB_ID must be what it gave: start \
-         the program with `pollux submit`, or unset POLLUX_URL to train alone"
+         the program with `pollux submit`, or unset POLLUX_JOB_ID to train alone"
     )]
     Refused {
         /// Where it is.
@@ -38,7 +38,7 @@ pub enum WorkerError {
         job: String,
     },
     /// Nobody has answered.
-    #[error("no server at {url} ({reason}); start one with `pollux up`, or unset POLLUX_URL to train alone")]
+    #[error("no server at {url} ({reason}); start one with `pollux up`, or unset POLLUX_JOB_ID to train alone")]
     NoServer {
         /// Where it should be.
         url: String,

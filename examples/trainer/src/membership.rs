@@ -45,7 +45,7 @@ impl Membership {
         let termination = Termination::install()?;
         let generation = worker.as_ref().map_or(0, |worker| worker.connection().generation);
         if worker.is_some() && ranks.is_none() {
-            return Err(WorkerError::HalfSet { missing: "RANK", present: "POLLUX_URL" }.into());
+            return Err(WorkerError::HalfSet { missing: "RANK", present: "POLLUX_JOB_ID" }.into());
         }
         let ranks = ranks.unwrap_or(Ranks {
             rank: 0,

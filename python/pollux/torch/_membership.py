@@ -285,7 +285,7 @@ def _started_for(worker: Worker) -> Assignment:
     names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     missing = [name for name in names if name not in os.environ]
     if missing:
-        raise UsageError(f"{missing[0]} is not set, but POLLUX_URL is; accepted are both or neither")
+        raise UsageError(f"{missing[0]} is not set, but POLLUX_JOB_ID is; accepted are both or neither")
     rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     local, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     heard = worker.assignment()

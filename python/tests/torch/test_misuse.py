@@ -139,8 +139,8 @@ def test_states_that_cannot_be_kept_are_refused_at_once() -> None:
 
 
 def test_an_environment_that_is_half_set_is_refused(monkeypatch) -> None:
-    monkeypatch.setenv("POLLUX_URL", "http://127.0.0.1:1")
-    with pytest.raises(ValueError, match="POLLUX_JOB_ID is not set, but POLLUX_URL is"):
+    monkeypatch.setenv("POLLUX_JOB_ID", "12")
+    with pytest.raises(ValueError, match="POLLUX_URL is not set, but POLLUX_JOB_ID is"):
         wrapped()
 
 

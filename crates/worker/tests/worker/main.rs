@@ -168,7 +168,7 @@ fn before_the_first_step_a_server_that_is_away_has_time_to_come_back() {
     assert!(!worker.answered(PATIENCE).unwrap());
     let error = worker.answered(Duration::ZERO).unwrap_err().to_string();
     assert!(error.starts_with(&format!("no server at http://127.0.0.1:{} (", server.port())), "{error}");
-    assert!(error.ends_with("; start one with `pollux up`, or unset POLLUX_URL to train alone"), "{error}");
+    assert!(error.ends_with("; start one with `pollux up`, or unset POLLUX_JOB_ID to train alone"), "{error}");
     server.answer(|_| json(&assignment(1, &[7])));
     eventually("the answer", || worker.answered(PATIENCE).unwrap().then_some(()));
 }

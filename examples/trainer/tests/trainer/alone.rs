@@ -85,12 +85,12 @@ fn mistakes_are_one_line_and_exit_with_2() {
         assert_eq!(code, Some(2), "{log}");
         assert!(log.starts_with("error: ") && log.contains(expected) && log.lines().count() == 1, "{log}");
     }
-    let half = Trainer::start(&folder, "half", &[], &[("POLLUX_URL", "http://127.0.0.1:1".to_owned())]).wait();
+    let half = Trainer::start(&folder, "half", &[], &[("POLLUX_JOB_ID", "12".to_owned())]).wait();
     let log = fs::read_to_string(folder.path("half.log")).unwrap();
     assert_eq!((half, log.as_str()), (Some(2), HALF));
 }
 
-const HALF: &str = "error: POLLUX_JOB_ID is not set, but POLLUX_URL is; accepted are both or neither\n";
+const HALF: &str = "error: POLLUX_URL is not set, but POLLUX_JOB_ID is; accepted are both or neither\n";
 
 #[test]
 fn a_paced_training_says_so_and_a_quiet_one_says_nothing() {
