@@ -100,19 +100,21 @@ class Brain:
             self._agent.run_fixed(nodes, replicas, tuning.local_batch, tuning.accumulation_steps)
         return self._complete(replace(terms, tuning=tuning, check_every=1, measure_every=1))
 
-    def count(self, step: Deal, times: Times | None, nodes: int, replicas: int) -> None:
-        """A step is done; times are given where it was a whole one."""
-        if times is not None:
+    def count(self, step: Deal, times: Times, is_typical: bool, nodes: int) -> None:
+        """A step is done; a typical one is as large, and in as many pieces, as all are meant to be."""
+        if is_typical:
             accumulation_steps = step.micro_batches - 1
-            local_batch = step.samples // (replicas * step.micro_batches)
+            local_batch = step.samples // (step.world_size * step.micro_batches)
             compute_s = times.compute_s / step.micro_batches
             try:
-                self._agent.observe_step(nodes, replicas, local_batch, accumulation_steps, compute_s, times.sync_s)
+                self._agent.observe_step(
+                    nodes, step.world_size, local_batch, accumulation_steps, compute_s, times.sync_s
+                )
             except ValueError:
                 pass  # A time that no step can have, of a clock that jumped, teaches nothing.
             self._step_s = times.total_s if self._step_s == 0.0 else 0.9 * self._step_s + 0.1 * times.total_s
-            self._rate_samples += step.samples
-            self._rate_s += times.total_s
+        self._rate_samples += step.samples
+        self._rate_s += times.total_s
         self._agent.advance(1)
 
     def learn(self, rows: list[Row], mean_sqr: float, passed: int, terms: Terms) -> None:

@@ -97,7 +97,7 @@ class MemoryBound:
 
     def write(self, samples: int) -> None:
         """Makes it last."""
-        draft = self._path.with_name(f".draft-{os.getpid()}")
+        draft = self._path.with_name(f".bound-{os.getpid()}")
         draft.write_text(f"{samples}\n")
         os.rename(draft, self._path)
 

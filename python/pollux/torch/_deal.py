@@ -1,7 +1,8 @@
 """Who gets which samples of a step.
 
 All ranks move one cursor through an epoch. A step takes as many samples as the batch has; what is left at the end and
-would not give every rank a sample goes with the step before it. So each sample is used once, whoever trains since when.
+would not give every rank two samples, which batch norms need, goes with the step before it. So each sample is used
+once, whoever trains since when.
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max
     left = end - cursor
     batch = tuning.batch_size(world_size)
     samples = min(batch, left)
-    if left - samples < world_size:
+    if left - samples < 2 * world_size:
         samples = left
     longest = samples if samples < world_size else -(-samples // world_size)
     micro_batches = tuning.accumulation_steps + 1
     if samples < batch or -(-longest // micro_batches) > local_batch_max:
         micro_batches = -(-longest // tuning.local_batch)
-    if world_size == 1 and micro_batches == 1 and samples > 1 and cursor // batch % SPLIT_EVERY == 0:
+    if world_size == 1 and micro_batches == 1 and samples >= 4 and cursor // batch % SPLIT_EVERY == 0:
         micro_batches = 2
     return Deal(cursor, samples, world_size, micro_batches, is_whole=samples == batch)
 

@@ -32,16 +32,20 @@ class Failure(enum.Enum):
     MEMORY = "a step did not fit into memory"
 
 
-def classify(error: BaseException, is_lost: bool) -> Failure:
+def classify(error: BaseException, session: Session) -> Failure:
     """What kind of failure an error is."""
-    text = str(error)
+    text, group = str(error), session.group
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return Failure.MEMORY
     if not isinstance(error, RuntimeError):
         return Failure.USER
     if any(words in text for words in _MEMORY):
         return Failure.MEMORY
-    if is_lost or isinstance(error, LostError | torch.distributed.DistError) or any(words in text for words in _LOST):
+    if session.reader.is_lost or isinstance(error, LostError | torch.distributed.DistError):
+        return Failure.LOST
+    # A process that is alone has nobody to lose, but files and databases speak of peers, too.
+    is_alone = group is not None and group.world_size == 1
+    if not is_alone and any(words in text for words in _LOST):
         return Failure.LOST
     return Failure.USER
 
@@ -52,14 +56,15 @@ def guard_exit(current: Callable[[], Session | None]) -> None:
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         session = current()
-        code = _code(session, error) if session is not None else None
+        failure = classify(error, session) if session is not None else Failure.USER
+        code = _code(session, failure, error) if session is not None else None
         if session is None or code is None:
             before(kind, error, trace)
             return
         for stream in (sys.stdout, sys.__stderr__):
             if stream is not None:
                 stream.flush()
-        if _can_run_again(session):
+        if failure is Failure.MEMORY and _can_run_again(session):
             _end_children()
             os.execv(sys.executable, sys.orig_argv)
         # Whoever waits for this process to leave the group waits in vain.
@@ -68,9 +73,8 @@ def guard_exit(current: Callable[[], Session | None]) -> None:
     sys.excepthook = hook
 
 
-def _code(session: Session, error: BaseException) -> int | None:
+def _code(session: Session, failure: Failure, error: BaseException) -> int | None:
     """What to exit with after an error that a restart mends; `None` if it is the user's."""
-    failure = classify(error, session.reader.is_lost)
     if failure is Failure.USER or (failure is Failure.MEMORY and not _lower_bound(session)):
         return None
     if failure is Failure.LOST:
@@ -79,6 +83,7 @@ def _code(session: Session, error: BaseException) -> int | None:
     # A step is done or it is not: what rank 0 has is the state after the last whole one.
     if group is not None and group.is_leader and not (session.is_updating or session.has_left):
         try:
+            session.leave_step()
             if session.archive.is_whole():
                 session.archive.save()
         except Exception as trouble:

@@ -101,7 +101,7 @@ class GradientReader:
         begun = time.perf_counter()
         denominators = self._denominators([parameter])
         part = gradient if denominators is None else gradient / denominators[0]
-        self._step.own_sqr.append(torch.linalg.vector_norm(part, dtype=torch.float32).square())
+        self._step.own_sqr.append(_norm(part).square())
         self.cost_s += time.perf_counter() - begun
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -223,11 +223,17 @@ class GradientReader:
         return self._groups
 
 
+def _norm(gradient: Tensor) -> Tensor:
+    """In a precision that the sum of many squares needs."""
+    dtype = torch.promote_types(gradient.dtype, torch.float32)
+    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=dtype)
+    return norm.float()
+
+
 def _squared_norm(bucket: dist.GradBucket, denominators: Sequence[Tensor] | None) -> Tensor:
     """Of a bucket; preconditioned where there are denominators."""
     if denominators is None:
-        norm: Tensor = torch.linalg.vector_norm(bucket.buffer(), dtype=torch.float32)
-        return norm.square()
+        return _norm(bucket.buffer()).square()
     scaled = torch._foreach_div(bucket.gradients(), list(denominators))
     norms: list[Tensor] = list(torch._foreach_norm(scaled))
     return torch.stack(norms).square().sum()

@@ -10,7 +10,6 @@ from typing import Any
 from torch.utils import data
 
 from ._brain import Limits
-from ._deal import Deal
 from ._errors import UsageError
 from ._session import Session, current
 from ._sources import Batches, MapSource, StreamSource
@@ -72,6 +71,12 @@ class DataLoader:
         global _latest
         _latest = weakref.ref(self)
 
+    def __len__(self) -> int:
+        """Steps of `batch_size` samples in an epoch, which is what progress and schedules are counted in."""
+        if self.epoch_samples is None:
+            raise TypeError("a stream has no length; nobody knows how many samples its epoch has")
+        return -(-self.epoch_samples // self.limits.batch_size)
+
     def __iter__(self) -> Iterator[Any]:
         session = current()
         if not session.in_epochs:
@@ -85,7 +90,6 @@ class DataLoader:
         session.start(self)
         session.begin_epoch()
         session.in_loop = True
-        step: Deal | None = None
         try:
             while not session.position.is_ended:
                 # Every pass lasts until batch or group change.
@@ -107,8 +111,7 @@ class DataLoader:
                     session.check_in(0, ends_epoch=True)
         except GeneratorExit:
             # The user has left in the middle of a batch. The step is done or it is not.
-            if step is not None and session.has_stepped:
-                session.end_step(step)
+            session.leave_step()
             raise
         finally:
             session.in_loop = session.reader.is_allowed = False
@@ -153,6 +156,7 @@ def steps(total: float, loader: DataLoader) -> Iterator[Any]:
     """
     session = current()
     session.begin_epochs(loader)
+    session.progress_max = total
     try:
         while session.terms.baseline_steps < total:
             yield from loader._epoch(session, until=total)
@@ -162,7 +166,7 @@ def steps(total: float, loader: DataLoader) -> Iterator[Any]:
         session.break_off()
         raise
     finally:
-        session.in_epochs = False
+        session.in_epochs, session.progress_max = False, math.inf
     session.finish()
 
 

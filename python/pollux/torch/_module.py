@@ -34,7 +34,8 @@ class ElasticModule(torch.nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Trains through DDP inside of a loop over px.DataLoader; otherwise it is the model itself."""
         session: Session = self.__dict__["_session"]
-        if session.ddp is not None and self.training and torch.is_grad_enabled():
+        # Whatever is in evaluation mode: layers may be frozen in it while others train.
+        if session.ddp is not None and (session.in_loop or self.training) and torch.is_grad_enabled():
             return session.ddp(*args, **kwargs)
         session.obey_between_loops()
         return self.module(*args, **kwargs)

@@ -30,6 +30,11 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
             raise UsageError("optimizer.step() with a closure, which may run several backward passes; call it without")
         if not session.accumulation.is_last:
             return None
+        if not session.reader.is_pending:
+            raise UsageError(
+                "optimizer.step() without gradients of the wrapped model: other processes would not hear of them; call "
+                "the model that px.wrap returned, and backward() once per batch"
+            )
         session.reader.is_pending = False
         session.clock.synced()
         rates = [group["lr"] for group in self.param_groups]

@@ -14,6 +14,7 @@ from __future__ import annotations
 import atexit
 import functools
 import importlib
+import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -90,6 +91,8 @@ class Session:
         self.in_epochs = False
         self.in_loop = False
         self.has_stepped = False
+        self.progress_max = math.inf
+        self._at_hand: Deal | None = None
         self.is_updating = False
         self.is_deciding = False
         """Whether a check-in has begun and not come to its end, so that what is there may be no state to go on with."""
@@ -109,6 +112,8 @@ class Session:
             return
         self.loader = loader
         self.terms = replace(self.terms, local_batch_max=loader.limits.local_batch_max)
+        if (device := self._device()).type == "cuda":
+            torch.cuda.set_device(device)  # Events and random numbers are those of the current one.
         _guard()
         # The first step of any optimiser imports this, which takes seconds: the others need not wait for it.
         importlib.import_module("torch._dynamo")
@@ -142,7 +147,7 @@ class Session:
             self.reader.begin(StepPlan(step.weight(group.rank), count, measure))
             self.reader.synced_at = None
             self.clock.begin()
-            self.has_stepped = False
+            self._at_hand, self.has_stepped = step, False
         self.reader.is_allowed = True
 
     def _is_measured(self, step: Deal) -> bool:
@@ -162,19 +167,26 @@ class Session:
         """The loop is done with the last micro-batch of a step."""
         group = self.joined()
         times = self.clock.end(self.reader)
+        self.has_stepped = False
         self.position.cursor = step.stop
         self.position.samples += step.samples
         self.terms.baseline_steps += self.terms.gain
         self._steps_since_check += 1
         self._steps_unmeasured = 0 if self.reader.plan.measure else self._steps_unmeasured + 1
         if self.brain is not None:
-            usable = times if step.is_whole and not self._is_split(step) else None
-            self.brain.count(step, usable, group.nodes, group.world_size)
+            is_typical = step.is_whole and not self._is_split(step)
+            self.brain.count(step, times, is_typical, group.nodes)
         self.transition.end_step()
+
+    def leave_step(self) -> None:
+        """The loop is left within a batch. Its step is done or it is not."""
+        if self.in_loop and self.has_stepped and self._at_hand is not None:
+            self.end_step(self._at_hand)
 
     def progress_after_step(self) -> float:
         """Baseline steps with the step that the loop is at, once its last micro-batch is through."""
-        return self.terms.baseline_steps + (self.terms.gain if self.accumulation.is_last else 0.0)
+        progress = self.terms.baseline_steps + (self.terms.gain if self.accumulation.is_last else 0.0)
+        return min(progress, self.progress_max)
 
     # Between steps
 

@@ -46,6 +46,11 @@ def wrap(
         )
     is_adam = _is_adam(optimizer)
     if scaling == "auto":
+        if not (is_adam or isinstance(optimizer, torch.optim.SGD)):
+            raise UsageError(
+                f'no rule is known to suit {type(optimizer).__name__}; give scaling, such as "sqrt" for optimisers '
+                "that normalise gradients"
+            )
         scaling = "adamscale" if is_adam else "adascale"
     if isinstance(scaling, str) and scaling not in _RULES:
         raise UsageError(f"scaling {scaling!r}; accepted are auto, {', '.join(_RULES)} and functions")

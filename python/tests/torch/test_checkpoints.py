@@ -146,12 +146,13 @@ for epoch in px.epochs({epochs}):
         optimizer.step()
         mean.update(batch[2].sum(), len(batch[2]))
         print(json.dumps([epoch, batch[2].tolist()]), flush=True)
+        {late}
 {after}
 """
 
 
 def launch(folder: Path, trouble: str = "pass", **given: Any) -> subprocess.Popen[str]:
-    defaults = {"most": 16, "epochs": 3, "samples": 200, "before": "", "after": "", "options": ""}
+    defaults = {"most": 16, "epochs": 3, "samples": 200, "before": "", "late": "pass", "after": "", "options": ""}
     script = SCRIPT.format(here=str(HERE), folder=str(folder), trouble=trouble, **{**defaults, **given})
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", script]
@@ -185,6 +186,22 @@ def test_a_step_that_does_not_fit_into_memory_lowers_the_bound_and_training_goes
     assert re.search(r"out of memory with \d+ samples on a GPU; going on with at most \d+", error), error
     counts = seen([steps_of(output)])
     assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(2)] == [True] * 2
+
+
+def test_memory_that_runs_out_after_a_step_repeats_none_of_its_samples(tmp_path) -> None:
+    # Of a step in halves, which are smaller, the first is not the end.
+    late = "if len(batch[0]) > 10: raise torch.OutOfMemoryError('CUDA out of memory')"
+    run = launch(tmp_path, late=late, epochs=2)
+    output, error = run.communicate(timeout=90)
+    assert run.returncode == 0 and "out of memory with" in error, error
+    counts = seen([steps_of(output)])
+    assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(2)] == [True] * 2
+
+
+def test_a_connection_of_the_users_own_that_breaks_is_not_a_lost_process(tmp_path) -> None:
+    run = launch(tmp_path, "raise RuntimeError('Connection reset by peer')")
+    _, error = run.communicate(timeout=90)
+    assert run.returncode == 1 and "another process is gone" not in error, error
 
 
 def test_memory_that_runs_out_below_the_bounds_is_the_users_to_mend(tmp_path) -> None:

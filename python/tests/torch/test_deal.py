@@ -45,4 +45,5 @@ def test_a_whole_step_is_what_the_tuning_says() -> None:
 def test_a_rest_that_is_too_small_for_all_goes_with_the_step_before_it() -> None:
     step = deal(0, 66, 4, Tuning(8, 1), 16)
     assert (step.samples, step.is_whole) == (66, False)
-    assert deal(0, 68, 4, Tuning(8, 1), 16).samples == 64
+    assert deal(0, 71, 4, Tuning(8, 1), 16).samples == 71
+    assert deal(0, 72, 4, Tuning(8, 1), 16).samples == 64

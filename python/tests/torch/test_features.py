@@ -267,3 +267,67 @@ def test_two_processes_with_a_scaler_stay_the_same_and_learn(together, kind, per
     assert first["updates"] == second["updates"] == 6 * 32
     assert first["scale"] == second["scale"] == 256.0 * 2 ** (first["updates"] // 16)
     assert first["loss"] < 0.8
+
+
+def in_evaluation_mode() -> dict:
+    """Trains a model whose mode nobody has set back after an evaluation, with each rank's own samples."""
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.05))
+    loader = px.DataLoader(Numbered(64), batch_size=16, max_batch_size=16, per_gpu=(8, 8))
+    wrapped.eval()
+    for _ in px.epochs(2):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+    return {"parameters": [parameter.detach().clone() for parameter in model.parameters()]}
+
+
+def test_ranks_stay_the_same_in_evaluation_mode(together) -> None:
+    first, second = together(in_evaluation_mode, 2)
+    for ours, theirs in zip(first["parameters"], second["parameters"], strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_models_in_double_precision_are_measured(monkeypatch) -> None:
+    monkeypatch.setattr("pollux.torch._brain.MEASURE_SHARE", 100.0)
+    model = network().double()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.05))
+    loader = px.DataLoader(Numbered(200), batch_size=16, max_batch_size=16, per_gpu=(4, 16))
+    for _ in px.epochs(2):
+        for inputs, targets, _ in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(wrapped(inputs.double()), targets).backward()
+            optimizer.step()
+    assert px.status().noise_scale is not None
+
+
+def test_no_batch_is_too_small_for_a_batch_norm() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.Linear(16, 3))
+    sizes = []
+    for samples in (33, 34, 35):
+        wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.05))
+        loader = px.DataLoader(Numbered(samples), batch_size=16, max_batch_size=16, per_gpu=(4, 16))
+        for _ in px.epochs(1):
+            for batch in loader:
+                optimizer.zero_grad()
+                loss_of(wrapped, batch).backward()
+                optimizer.step()
+                sizes.append(len(batch[0]))
+    assert sum(sizes) == 33 + 34 + 35 and min(sizes) >= 2
+
+
+def test_a_schedule_of_a_known_length_ends_with_the_training() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=101)
+    # A function that promises more than a step makes the last one go beyond the end.
+    wrapped, optimizer = px.wrap(model, optimizer, scheduler=schedule, scaling=lambda context: 1.7)
+    loader = px.DataLoader(Numbered(400), batch_size=16, max_batch_size=64, per_gpu=(32, 64))
+    assert len(loader) == 25
+    for batch in px.steps(100, loader):
+        optimizer.zero_grad()
+        loss_of(wrapped, batch).backward()
+        optimizer.step()
+        schedule.step()
+    assert schedule.last_epoch == 100

@@ -192,3 +192,26 @@ def test_a_batch_whose_gradients_are_thrown_away_is_allowed(clear) -> None:
             if idx % 4 == 3:
                 optimizer.step()
     assert px.status().samples == 128
+
+
+def test_gradients_that_others_would_not_hear_of_are_refused() -> None:
+    model = network()
+    _, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loader = px.DataLoader(Numbered(64), batch_size=16)
+    with pytest.raises(px.UsageError, match="without gradients of the wrapped model"):
+        for _ in px.epochs(1):
+            for batch in loader:
+                loss_of(model, batch).backward()
+                optimizer.step()
+
+
+def test_an_optimiser_that_no_rule_is_known_for_needs_one() -> None:
+    model = network()
+    with pytest.raises(px.UsageError, match="no rule is known to suit RMSprop; give scaling"):
+        px.wrap(model, torch.optim.RMSprop(model.parameters(), lr=0.1))
+    px.wrap(model, torch.optim.RMSprop(model.parameters(), lr=0.1), scaling="sqrt")
+
+
+def test_a_stream_has_no_length() -> None:
+    with pytest.raises(TypeError, match="a stream has no length"):
+        len(px.DataLoader(Stream(100), batch_size=16))

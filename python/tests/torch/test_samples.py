@@ -71,10 +71,10 @@ def plain(dataset, steps, parameters, lr):
 
 
 def test_steps_of_uneven_shares_are_those_of_one_process(together) -> None:
-    dataset = Numbered(101)
+    dataset = Numbered(103)
     fixed = together(train_fixed, 3, dataset)
     steps = [sum(parts, []) for parts in zip(*([part for _, part in result["steps"]] for result in fixed))]
-    assert sorted(sum(steps, [])) == list(range(101))
+    assert sorted(sum(steps, [])) == list(range(103))
     plain(dataset, steps, fixed[0]["parameters"], 0.05)
 
 

@@ -1,7 +1,8 @@
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fs, io, thread};
 
 use tokio_rustls::rustls::ServerConfig;
 
@@ -11,6 +12,9 @@ use crate::ServerError;
 
 /// The port at which workers of earlier processes look for us.
 const WORKER_PORT_FILE: &str = "worker-port";
+/// How long an address that is taken is waited for.
+const RELEASE_WAIT: Duration = Duration::from_secs(1);
+const RELEASE_LOOK: Duration = Duration::from_millis(20);
 
 /// Where the REST interface is reached.
 #[derive(Clone, Debug)]
@@ -92,7 +96,7 @@ impl Listeners {
 impl Listener {
     fn bind(address: SocketAddr, tls: Option<Arc<ServerConfig>>, names: &[String]) -> Result<Self, ServerError> {
         let refused = |reason| ServerError::Listen { address, reason };
-        let socket = TcpListener::bind(address).map_err(refused)?;
+        let socket = listen(address).map_err(refused)?;
         socket.set_nonblocking(true).map_err(refused)?;
         let address = socket.local_addr().map_err(refused)?;
         let hosts = Hosts::new(address, tls.is_some(), names);
@@ -104,9 +108,34 @@ impl Listener {
     }
 }
 
+/// A process that a killed server was about to start holds its sockets for an instant longer.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let deadline = Instant::now() + RELEASE_WAIT;
+    loop {
+        match TcpListener::bind(address) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {
+                thread::sleep(RELEASE_LOOK);
+            }
+            bound => return bound,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_that_is_about_to_be_free_is_waited_for() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        assert_eq!(listen(address).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        thread::spawn(move || {
+            thread::sleep(RELEASE_LOOK * 3);
+            drop(taken);
+        });
+        listen(address).unwrap();
+    }
 
     fn bind(listen: &str, state_dir: &Path) -> Listeners {
         let settings = HttpSettings { listen: listen.parse().unwrap(), tls: None, hosts: Vec::new() };
