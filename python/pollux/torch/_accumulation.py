@@ -17,9 +17,11 @@ from torch import Tensor
 class Accumulation:
     """Gradients that wait for the last micro-batch of their step."""
 
-    def __init__(self, parameters: Iterable[Tensor]):
+    def __init__(self, parameters: Iterable[Tensor], finds_unused: bool):
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._finds_unused = finds_unused
         self._aside: dict[Tensor, Tensor] = {}
+        self._reduced: list[tuple[Tensor, Tensor]] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self.is_last = True
         self._emphasis = 1.0
@@ -44,13 +46,24 @@ class Accumulation:
     def clear(self) -> None:
         """Forgets what waits: the step is over, or will never be."""
         self._aside.clear()
+        self._reduced.clear()
 
     def add_rest(self, bucket: dist.GradBucket) -> None:
         """Adds what waits for parameters that the last micro-batch did not use."""
+        if self._finds_unused and self._handles:
+            self._reduced += zip(bucket.parameters(), bucket.gradients())
         if self._aside:
             for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
                 if (waiting := self._aside.pop(parameter, None)) is not None:
                     gradient.add_(waiting)
+
+    def complete(self) -> None:
+        """Gives parameters that no rank has used in its last micro-batch the gradients of those before it: DDP leaves
+        them without any."""
+        for parameter, gradient in self._reduced:
+            if parameter.grad is None and bool(gradient.any()):
+                parameter.grad = gradient
+        self._reduced.clear()
 
     def _after_gradient(self, parameter: Tensor) -> None:
         waiting = self._aside.pop(parameter, None)

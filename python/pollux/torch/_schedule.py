@@ -36,6 +36,7 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
                 "the model that px.wrap returned, and backward() once per batch"
             )
         session.reader.is_pending = False
+        session.accumulation.complete()
         session.clock.synced()
         rates = [group["lr"] for group in self.param_groups]
         for group, rate in zip(self.param_groups, rates):
@@ -65,7 +66,10 @@ def adapt_scaler(scaler: Any, session: Session) -> None:
         original = getattr(scaler, name)
 
         def call(_self: Any, *args: Any, _original: Any = original, **kwargs: Any) -> Any:
-            return _original(*args, **kwargs) if session.accumulation.is_last else None
+            if not session.accumulation.is_last:
+                return None
+            session.accumulation.complete()
+            return _original(*args, **kwargs)
 
         setattr(scaler, name, types.MethodType(call, scaler))
 

@@ -75,7 +75,7 @@ class Session:
         self.ddp: DistributedDataParallel | None = None
         self.group: Group | None = None
         self.membership = Membership()
-        self.accumulation = Accumulation(module.parameters())
+        self.accumulation = Accumulation(module.parameters(), bool(options.ddp.get("find_unused_parameters")))
         self.reader = GradientReader(optimizer, options.is_adam, self._loss_scale)
         self.clock = StepClock(self._device())
         self.reader.on_computed = self.clock.computed

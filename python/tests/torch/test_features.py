@@ -331,3 +331,36 @@ def test_a_schedule_of_a_known_length_ends_with_the_training() -> None:
         optimizer.step()
         schedule.step()
     assert schedule.last_epoch == 100
+
+
+def sometimes(dataset: Numbered) -> list[torch.Tensor]:
+    """One step in several micro-batches, the last of which does not use all of the model."""
+    torch.manual_seed(0)
+    model = Sometimes()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), find_unused_parameters=True)
+    loader = px.DataLoader(dataset, batch_size=16, max_batch_size=16, per_gpu=(2, 2))
+    for _ in px.epochs(1):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_part_that_the_last_micro_batch_does_not_use_learns_from_those_before(together, world_size) -> None:
+    dataset = Numbered(16)
+    torch.manual_seed(0)
+    models = [Sometimes() for _ in range(world_size)]
+    share = 16 // world_size
+    for rank, model in enumerate(models):
+        model.load_state_dict(models[0].state_dict())
+        for start in range(rank * share, (rank + 1) * share, 2):
+            chosen = slice(start, start + 2)
+            (loss_of(model, (dataset.inputs[chosen], dataset.targets[chosen])) / 8).backward()
+    expected = []
+    for parameters in zip(*(model.parameters() for model in models), strict=True):
+        expected.append(parameters[0].detach() - 0.1 * sum(parameter.grad for parameter in parameters))
+    for result in together(sometimes, world_size, dataset):
+        for ours, theirs in zip(result, expected, strict=True):
+            torch.testing.assert_close(ours, theirs)
