@@ -134,8 +134,10 @@ def test_six_trainings_survive_the_kill_of_a_worker_and_of_the_scheduler(tmp_pat
             trainings.append(Training(server, tmp_path, f"job{idx}", epochs=8, pace_s=0.002, seed=idx))
         victim = trainings[-1]
         victim.wait_until(lambda job: job.sizes())
-        group = server.describe(victim.id)["group"]
-        workers = [pid for member in group for pid in processes(victim, member["replica"])]
+        workers: list[int] = []
+        while not workers:  # Its group may have changed since it was told.
+            group = server.describe(victim.id)["group"]
+            workers = [pid for member in group for pid in processes(victim, member["replica"])]
         os.kill(workers[-1], signal.SIGKILL)
         time.sleep(3)
     # The scheduler was killed; those that train do not mind.
@@ -179,9 +181,9 @@ def processes(training: Training, replica: int) -> list[int]:
     wanted = {f"POLLUX_JOB_ID={training.id}".encode(), f"POLLUX_REPLICA_ID={replica}".encode()}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            variables = set(path.read_bytes().split(b"\0"))
+            variables, command = set(path.read_bytes().split(b"\0")), (path.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if wanted <= variables and str(training.folder).encode() in (path.parent / "cmdline").read_bytes():
+        if wanted <= variables and str(training.folder).encode() in command:
             found.append(int(path.parent.name))
     return found
