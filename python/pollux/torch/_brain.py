@@ -162,7 +162,7 @@ class Brain:
             measure_every = min(max(wanted, 1), MEASURE_EVERY_MAX)
         return self._complete(replace(terms, check_every=check_every, measure_every=measure_every))
 
-    def tell(self, membership: Membership, position: Position, board: Board) -> None:
+    def tell(self, membership: Membership, position: Position, board: Board, batch_size: int) -> None:
         """Lets the scheduler and the user's curves know, now and then."""
         now = time.monotonic()
         if now < self._report_at:
@@ -176,7 +176,7 @@ class Brain:
         spent = time.monotonic() - now
         self._report_at = now + max(REPORT_PERIOD_S, spent / THINKING_SHARE)
         if board.is_wanted:
-            board.write(position.samples, self.figures())
+            board.write(position.samples, {"batch_size": batch_size, **self.figures()})
 
     def figures(self) -> dict[str, float | None]:
         """What it knows, for people."""

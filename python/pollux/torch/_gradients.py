@@ -66,6 +66,7 @@ class GradientReader:
         self.plan = StepPlan()
         self.is_allowed = False
         self.is_pending = False
+        self.backwards = 0
         """Whether there are gradients that nobody has used or thrown away."""
         self.is_alone = True
         self.is_lost = False
@@ -131,6 +132,7 @@ class GradientReader:
             buffer.mul_(self.plan.weight)
         if bucket.is_last():
             self._step.is_handed = self.is_pending = True
+            self.backwards += 1
             self.computed_at = time.perf_counter()
             self.on_computed()
         if self.is_alone:

@@ -90,7 +90,10 @@ class DataLoader:
         session.start(self)
         session.begin_epoch()
         session.in_loop = True
+        backwards = session.reader.backwards
         try:
+            if session.is_pressed:
+                session.check_in(self._source.left(session.position.epoch, session.position.cursor))
             while not session.position.is_ended:
                 # Every pass lasts until batch or group change.
                 for step, idx, count, batch in self._deal(session):
@@ -107,6 +110,11 @@ class DataLoader:
                     if left > 0 and session.is_due() and session.check_in(left):
                         break
                 else:
+                    if session.reader.backwards == backwards:
+                        raise UsageError(
+                            "a loop over px.DataLoader without a backward(), whose batches count as trained; use "
+                            "torch.utils.data.DataLoader to evaluate"
+                        )
                     session.position.is_ended = True
                     session.check_in(0, ends_epoch=True)
         except GeneratorExit:
@@ -184,6 +192,8 @@ def _newest(session: Session) -> DataLoader:
 def _limits(batch_size: int, max_batch_size: int | None, per_gpu: tuple[int, int] | None) -> Limits:
     """Checks bounds that the user gave."""
     most = batch_size if max_batch_size is None else max_batch_size
+    if not (per_gpu is None or (isinstance(per_gpu, tuple | list) and len(per_gpu) == 2)):
+        raise UsageError(f"per_gpu {per_gpu!r}; accepted is (smallest, largest)")
     low, high = (1, batch_size) if per_gpu is None else per_gpu
     for name, value in (("batch_size", batch_size), ("max_batch_size", most), ("per_gpu", low), ("per_gpu", high)):
         if not isinstance(value, int) or value < 1:

@@ -99,6 +99,8 @@ class Session:
         self.has_left = False
         """Whether the loops are over and what was to be saved is."""
         self.resumes_epoch = False
+        self.is_pressed = False
+        """Whether somebody is to stop, leave or join, which waits for the next epoch to begin."""
         self._steps_since_check = 0
         self._steps_unmeasured = 0
 
@@ -209,6 +211,7 @@ class Session:
             is_complete=is_complete,
         )
         rows = [Row.of(values) for values in group.gather(row.values())]
+        self.is_pressed = ends_epoch and any(row.wish or row.heard for row in rows)
         decision = Decision(terms=self.terms)
         if self.brain is not None:
             self.brain.learn(rows, norms.mean_sqr, self._steps_since_check, self.terms)
@@ -229,11 +232,13 @@ class Session:
         self.transition.tell_ready()
         terms = brain.terms(self.terms, self.reader.cost_s, ends_epoch)
         self.reader.cost_s = 0.0
-        brain.tell(self.membership, self.position, self._board)
-        action, generation = self.transition.action(rows, left)
+        brain.tell(self.membership, self.position, self._board, self.terms.tuning.batch_size(len(rows)))
+        # Whoever took the training up between an epoch's last batch and what the user does after it would see no batch.
+        action, generation = (Action.TRAIN, 0) if ends_epoch else self.transition.action(rows, left)
         if brain.has_diverged(scaled=self.scaler is not None and self.scaler.is_enabled()):
             action = Action.DIVERGED
-        saves = self.archive.is_open and (self.archive.is_due() or action in (Action.STOP, Action.CUT))
+        is_urgent = self.is_pressed or action in (Action.STOP, Action.CUT)
+        saves = self.archive.is_open and (self.archive.is_due() or is_urgent)
         return Decision(action=action, generation=generation, saves=saves, terms=terms)
 
     def _obey(self, decision: Decision, rows: list[Row]) -> bool:

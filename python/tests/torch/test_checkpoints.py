@@ -163,6 +163,19 @@ def steps_of(output: str) -> dict:
     return {"steps": [json.loads(line) for line in output.splitlines() if line.startswith("[")]}
 
 
+def test_a_training_that_is_told_to_end_at_the_last_batch_of_an_epoch_is_taken_up_with_a_batch(tmp_path) -> None:
+    trouble = "cursor = px._session.current().position.cursor; loss = cursor"
+    late = "if epoch == 0 and cursor + 16 >= 200: os.kill(os.getpid(), 15)"
+    outputs = []
+    for code in (143, 0):
+        run = launch(tmp_path, trouble, late=late, epochs=2, after="    assert loss is not None")
+        output, error = run.communicate(timeout=90)
+        assert run.returncode == code, error
+        outputs.append(steps_of(output))
+    counts = seen(outputs)
+    assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(2)] == [True] * 2
+
+
 def test_a_training_that_is_told_to_end_saves_and_ends_with_143(tmp_path) -> None:
     first = launch(tmp_path, trouble="time.sleep(0.05)")
     assert first.stdout is not None

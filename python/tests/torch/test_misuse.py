@@ -21,6 +21,7 @@ def wrapped(**options):
     ("options", "message"),
     [
         ({"max_batch_size": 8}, "max_batch_size 8 is below batch_size 16"),
+        ({"per_gpu": 16}, r"per_gpu 16; accepted is \(smallest, largest\)"),
         ({"per_gpu": (8, 4)}, r"per_gpu \(8, 4\) ends below its beginning"),
         ({"per_gpu": (32, 64)}, "per_gpu begins at 32, above max_batch_size 16"),
         ({"batch_size": 0}, "batch_size 0; accepted are whole numbers from 1"),
@@ -215,3 +216,17 @@ def test_an_optimiser_that_no_rule_is_known_for_needs_one() -> None:
 def test_a_stream_has_no_length() -> None:
     with pytest.raises(TypeError, match="a stream has no length"):
         len(px.DataLoader(Stream(100), batch_size=16))
+
+
+def test_an_evaluation_over_the_training_loader_is_refused() -> None:
+    model, optimizer = wrapped()
+    loader = px.DataLoader(Numbered(64), batch_size=16)
+    with pytest.raises(px.UsageError, match="a loop over px.DataLoader without a backward"):
+        for _ in px.epochs(1):
+            for batch in loader:
+                optimizer.zero_grad()
+                loss_of(model, batch).backward()
+                optimizer.step()
+            for batch in loader:
+                with torch.no_grad():
+                    loss_of(model, batch)
