@@ -38,7 +38,8 @@ def test_a_training_in_python_is_heard_and_stops_when_it_is_told_to(tmp_path: Pa
         assert (running["samples_per_s"], running["batch_size"], running["local_batch"]) == (25.0, 64, 32)
 
         server.pollux("pause", job)
-        server.wait_for(job, lambda job: job["phase"] == "paused")
+        # It is paused as soon as it is told to be; the last words of its process follow.
+        server.wait_for(job, lambda told: told["phase"] == "paused" and len(lines(server.pollux("logs", job))) == 2)
         started, ended = (json.loads(line) for line in lines(server.pollux("logs", job)))
         assert started[:2] == [job, running["group"][0]["replica"]]
         assert (started[2], started[3]["generation"], started[3]["state"]) == (1, 1, "run")
