@@ -66,8 +66,8 @@ class GradientReader:
         self.plan = StepPlan()
         self.is_allowed = False
         self.is_pending = False
-        self.backwards = 0
         """Whether there are gradients that nobody has used or thrown away."""
+        self.backwards = 0
         self.is_alone = True
         self.is_lost = False
         self.norms = Norms()

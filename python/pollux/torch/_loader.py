@@ -90,7 +90,7 @@ class DataLoader:
         session.start(self)
         session.begin_epoch()
         session.in_loop = True
-        backwards = session.reader.backwards
+        backwards, has_batches = session.reader.backwards, False
         try:
             if session.is_pressed:
                 session.check_in(self._source.left(session.position.epoch, session.position.cursor))
@@ -98,6 +98,7 @@ class DataLoader:
                 # Every pass lasts until batch or group change.
                 for step, idx, count, batch in self._deal(session):
                     session.begin_micro_batch(step, idx, count)
+                    has_batches = True
                     yield batch
                     session.end_micro_batch()
                     if idx < count - 1:
@@ -110,7 +111,7 @@ class DataLoader:
                     if left > 0 and session.is_due() and session.check_in(left):
                         break
                 else:
-                    if session.reader.backwards == backwards:
+                    if has_batches and session.reader.backwards == backwards:
                         raise UsageError(
                             "a loop over px.DataLoader without a backward(), whose batches count as trained; use "
                             "torch.utils.data.DataLoader to evaluate"

@@ -211,6 +211,19 @@ def test_memory_that_runs_out_after_a_step_repeats_none_of_its_samples(tmp_path)
     assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(2)] == [True] * 2
 
 
+def test_a_training_that_was_left_after_the_last_step_of_an_epoch_goes_on_with_the_next(tmp_path) -> None:
+    is_last = "px._session.current().accumulation.is_last and px._session.current().position.cursor + 16 >= 200"
+    late = f"if epoch == 0 and {is_last}: raise KeyboardInterrupt"
+    first = launch(tmp_path, late=late, epochs=2)
+    output, error = first.communicate(timeout=90)
+    assert "KeyboardInterrupt" in error, error
+    second = launch(tmp_path, epochs=2)
+    rest, error = second.communicate(timeout=90)
+    assert second.returncode == 0, error
+    counts = seen([steps_of(output), steps_of(rest)])
+    assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(2)] == [True] * 2
+
+
 def test_a_connection_of_the_users_own_that_breaks_is_not_a_lost_process(tmp_path) -> None:
     run = launch(tmp_path, "raise RuntimeError('Connection reset by peer')")
     _, error = run.communicate(timeout=90)
