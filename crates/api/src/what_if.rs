@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Flexibility, Phase, Work};
 
 /// Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it
-/// is, and of one with all changes, in their order. Without changes it foretells the cluster as it is.
+/// is, and of one with all changes, in their order. Without changes it predicts the cluster as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]

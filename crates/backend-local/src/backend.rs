@@ -14,8 +14,8 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::write;
 
 use crate::folder::Folder;
-use crate::keeper::{Keeper, Request, left_behind};
 use crate::limits::raise_files_max;
+use crate::monitor::{ProcessMonitor, Request, left_behind};
 use crate::nodes::{Node, NodeSummary, nodes};
 use crate::{LocalError, LocalSettings};
 
@@ -23,10 +23,10 @@ use crate::{LocalError, LocalSettings};
 pub struct LocalBackend {
     replicas: PathBuf,
     nodes: Vec<NodeSummary>,
-    /// `None` only while it is dropped: the keeper ends when nobody can ask it for anything.
+    /// `None` only while it is dropped: the monitor ends when nobody can ask it for anything.
     requests: Option<Sender<Request>>,
     wake: Arc<OwnedFd>,
-    keeper: Option<JoinHandle<()>>,
+    monitor: Option<JoinHandle<()>>,
 }
 
 impl LocalBackend {
@@ -46,12 +46,12 @@ impl LocalBackend {
         let summaries = nodes.iter().map(Node::summary).collect();
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|error| LocalError::Watch(error.into()))?);
-        let keeper = Keeper::new(replicas.clone(), settings, nodes, observer).map_err(LocalError::Watch)?;
+        let monitor = ProcessMonitor::new(replicas.clone(), settings, nodes, observer).map_err(LocalError::Watch)?;
         let (requests, received) = mpsc::channel();
         let thread = thread::Builder::new().name("local-backend".to_owned());
         let woken = Arc::clone(&wake);
-        let keeper = thread.spawn(move || keeper.run(&left_behind, &received, &woken)).map_err(LocalError::Watch)?;
-        Ok(Self { replicas, nodes: summaries, requests: Some(requests), wake, keeper: Some(keeper) })
+        let monitor = thread.spawn(move || monitor.run(&left_behind, &received, &woken)).map_err(LocalError::Watch)?;
+        Ok(Self { replicas, nodes: summaries, requests: Some(requests), wake, monitor: Some(monitor) })
     }
 
     /// What this machine looks like to the scheduler.
@@ -61,12 +61,12 @@ impl LocalBackend {
 
     fn ask(&self, request: Request) {
         let requests = self.requests.as_ref().expect("it is taken by drop only");
-        requests.send(request).expect("the keeper lives as long as somebody can ask it");
+        requests.send(request).expect("the monitor lives as long as somebody can ask it");
         self.wake();
     }
 
     fn wake(&self) {
-        // It fails only if the keeper was woken so often that it does not matter.
+        // It fails only if the monitor was woken so often that it does not matter.
         let _ = write(&*self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -84,7 +84,7 @@ impl Backend for LocalBackend {
         self.ask(Request::Stop(replica, grace));
     }
 
-    fn meeting_point(&mut self, node: &str) -> io::Result<(String, u16)> {
+    fn rendezvous(&mut self, node: &str) -> io::Result<(String, u16)> {
         if !self.nodes.iter().any(|known| known.name == node) {
             return Err(io::Error::new(ErrorKind::NotFound, format!("{node} is not a node of this machine")));
         }
@@ -110,9 +110,9 @@ impl Drop for LocalBackend {
     fn drop(&mut self) {
         self.requests = None;
         self.wake();
-        if let Some(keeper) = self.keeper.take() {
-            // A keeper that panicked has said so.
-            let _ = keeper.join();
+        if let Some(monitor) = self.monitor.take() {
+            // A monitor that panicked has said so.
+            let _ = monitor.join();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Replicas as processes of this machine.
 //!
 //! ```text
-//!  LocalBackend ──> keeper (thread) ──spawns──> shim (one per replica, own session) ──> worker (own process group)
+//!  LocalBackend ──> monitor (thread) ──spawns──> shim (one per replica, own session) ──> worker (own process group)
 //!                     │    ^                     │                                        └─> whatever it starts
 //!                     v    └── pidfd, inotify ── replicas/17/
 //!                  Observer                       order.json  what to run; written before the shim is started
@@ -32,7 +32,7 @@ mod nodes;
 mod process;
 mod folder;
 mod limits;
-mod keeper;
+mod monitor;
 mod backend;
 mod shim;
 

@@ -21,7 +21,7 @@ pub trait Backend: Send {
     fn stop(&mut self, replica: ReplicaId, grace: Duration);
 
     /// An address on that node at which a new group may meet: host and a free port.
-    fn meeting_point(&mut self, node: &str) -> io::Result<(String, u16)>;
+    fn rendezvous(&mut self, node: &str) -> io::Result<(String, u16)>;
 
     /// What a replica has written, oldest first.
     fn log_files(&self, replica: ReplicaId) -> Vec<PathBuf>;

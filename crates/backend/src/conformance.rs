@@ -45,7 +45,7 @@ macro_rules! conformance_tests {
             a_replica_that_never_started_is_lost,
             what_is_forgotten_is_gone,
             what_nobody_keeps_is_gone,
-            a_meeting_point_is_free,
+            a_rendezvous_is_free,
         }
     };
     ($trial:path: $($check:ident),+ $(,)?) => {
@@ -251,10 +251,10 @@ pub fn what_nobody_keeps_is_gone(trial: &mut Trial) {
 }
 
 /// One may listen there.
-pub fn a_meeting_point_is_free(trial: &mut Trial) {
+pub fn a_rendezvous_is_free(trial: &mut Trial) {
     let node = trial.node();
-    let (host, port) = trial.backend().meeting_point(&node).expect("the node is up");
+    let (host, port) = trial.backend().rendezvous(&node).expect("the node is up");
     assert!(!host.is_empty());
     TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
-    assert!(trial.backend().meeting_point("no such node").is_err());
+    assert!(trial.backend().rendezvous("no such node").is_err());
 }

@@ -11,7 +11,7 @@ mod describe;
 mod error;
 mod events;
 mod explain;
-mod harmless;
+mod sanitizer;
 mod job_file;
 mod log_lines;
 mod logs;

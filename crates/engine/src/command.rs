@@ -1,6 +1,6 @@
 use pollux_policy::{Allocation, JobId, PlanError};
 
-use crate::{Generation, Refusal};
+use crate::{Refusal, Revision};
 
 /// What to do, or what could not be done.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,19 +16,19 @@ pub enum Command {
         /// Which job.
         job: JobId,
         /// The group they belong to.
-        generation: Generation,
+        revision: Revision,
         /// The replicas.
         allocation: Allocation,
         /// The job on whose GPUs; of its own if there is none.
         guest_of: Option<JobId>,
     },
-    /// A new generation is coming. What is removed leaves at once; what is kept trains on, and joins the
+    /// A new revision is coming. What is removed leaves at once; what is kept trains on, and joins the
     /// new group once the additions are there, which are launched by a command of their own when their GPUs are free.
     Resize {
         /// Which job.
         job: JobId,
-        /// The new generation.
-        generation: Generation,
+        /// The new revision.
+        revision: Revision,
         /// Replicas that stay; never empty.
         keep: Allocation,
         /// Replicas that leave.
@@ -42,7 +42,7 @@ pub enum Command {
         /// Which job.
         job: JobId,
         /// The group they belong to.
-        generation: Generation,
+        revision: Revision,
         /// The replicas.
         allocation: Allocation,
         /// What for.

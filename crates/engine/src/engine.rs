@@ -60,16 +60,14 @@ impl Engine {
         self.now = self.now.max(now);
         let outcome = match event {
             Event::JobSubmitted { job, spec } => self.submit(job, spec),
-            Event::Report { job, generation, report } => self.learn(job, generation, report),
-            Event::OracleSpoke { job, oracle } => self.foretell(job, oracle),
-            Event::GroupReady { job, generation, pause_s } => self.ready(job, generation, pause_s),
-            Event::GroupSilent { job, generation } => self.silent(job, generation),
-            Event::ReplicasReleased { job, generation, allocation } => self.released(job, generation, &allocation, out),
-            Event::JobSucceeded { job, generation } => self.succeed(job, generation, out),
-            Event::ReplicaFailed { job, generation, node, kind } => {
-                self.replica_failed(job, generation, node, kind, out)
-            }
-            Event::LaunchFailed { job, generation, node, kind } => self.launch_failed(job, generation, node, kind, out),
+            Event::Report { job, revision, report } => self.learn(job, revision, report),
+            Event::OracleSpoke { job, oracle } => self.set_oracle(job, oracle),
+            Event::GroupReady { job, revision, pause_s } => self.ready(job, revision, pause_s),
+            Event::GroupSilent { job, revision } => self.silent(job, revision),
+            Event::ReplicasReleased { job, revision, allocation } => self.released(job, revision, &allocation, out),
+            Event::JobSucceeded { job, revision } => self.succeed(job, revision, out),
+            Event::ReplicaFailed { job, revision, node, kind } => self.replica_failed(job, revision, node, kind, out),
+            Event::LaunchFailed { job, revision, node, kind } => self.launch_failed(job, revision, node, kind, out),
             Event::NodeJoined { node, gpus, gpu_type } => self.join(node, gpus, gpu_type),
             Event::NodeLost { node } => self.lose(node, out),
             Event::NodeDrain { node } => self.drain(node, out),

@@ -2,7 +2,7 @@ use pollux_agent::AgentReport;
 use pollux_model::GpuType;
 use pollux_policy::{Allocation, JobId, NodeId, Oracle};
 
-use crate::{Generation, JobSpec};
+use crate::{JobSpec, Revision};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,7 +21,8 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group it spoke for.
-        generation: Generation,
+        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+        revision: Revision,
         /// What it said.
         report: AgentReport,
     },
@@ -32,30 +33,33 @@ pub enum Event {
         /// The truth.
         oracle: Oracle,
     },
-    /// Every replica of a generation trains.
+    /// Every replica of a revision trains.
     GroupReady {
         /// Which job.
         job: JobId,
-        /// Which generation.
-        generation: Generation,
+        /// Which revision.
+        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+        revision: Revision,
         /// Seconds the training stood still for the change, where the group measured them; otherwise the time since
         /// the command is taken, in which survivors may have trained on.
         pause_s: Option<f64>,
     },
-    /// Every replica of a generation runs, and none says anything: perhaps a program that knows nothing of schedulers.
+    /// Every replica of a revision runs, and none says anything: perhaps a program that knows nothing of schedulers.
     /// It is left alone until it reports.
     GroupSilent {
         /// Which job.
         job: JobId,
-        /// Which generation.
-        generation: Generation,
+        /// Which revision.
+        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+        revision: Revision,
     },
     /// Processes of replicas that were told to leave are gone: their GPUs are free.
     ReplicasReleased {
         /// Which job.
         job: JobId,
-        /// The generation of the command that told them to leave.
-        generation: Generation,
+        /// The revision of the command that told them to leave.
+        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+        revision: Revision,
         /// The replicas, each told once.
         allocation: Allocation,
     },
@@ -64,14 +68,16 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group that got there.
-        generation: Generation,
+        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+        revision: Revision,
     },
     /// A replica that was not told to leave ended, or broke.
     ReplicaFailed {
         /// Which job.
         job: JobId,
         /// The newest group that it was told to belong to.
-        generation: Generation,
+        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+        revision: Revision,
         /// Where it ran.
         node: NodeId,
         /// Whether another attempt makes sense.
@@ -82,7 +88,8 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group it would have belonged to.
-        generation: Generation,
+        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+        revision: Revision,
         /// Where it should have run.
         node: NodeId,
         /// Whether another attempt makes sense.

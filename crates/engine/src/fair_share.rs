@@ -76,7 +76,7 @@ impl FairShare {
         let report = &job.report.as_ref()?.report;
         let done = report.progress.baseline_steps * f64::from(report.limits.batch_size_baseline());
         let alone_s = (done + remaining) / self.goodput(job)?;
-        ratio(now.since_s(job.books.submitted) + remaining_s, alone_s)
+        ratio(now.since_s(job.usage.submitted) + remaining_s, alone_s)
     }
 
     fn whole(&self, job: &Job, gpus: u32) -> Option<f64> {
@@ -100,13 +100,13 @@ mod tests {
     use pollux_policy::{JobId, NodeId, PolicySettings};
 
     use super::*;
-    use crate::{EngineSettings, Event, Generation, JobSpec, Work};
+    use crate::{EngineSettings, Event, JobSpec, Revision, Work};
 
     /// Two jobs on a node of four GPUs, of which the first has three, is measured, and has worked off a quarter.
     fn engine() -> Engine {
         let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
         let mut out = Vec::new();
-        let (gpu_type, generation) = (GpuType::default(), Generation(1));
+        let (gpu_type, revision) = (GpuType::default(), Revision(1));
         let work = Some(Work::BaselineSteps(40));
         let spec = JobSpec { work, replicas_min: 1, replicas_max: 3, ..JobSpec::new("resnet", 3) };
         let params = StepParams::from_array([0.01, 0.01, 0.01, 1e-6, 0.02, 1e-6, 1.5]);
@@ -130,8 +130,8 @@ mod tests {
             (0, Event::JobSubmitted { job: JobId(1), spec }),
             (0, Event::JobSubmitted { job: JobId(2), spec: JobSpec::new("waits", 2) }),
             (60_000, Event::Tick),
-            (61_000, Event::GroupReady { job: JobId(1), generation, pause_s: None }),
-            (62_000, Event::Report { job: JobId(1), generation, report }),
+            (61_000, Event::GroupReady { job: JobId(1), revision, pause_s: None }),
+            (62_000, Event::Report { job: JobId(1), revision, report }),
         ] {
             engine.step(Timestamp(at), event, &mut out);
         }

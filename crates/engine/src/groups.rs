@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use pollux_policy::{Allocation, JobId};
 
-use crate::{Command, Engine, Generation, Job, Node, Phase, Refusal, ResizeCause, SizeChange, StopReason};
+use crate::{Command, Engine, Job, Node, Phase, Refusal, ResizeCause, Revision, SizeChange, StopReason};
 
 impl Engine {
     /// Tells all that a job has to leave, drops what was planned for it, and goes to `phase`.
@@ -22,7 +22,7 @@ impl Engine {
             if job.guest_of.is_some() {
                 self.nodes.crowd(&allocation);
             }
-            out.push(Command::Stop { job: id, generation: job.generation, allocation, why });
+            out.push(Command::Stop { job: id, revision: job.revision, allocation, why });
         }
         self.leave_host(id);
         if let Some(guest) = guest {
@@ -61,8 +61,8 @@ impl Engine {
         self.leave_host(id);
         let group = self.jobs[&id].group.clone();
         let host = self.jobs.get_mut(&host).expect("a host is in the table");
-        let generation = host.generation;
-        if let Some(leaving) = host.leaving.iter_mut().find(|leaving| leaving.generation == generation) {
+        let revision = host.revision;
+        if let Some(leaving) = host.leaving.iter_mut().find(|leaving| leaving.revision == revision) {
             let beside = leaving.seats.owned.common(&group);
             leaving.seats.owned = leaving.seats.owned.minus(&beside);
             leaving.seats.shared = leaving.seats.shared.plus(&beside);
@@ -77,7 +77,7 @@ impl Engine {
         }
     }
 
-    /// Announces a new generation that keeps what it can of the old one.
+    /// Announces a new revision that keeps what it can of the old one.
     pub(crate) fn resize(&mut self, id: JobId, target: Allocation, cause: ResizeCause, out: &mut Vec<Command>) {
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
         let keep = job.group.common(&target);
@@ -86,9 +86,9 @@ impl Engine {
         assert!(!keep.is_empty(), "{id} is resized without a survivor");
         job.size_change = Some(SizeChange { at: self.now, from: job.group.replicas(), to: target.replicas() });
         job.enter(Phase::Resizing { survivors: keep.clone(), cause }, self.now);
-        job.books.restarted();
+        job.usage.restarted();
         job.commanded = self.now;
-        job.generation = job.generation.next();
+        job.revision = job.revision.next();
         job.leave(&remove, StopReason::Resized);
         if job.guest_of.is_some() {
             self.nodes.crowd(&remove);
@@ -96,7 +96,7 @@ impl Engine {
         job.group = keep.clone();
         self.nodes.expect(id, &add);
         job.target = target;
-        out.push(Command::Resize { job: id, generation: job.generation, keep, remove, add: add.clone() });
+        out.push(Command::Resize { job: id, revision: job.revision, keep, remove, add: add.clone() });
         // Waiting for the GPUs of others is not the job's fault: the clock starts with the last addition.
         let limit = add.is_empty().then(|| self.now.after_s(self.settings.settle_timeout_s));
         self.set_timer(id, limit);
@@ -114,16 +114,16 @@ impl Engine {
         job.group = job.target.clone();
         job.commanded = self.now;
         if matches!(job.phase, Phase::Queued { .. }) {
-            job.generation = job.generation.next();
-            job.generation_heard = job.generation;
-            let is_first = job.books.first_started.is_none();
+            job.revision = job.revision.next();
+            job.revision_heard = job.revision;
+            let is_first = job.usage.first_started.is_none();
             let change = SizeChange { at: self.now, from: 0, to: job.group.replicas() };
             job.size_change = (!is_first).then_some(change);
-            job.books.started(self.now);
+            job.usage.started(self.now);
             job.enter(Phase::Starting, self.now);
         }
-        let (generation, guest_of, guest) = (job.generation, job.guest_of, job.guest);
-        out.push(Command::Launch { job: id, generation, allocation: addition, guest_of });
+        let (revision, guest_of, guest) = (job.revision, job.guest_of, job.guest);
+        out.push(Command::Launch { job: id, revision, allocation: addition, guest_of });
         self.set_timer(id, Some(self.now.after_s(self.settings.settle_timeout_s)));
         if let Some(guest) = guest {
             self.launch_if_free(guest, out);
@@ -146,7 +146,7 @@ impl Engine {
     pub(crate) fn released(
         &mut self,
         id: JobId,
-        generation: Generation,
+        revision: Revision,
         allocation: &Allocation,
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
@@ -154,7 +154,7 @@ impl Engine {
         let job = self.jobs.get_mut(&id);
         let job = job.ok_or(if unknown { Refusal::UnknownJob { job: id } } else { Refusal::EndedJob { job: id } })?;
         job.accrue(self.now);
-        let (released, seats) = job.release(generation, allocation);
+        let (released, seats) = job.release(revision, allocation);
         self.nodes.release(&seats);
         self.retire(id);
 
@@ -167,7 +167,7 @@ impl Engine {
 
         let excess = allocation.minus(&released);
         if !excess.is_empty() {
-            return Err(Refusal::NotLeaving { job: id, generation, allocation: excess });
+            return Err(Refusal::NotLeaving { job: id, revision, allocation: excess });
         }
         Ok(())
     }
@@ -179,7 +179,7 @@ impl Engine {
         for job in self.jobs.values() {
             out.extend(job.leaving.iter().map(|leaving| Command::Stop {
                 job: job.id,
-                generation: leaving.generation,
+                revision: leaving.revision,
                 allocation: leaving.allocation.clone(),
                 why: leaving.why,
             }));
@@ -190,7 +190,7 @@ impl Engine {
                 Phase::Resizing { survivors, .. } => {
                     out.push(Command::Resize {
                         job: job.id,
-                        generation: job.generation,
+                        revision: job.revision,
                         keep: survivors.clone(),
                         remove: Allocation::NONE,
                         add: job.target.minus(survivors),
@@ -205,8 +205,8 @@ impl Engine {
                 | Phase::Cancelled => continue,
             };
             if !newcomers.is_empty() {
-                let (generation, guest_of) = (job.generation, job.guest_of);
-                out.push(Command::Launch { job: job.id, generation, allocation: newcomers, guest_of });
+                let (revision, guest_of) = (job.revision, job.guest_of);
+                out.push(Command::Launch { job: job.id, revision, allocation: newcomers, guest_of });
             }
         }
     }

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pollux_policy::{Allocation, JobId, NodeId};
 
 use crate::job::Seats;
-use crate::{Engine, Generation, Job, Leaving, Phase};
+use crate::{Engine, Job, Leaving, Phase, Revision};
 
 impl Engine {
     /// Panics if the state contradicts itself. Tests and the simulator call it after every step.
@@ -89,22 +89,22 @@ fn check_job(job: &Job) {
         assert_eq!(job.timer.is_some(), settling && whole, "{id} is {} with a wrong timer", job.phase);
         let bounds = job.spec.fewest()..=job.spec.most();
         assert!(bounds.contains(&target.replicas()), "{id} is to have {} replicas", target.replicas());
-        assert!(job.books.first_started.is_some(), "{id} has a group but never started");
+        assert!(job.usage.first_started.is_some(), "{id} has a group but never started");
     }
-    assert_eq!(job.phase.is_ended(), job.books.ended.is_some(), "{id} and its books disagree about its end");
+    assert_eq!(job.phase.is_ended(), job.usage.ended.is_some(), "{id} and its usage disagree about its end");
     assert!(!job.phase.is_ended() || !job.leaving.is_empty(), "{id} has ended and is gone, but was not retired");
-    assert!(job.books.retries <= job.spec.retries_max, "{id} was retried too often");
-    check_generations(job);
+    assert!(job.usage.retries <= job.spec.retries_max, "{id} was retried too often");
+    check_revisions(job);
 }
 
-fn check_generations(job: &Job) {
+fn check_revisions(job: &Job) {
     let id = job.id;
-    assert!(job.generation_heard <= job.generation, "{id} listens to a generation that is still to come");
-    let started = job.books.first_started.is_some();
-    assert_eq!(started, job.generation > Generation::default(), "{id} and its books disagree about its start");
-    let told: BTreeSet<Generation> = job.leaving.iter().map(|leaving| leaving.generation).collect();
-    assert_eq!(told.len(), job.leaving.len(), "{id} has a generation twice on its way out");
-    assert!(told.last().is_none_or(|&newest| newest <= job.generation), "{id} dismissed a generation yet to come");
+    assert!(job.revision_heard <= job.revision, "{id} listens to a revision that is still to come");
+    let started = job.usage.first_started.is_some();
+    assert_eq!(started, job.revision > Revision::default(), "{id} and its usage disagree about its start");
+    let told: BTreeSet<Revision> = job.leaving.iter().map(|leaving| leaving.revision).collect();
+    assert_eq!(told.len(), job.leaving.len(), "{id} has a revision twice on its way out");
+    assert!(told.last().is_none_or(|&newest| newest <= job.revision), "{id} dismissed a revision yet to come");
     assert!(job.leaving.iter().all(|leaving| !leaving.allocation.is_empty()), "{id} dismissed nobody");
     for Leaving { allocation, seats: Seats { owned, shared }, .. } in &job.leaving {
         let known = owned.is_within(allocation) && shared.is_within(allocation);

@@ -2,7 +2,7 @@ use pollux_agent::AgentReport;
 use pollux_model::{Goodput, NoiseStatistics};
 use pollux_policy::{Allocation, Flexibility, JobId, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
 
-use crate::{Books, Generation, JobSpec, Phase, ReportFault, StopReason, Work};
+use crate::{JobSpec, JobUsage, Phase, ReportFault, Revision, StopReason, Work};
 
 /// Kinds of GPU that one report may speak of.
 const KINDS_MAX: usize = 64;
@@ -22,9 +22,11 @@ pub struct Job {
     pub(crate) phase: Phase,
     pub(crate) phase_since: Timestamp,
     /// The newest group; 0 before the first.
-    pub(crate) generation: Generation,
+    #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+    pub(crate) revision: Revision,
     /// The oldest group whose words count: in a resize the old one is listened to until the new one trains.
-    pub(crate) generation_heard: Generation,
+    #[cfg_attr(feature = "serde", serde(rename = "generation_heard"))]
+    pub(crate) revision_heard: Revision,
     /// Replicas that were launched or kept, and not told to leave.
     pub(crate) group: Allocation,
     /// What the group is to become; it contains the group.
@@ -38,7 +40,8 @@ pub struct Job {
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
-    pub(crate) books: Books,
+    #[cfg_attr(feature = "serde", serde(rename = "books"))]
+    pub(crate) usage: JobUsage,
     #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) size_change: Option<SizeChange>,
     pub(crate) reason: Option<Reason>,
@@ -70,8 +73,9 @@ pub struct SizeChange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leaving {
-    /// The generation of the command that told them.
-    pub generation: Generation,
+    /// The revision of the command that told them.
+    #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+    pub revision: Revision,
     /// Which ones.
     pub allocation: Allocation,
     /// What for.
@@ -107,8 +111,8 @@ impl Job {
             spec,
             phase: Phase::QUEUED,
             phase_since: now,
-            generation: Generation::default(),
-            generation_heard: Generation::default(),
+            revision: Revision::default(),
+            revision_heard: Revision::default(),
             group: Allocation::NONE,
             target: Allocation::NONE,
             guest_of: None,
@@ -116,7 +120,7 @@ impl Job {
             leaving: Vec::new(),
             commanded: now,
             timer: None,
-            books: Books::new(now),
+            usage: JobUsage::new(now),
             size_change: None,
             reason: None,
             report: None,
@@ -148,8 +152,8 @@ impl Job {
     }
 
     /// Its newest group; 0 before the first.
-    pub const fn generation(&self) -> Generation {
-        self.generation
+    pub const fn revision(&self) -> Revision {
+        self.revision
     }
 
     /// Replicas that were launched or kept, and not told to leave.
@@ -183,11 +187,11 @@ impl Job {
         leaving.fold(self.group.replicas(), u32::saturating_add)
     }
 
-    /// Its books, brought up to `now`.
-    pub fn books(&self, now: Timestamp) -> Books {
-        let mut books = self.books;
-        books.accrue(now, self.gpus_held(), matches!(self.phase, Phase::Queued { .. }));
-        books
+    /// Its usage, brought up to `now`.
+    pub fn usage(&self, now: Timestamp) -> JobUsage {
+        let mut usage = self.usage;
+        usage.accrue(now, self.gpus_held(), matches!(self.phase, Phase::Queued { .. }));
+        usage
     }
 
     /// Why the last plan that included it gave it what it did.
@@ -215,13 +219,13 @@ impl Job {
         self.remaining_samples
     }
 
-    /// Whether what a generation says counts.
-    pub(crate) fn hears(&self, generation: Generation) -> bool {
-        self.generation > Generation::default() && (self.generation_heard..=self.generation).contains(&generation)
+    /// Whether what a revision says counts.
+    pub(crate) fn hears(&self, revision: Revision) -> bool {
+        self.revision > Revision::default() && (self.revision_heard..=self.revision).contains(&revision)
     }
 
     pub(crate) fn accrue(&mut self, now: Timestamp) {
-        self.books = self.books(now);
+        self.usage = self.usage(now);
     }
 
     pub(crate) fn enter(&mut self, phase: Phase, now: Timestamp) {
@@ -246,15 +250,15 @@ impl Job {
         (may_launch && self.target != self.group).then(|| self.target.minus(&self.group))
     }
 
-    /// Notes replicas of the newest generation as on their way out.
+    /// Notes replicas of the newest revision as on their way out.
     pub(crate) fn leave(&mut self, allocation: &Allocation, why: StopReason) {
         if allocation.is_empty() {
             return;
         }
-        let generation = self.generation;
-        let idx = self.leaving.iter().position(|leaving| leaving.generation == generation).unwrap_or_else(|| {
+        let revision = self.revision;
+        let idx = self.leaving.iter().position(|leaving| leaving.revision == revision).unwrap_or_else(|| {
             let (allocation, seats) = (Allocation::NONE, Seats::default());
-            self.leaving.push(Leaving { generation, allocation, why, seats });
+            self.leaving.push(Leaving { revision, allocation, why, seats });
             self.leaving.len() - 1
         });
         let leaving = &mut self.leaving[idx];
@@ -265,8 +269,8 @@ impl Job {
     }
 
     /// Takes replicas off the list of those on their way out; returns what was on it, and the GPUs that are free now.
-    pub(crate) fn release(&mut self, generation: Generation, allocation: &Allocation) -> (Allocation, Seats) {
-        let Some(idx) = self.leaving.iter().position(|leaving| leaving.generation == generation) else {
+    pub(crate) fn release(&mut self, revision: Revision, allocation: &Allocation) -> (Allocation, Seats) {
+        let Some(idx) = self.leaving.iter().position(|leaving| leaving.revision == revision) else {
             return (Allocation::NONE, Seats::default());
         };
         let leaving = &mut self.leaving[idx];
@@ -328,7 +332,7 @@ impl Job {
 
     /// What a policy may know of it, and of `guest` on its GPUs.
     pub(crate) fn view(&self, guest: Option<&Self>, now: Timestamp, restart_cost_default_s: f64) -> JobView<'_> {
-        let books = self.books(now);
+        let usage = self.usage(now);
         let report = self.report.as_ref().map(|received| &received.report);
         let flexibility = match self.spec.flexibility {
             // A guest that must stay where it is needs its host there.
@@ -339,11 +343,11 @@ impl Job {
         };
         JobView {
             id: self.id,
-            submitted: books.submitted,
-            attained_gpu_s: books.attained_gpu_s(),
-            executed_s: books.executed_s(),
-            restarts: books.restarts,
-            restart_cost_s: books.restart_cost_s.unwrap_or(restart_cost_default_s),
+            submitted: usage.submitted,
+            attained_gpu_s: usage.attained_gpu_s(),
+            executed_s: usage.executed_s(),
+            restarts: usage.restarts,
+            restart_cost_s: usage.restart_cost_s.unwrap_or(restart_cost_default_s),
             // What waits for its GPUs has not cost anything yet and may be planned anew.
             allocation: if self.phase.has_group() { &self.target } else { &NOTHING },
             guest_of: self.guest_of.filter(|_| self.phase.has_group()),

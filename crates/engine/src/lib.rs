@@ -5,7 +5,7 @@
 //!   releases, failures,                │ ClusterView ─> Policy ─> Plan │
 //!   nodes, ticks                       └──────▲───────────────┬────────┘
 //!        Event ──────────> Engine::step ──────┘               ▼
-//!                          jobs, nodes, generations ──> Command: launch, resize, stop
+//!                          jobs, nodes, revisions ──> Command: launch, resize, stop
 //! ```
 //!
 //! [`Engine`] keeps the books of jobs and nodes, asks a policy who gets what, and says what has to be done to get
@@ -42,7 +42,7 @@ mod settings;
 mod event;
 mod command;
 mod refusal;
-mod books;
+mod usage;
 mod job;
 mod node;
 mod rounds;
@@ -57,7 +57,6 @@ mod outlook;
 mod fair_share;
 mod invariants;
 
-pub use books::Books;
 pub use command::{Command, StopReason};
 pub use engine::Engine;
 pub use event::{Event, FailureKind};
@@ -66,9 +65,10 @@ pub use fair_share::{FairShare, Fairness};
 pub use job::{Job, Leaving, ReceivedReport, SizeChange, declared_samples};
 pub use node::Node;
 pub use outlook::{Pace, SizeOutlook, work_done};
-pub use phase::{FailureCause, FailureReason, Generation, Phase, ResizeCause};
+pub use phase::{FailureCause, FailureReason, Phase, ResizeCause, Revision};
 pub use planning::PlanChange;
 pub use refusal::{Refusal, ReportFault};
 pub use settings::{EngineSettings, SettingsError};
 pub use spec::{JobSpec, Work};
 pub use state::{EngineState, StateError};
+pub use usage::JobUsage;

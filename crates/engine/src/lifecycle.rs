@@ -5,7 +5,7 @@ use pollux_policy::{JobId, NodeId, Oracle, SucceededJob, Timestamp};
 
 use crate::job::check_report;
 use crate::{
-    Command, Engine, FailureCause, FailureKind, FailureReason, Generation, Job, JobSpec, Phase, Refusal, ResizeCause,
+    Command, Engine, FailureCause, FailureKind, FailureReason, Job, JobSpec, Phase, Refusal, ResizeCause, Revision,
     StopReason,
 };
 
@@ -26,28 +26,28 @@ impl Engine {
         Ok(())
     }
 
-    pub(crate) fn learn(&mut self, id: JobId, generation: Generation, report: AgentReport) -> Result<(), Refusal> {
+    pub(crate) fn learn(&mut self, id: JobId, revision: Revision, report: AgentReport) -> Result<(), Refusal> {
         let now = self.now;
-        let job = self.heard(id, generation)?;
+        let job = self.heard(id, revision)?;
         check_report(&report).map_err(|fault| Refusal::Report { job: id, fault })?;
         job.learn(now, report);
         Ok(())
     }
 
-    pub(crate) fn foretell(&mut self, id: JobId, oracle: Oracle) -> Result<(), Refusal> {
+    pub(crate) fn set_oracle(&mut self, id: JobId, oracle: Oracle) -> Result<(), Refusal> {
         self.live(id)?.oracle = Some(oracle);
         Ok(())
     }
 
-    pub(crate) fn ready(&mut self, id: JobId, generation: Generation, pause_s: Option<f64>) -> Result<(), Refusal> {
+    pub(crate) fn ready(&mut self, id: JobId, revision: Revision, pause_s: Option<f64>) -> Result<(), Refusal> {
         let now = self.now;
-        let job = self.settling(id, generation)?;
+        let job = self.settling(id, revision)?;
         if let Some(value) = pause_s.filter(|seconds| !(0.0..=PAUSE_MAX_S).contains(seconds)) {
             return Err(Refusal::Pause { job: id, value });
         }
         match pause_s {
-            Some(pause_s) => job.books.measure_pause(pause_s),
-            None => job.books.measure_launch(now.since_s(job.commanded)),
+            Some(pause_s) => job.usage.measure_pause(pause_s),
+            None => job.usage.measure_launch(now.since_s(job.commanded)),
         }
         job.silent = false;
         self.train(id);
@@ -55,8 +55,8 @@ impl Engine {
     }
 
     /// A job that has reported before is known to speak: its group is waited for.
-    pub(crate) fn silent(&mut self, id: JobId, generation: Generation) -> Result<(), Refusal> {
-        let job = self.settling(id, generation)?;
+    pub(crate) fn silent(&mut self, id: JobId, revision: Revision) -> Result<(), Refusal> {
+        let job = self.settling(id, revision)?;
         if job.report.is_some() || job.phase != Phase::Starting {
             return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
         }
@@ -68,16 +68,16 @@ impl Engine {
     fn train(&mut self, id: JobId) {
         let now = self.now;
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
-        job.generation_heard = job.generation;
+        job.revision_heard = job.revision;
         job.enter(Phase::Running, now);
         self.set_timer(id, None);
     }
 
     /// A job whose newest group is complete and does not train yet.
-    fn settling(&mut self, id: JobId, generation: Generation) -> Result<&mut Job, Refusal> {
-        let job = self.heard(id, generation)?;
-        if generation != job.generation {
-            return Err(Refusal::StaleGeneration { job: id, generation, current: job.generation });
+    fn settling(&mut self, id: JobId, revision: Revision) -> Result<&mut Job, Refusal> {
+        let job = self.heard(id, revision)?;
+        if revision != job.revision {
+            return Err(Refusal::StaleRevision { job: id, revision, current: job.revision });
         }
         let is_settling = matches!(job.phase, Phase::Starting | Phase::Resizing { .. });
         if !is_settling || job.group != job.target {
@@ -87,10 +87,10 @@ impl Engine {
     }
 
     /// Success counts in every phase but an end: a group that was told to stop may have got there first.
-    pub(crate) fn succeed(&mut self, id: JobId, generation: Generation, out: &mut Vec<Command>) -> Result<(), Refusal> {
+    pub(crate) fn succeed(&mut self, id: JobId, revision: Revision, out: &mut Vec<Command>) -> Result<(), Refusal> {
         let now = self.now;
-        let books = self.heard(id, generation)?.books(now);
-        let (attained_gpu_s, executed_s) = (books.attained_gpu_s(), books.executed_s());
+        let usage = self.heard(id, revision)?.usage(now);
+        let (attained_gpu_s, executed_s) = (usage.attained_gpu_s(), usage.executed_s());
         self.succeeded.push(SucceededJob { id, attained_gpu_s, executed_s });
         self.end(id, Phase::Succeeded, StopReason::Succeeded, out);
         Ok(())
@@ -99,12 +99,12 @@ impl Engine {
     pub(crate) fn replica_failed(
         &mut self,
         id: JobId,
-        generation: Generation,
+        revision: Revision,
         node: NodeId,
         kind: FailureKind,
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
-        self.failed_on(id, generation, node, kind)?;
+        self.failed_on(id, revision, node, kind)?;
         self.fail(id, FailureCause::Replica { node }, kind, out);
         Ok(())
     }
@@ -112,12 +112,12 @@ impl Engine {
     pub(crate) fn launch_failed(
         &mut self,
         id: JobId,
-        generation: Generation,
+        revision: Revision,
         node: NodeId,
         kind: FailureKind,
         out: &mut Vec<Command>,
     ) -> Result<(), Refusal> {
-        self.failed_on(id, generation, node, kind)?;
+        self.failed_on(id, revision, node, kind)?;
         if kind != FailureKind::Permanent {
             self.nodes.blame_for_launch(node, self.now);
         }
@@ -187,8 +187,8 @@ impl Engine {
     }
 
     /// A failure of a replica that the group has.
-    fn failed_on(&mut self, id: JobId, generation: Generation, node: NodeId, kind: FailureKind) -> Result<(), Refusal> {
-        let job = self.heard(id, generation)?;
+    fn failed_on(&mut self, id: JobId, revision: Revision, node: NodeId, kind: FailureKind) -> Result<(), Refusal> {
+        let job = self.heard(id, revision)?;
         if !job.phase.has_group() {
             return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
         }
@@ -205,7 +205,7 @@ impl Engine {
     fn fail(&mut self, id: JobId, cause: FailureCause, kind: FailureKind, out: &mut Vec<Command>) {
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
         let failing_over = matches!(job.phase, Phase::Resizing { cause: ResizeCause::NodeLoss, .. });
-        let retries = job.books.retries;
+        let retries = job.usage.retries;
         let reason = match kind {
             FailureKind::Permanent => FailureReason::Permanent { cause },
             // Survivors of a lost node often break with it. That is no fault of the job: it starts anew.
@@ -218,7 +218,7 @@ impl Engine {
                 FailureReason::RetriesExhausted { retries, cause }
             }
             FailureKind::Retryable | FailureKind::Machine => {
-                job.books.retries += u32::from(kind == FailureKind::Retryable);
+                job.usage.retries += u32::from(kind == FailureKind::Retryable);
                 let retry_at = self.now.after_s(self.settings.backoff_s(retries + 1));
                 self.stop_group(id, Phase::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);
                 self.set_timer(id, Some(retry_at));
@@ -232,7 +232,7 @@ impl Engine {
     fn end(&mut self, id: JobId, phase: Phase, why: StopReason, out: &mut Vec<Command>) {
         self.stop_group(id, phase, why, out);
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.books.ended = Some(self.now);
+            job.usage.ended = Some(self.now);
         }
         self.retire(id);
         self.rounds.request(self.now);
@@ -246,10 +246,10 @@ impl Engine {
         job.ok_or(Refusal::EndedJob { job: id })
     }
 
-    fn heard(&mut self, id: JobId, generation: Generation) -> Result<&mut Job, Refusal> {
+    fn heard(&mut self, id: JobId, revision: Revision) -> Result<&mut Job, Refusal> {
         let job = self.live(id)?;
-        if !job.hears(generation) {
-            return Err(Refusal::StaleGeneration { job: id, generation, current: job.generation });
+        if !job.hears(revision) {
+            return Err(Refusal::StaleRevision { job: id, revision, current: job.revision });
         }
         Ok(job)
     }

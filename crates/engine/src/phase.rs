@@ -5,17 +5,17 @@ use pollux_policy::{Allocation, NodeId, Timestamp};
 /// Numbers the worker groups of a job. Everything a worker says carries the one it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Generation(pub u64);
+pub struct Revision(pub u64);
 
-impl Generation {
+impl Revision {
     pub(crate) const fn next(self) -> Self {
         Self(self.0.saturating_add(1))
     }
 }
 
-impl fmt::Display for Generation {
+impl fmt::Display for Revision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "generation {}", self.0)
+        write!(f, "revision {}", self.0)
     }
 }
 
@@ -33,7 +33,7 @@ pub enum Phase {
     Starting,
     /// Every replica trains.
     Running,
-    /// A new generation was announced: survivors train on until it is complete.
+    /// A new revision was announced: survivors train on until it is complete.
     Resizing {
         /// Replicas that carry the state over.
         survivors: Allocation,

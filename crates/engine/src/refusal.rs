@@ -2,7 +2,7 @@ use pollux_model::GpuType;
 use pollux_policy::{Allocation, JobId, NodeId};
 use thiserror::Error;
 
-use crate::{Generation, Phase};
+use crate::{Phase, Revision};
 
 /// Why an event or a job is refused.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -76,14 +76,14 @@ pub enum Refusal {
         job: JobId,
     },
     /// A group that has been replaced, or that never was.
-    #[error("{generation} of {job} is not listened to: the current one is {current}")]
-    StaleGeneration {
+    #[error("{revision} of {job} is not listened to: the current one is {current}")]
+    StaleRevision {
         /// Which job.
         job: JobId,
-        /// The generation that spoke.
-        generation: Generation,
+        /// The revision that spoke.
+        revision: Revision,
         /// The newest one.
-        current: Generation,
+        current: Revision,
     },
     /// An event that cannot happen in this phase.
     #[error("{job} is {phase}, in which this cannot happen")]
@@ -103,12 +103,12 @@ pub enum Refusal {
     },
     /// Releases of replicas that were not told to leave, have been released before, or went with their node. What
     /// else the event released is free.
-    #[error("{} replicas released by {generation} of {job} were not on their way out", .allocation.replicas())]
+    #[error("{} replicas released by {revision} of {job} were not on their way out", .allocation.replicas())]
     NotLeaving {
         /// Which job.
         job: JobId,
-        /// The generation given.
-        generation: Generation,
+        /// The revision given.
+        revision: Revision,
         /// The replicas in question.
         allocation: Allocation,
     },

@@ -36,8 +36,8 @@ fn journal(engine: &mut Engine) -> Vec<Record> {
             records.push(Record::Round(now, engine.last_plan().map(|(_, plan)| plan.clone())));
         }
         events.extend(commands.into_iter().filter_map(|command| match command {
-            Command::Stop { job, generation, allocation, .. } => {
-                Some(Event::ReplicasReleased { job, generation, allocation })
+            Command::Stop { job, revision, allocation, .. } => {
+                Some(Event::ReplicasReleased { job, revision, allocation })
             }
             Command::Launch { .. } | Command::Resize { .. } | Command::PlanRejected { .. } | Command::Refused(_) => {
                 None

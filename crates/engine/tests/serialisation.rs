@@ -1,6 +1,6 @@
 //! Events, commands and settings survive a journal.
 
-use pollux_engine::{Command, EngineSettings, Event, Generation, JobSpec, Refusal, Work};
+use pollux_engine::{Command, EngineSettings, Event, JobSpec, Refusal, Revision, Work};
 use pollux_policy::{Allocation, JobId, NodeId};
 
 #[test]
@@ -14,7 +14,7 @@ fn events_and_commands_come_back_as_they_were() {
     let commands = [
         Command::Launch {
             job: JobId(7),
-            generation: Generation(1),
+            revision: Revision(1),
             allocation: Allocation::on(NodeId(3), 2),
             guest_of: Some(JobId(5)),
         },
@@ -23,16 +23,16 @@ fn events_and_commands_come_back_as_they_were() {
     let text = serde_json::to_string(&commands).unwrap();
     assert_eq!(
         text,
-        r#"[{"launch":{"job":7,"generation":1,"allocation":[[3,2]],"guest_of":5}},{"refused":{"ended_job":{"job":7}}}]"#
+        r#"[{"launch":{"job":7,"revision":1,"allocation":[[3,2]],"guest_of":5}},{"refused":{"ended_job":{"job":7}}}]"#
     );
     assert_eq!(serde_json::from_str::<[Command; 2]>(&text).unwrap(), commands);
 }
 
 #[test]
 fn an_allocation_read_out_of_order_is_put_in_order() {
-    let text = r#"{"replicas_released":{"job":7,"generation":1,"allocation":[[5,1],[3,2],[4,0]]}}"#;
+    let text = r#"{"replicas_released":{"job":7,"revision":1,"allocation":[[5,1],[3,2],[4,0]]}}"#;
     let allocation = [(NodeId(3), 2), (NodeId(5), 1)].into_iter().collect();
-    let expected = Event::ReplicasReleased { job: JobId(7), generation: Generation(1), allocation };
+    let expected = Event::ReplicasReleased { job: JobId(7), revision: Revision(1), allocation };
     assert_eq!(serde_json::from_str::<Event>(text).unwrap(), expected);
 }
 

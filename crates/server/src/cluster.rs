@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use pollux_api::Assignment;
 use pollux_backend::{Backend, ReplicaId};
-use pollux_engine::{Books, Engine, FairShare, Phase, ReceivedReport};
+use pollux_engine::{Engine, FairShare, JobUsage, Phase, ReceivedReport};
 use pollux_model::GpuType;
 use pollux_policy::{JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::Fleet;
-use crate::roster::Roster;
+use crate::node_registry::NodeRegistry;
 use crate::{JobRequest, ServerSettings};
 
 /// The cluster as it is now, for questions.
@@ -19,7 +19,7 @@ pub struct Cluster<'a> {
     pub(crate) settings: &'a ServerSettings,
     pub(crate) engine: &'a Engine,
     pub(crate) fleet: &'a Fleet,
-    pub(crate) roster: &'a Roster,
+    pub(crate) registry: &'a NodeRegistry,
     pub(crate) requests: &'a BTreeMap<JobId, JobRequest>,
     pub(crate) backend: &'a dyn Backend,
     pub(crate) is_degraded: bool,
@@ -77,7 +77,7 @@ impl Cluster<'_> {
 
     /// The newest group of a live job.
     pub fn assignment(&self, job: JobId) -> Option<Assignment> {
-        self.fleet.group(job).map(|group| crate::orders::assignment(group, self.fleet, self.roster))
+        self.fleet.group(job).map(|group| crate::orders::assignment(group, self.fleet, self.registry))
     }
 
     /// Replicas that work or worked for a live job, the oldest first; of very many the oldest are forgotten.
@@ -96,17 +96,17 @@ impl Cluster<'_> {
 
     /// The name of a node.
     pub fn node_name(&self, node: NodeId) -> &str {
-        self.roster.name(node)
+        self.registry.name(node)
     }
 
     /// A node that is up, by its name.
     pub fn node_named(&self, name: &str) -> Option<NodeId> {
-        self.roster.current(name)
+        self.registry.current(name)
     }
 
     /// The name of a kind of GPU.
     pub fn gpu_type_name(&self, gpu_type: GpuType) -> &str {
-        self.roster.kind(gpu_type)
+        self.registry.kind(gpu_type)
     }
 
     /// What was done since the process began.
@@ -139,7 +139,8 @@ pub struct JobSummary {
     #[serde(default)]
     pub failure: Option<String>,
     /// Its times and GPU-seconds.
-    pub books: Books,
+    #[serde(rename = "books")]
+    pub usage: JobUsage,
     /// What its agent said last.
     pub report: Option<ReceivedReport>,
     /// Replicas that worked for it, the oldest first; of very many the oldest are forgotten.

@@ -8,9 +8,9 @@ use serde_json::json;
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinHandle;
 
-use crate::http::{AppState, HttpSettings, Listeners, draw, serve};
+use crate::http::{AppState, HttpSettings, Listeners, sample, serve};
 use crate::tokens::LOCAL_TOKEN;
-use crate::{Handle, Happening, Server, ServerError, ServerSettings, files};
+use crate::{Handle, HistoryEvent, Server, ServerError, ServerSettings, files};
 
 const TOKEN_FILE: &str = "token";
 const SERVER_FILE: &str = "server.json";
@@ -56,7 +56,7 @@ impl Daemon {
             .map_err(ServerError::Thread)?;
         let server = Server::start(ServerSettings { url: listeners.local_url(), ..settings }, open_backend)?;
         if let Some(record) = server.damaged() {
-            eprintln!("pollux: {}", Happening::Damaged { record });
+            eprintln!("pollux: {}", HistoryEvent::Damaged { record });
         }
         match introduce(&server, &listeners) {
             Ok(()) => Ok(Self::answer(server, runtime, listeners)),
@@ -75,7 +75,7 @@ impl Daemon {
         let state = AppState::new(&server, public.hosts.clone());
         let listeners = [Some(public), workers].into_iter().flatten();
         let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
-        serving.push(runtime.spawn(draw(state.clone())));
+        serving.push(runtime.spawn(sample(state.clone())));
         Self { server, state, runtime, serving, url, server_file }
     }
 

@@ -6,7 +6,7 @@ use pollux_api as api;
 use pollux_engine::{Explanation, Job, Phase, SizeChange, Wait};
 use pollux_policy::{Binding, Flexibility, JobId, Timestamp};
 
-use crate::happening::counted;
+use crate::history_event::counted;
 use crate::{Cluster, views};
 pub(crate) use plan::plan_status;
 
@@ -168,7 +168,7 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
         Wait::Ready => "Its replicas are on their way into their new group.".to_owned(),
         Wait::Backoff { until } => {
             let seconds = duration(until.since_s(cluster.now()).max(0.0));
-            format!("It failed {}; it is tried again in {seconds}.", times(job.books(cluster.now()).retries))
+            format!("It failed {}; it is tried again in {seconds}.", times(job.usage(cluster.now()).retries))
         }
         Wait::Resume => "It waits for its user: `pollux resume` lets it go on.".to_owned(),
     })
@@ -191,7 +191,7 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
             Some(profiled) => format!("gets more once it is measured beyond {}", counted(profiled, "GPU")),
             None => "starts small, to be measured first".to_owned(),
         },
-        Binding::RestartCost => match job.books(cluster.now()).restart_cost_s {
+        Binding::RestartCost => match job.usage(cluster.now()).restart_cost_s {
             Some(cost_s) => format!("waits for its {} restart cost to pay off", duration(cost_s)),
             None => "waits for the cost of a restart to pay off".to_owned(),
         },

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use pollux_backend::{Exit, ReplicaId};
-use pollux_engine::{Command, Event, FailureKind, Generation, StopReason};
+use pollux_engine::{Command, Event, FailureKind, Revision, StopReason};
 use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -43,8 +43,8 @@ enum ReplicaState {
     #[default]
     Ordered,
     Running,
-    /// Told to leave by a command of this generation.
-    Leaving(Generation),
+    /// Told to leave by a command of this revision.
+    Leaving(Revision),
     /// Ended by itself; the engine has been told, or will be when the rest of its group has ended, and will say that
     /// it is to leave.
     Ended,
@@ -68,7 +68,7 @@ pub(crate) enum Ending {
 
 /// What follows from a command or an observation: to be made durable, then done.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Consequences {
+pub(crate) struct Effects {
     pub(crate) start: Vec<ReplicaId>,
     pub(crate) stop: Vec<ReplicaId>,
     /// Jobs whose groups changed.
@@ -136,10 +136,10 @@ impl Fleet {
     }
 
     /// A group is done, whatever its last members do.
-    pub(crate) fn finish(&mut self, job: JobId, out: &mut Consequences) {
+    pub(crate) fn finish(&mut self, job: JobId, out: &mut Effects) {
         self.finishing.remove(&job);
         if let Some(group) = self.groups.get(&job) {
-            out.events.push(Event::JobSucceeded { job, generation: group.generation });
+            out.events.push(Event::JobSucceeded { job, revision: group.revision });
         }
     }
 
@@ -151,15 +151,15 @@ impl Fleet {
     }
 
     /// Takes a command of the engine apart. One that was carried out before is not carried out again.
-    pub(crate) fn obey(&mut self, command: &Command, meet: Meet<'_>, out: &mut Consequences) {
+    pub(crate) fn apply(&mut self, command: &Command, meet: Meet<'_>, out: &mut Effects) {
         match command {
-            Command::Launch { job, generation, allocation, guest_of } => {
-                self.launch(*job, *generation, allocation, *guest_of, meet, out);
+            Command::Launch { job, revision, allocation, guest_of } => {
+                self.launch(*job, *revision, allocation, *guest_of, meet, out);
             }
-            Command::Resize { job, generation, remove, add, .. } => {
-                self.resize(*job, *generation, remove, add, meet, out);
+            Command::Resize { job, revision, remove, add, .. } => {
+                self.resize(*job, *revision, remove, add, meet, out);
             }
-            Command::Stop { job, generation, allocation, why } => {
+            Command::Stop { job, revision, allocation, why } => {
                 if *why != StopReason::Resized
                     && let Some(group) = self.groups.get_mut(job).filter(|group| !group.stopping)
                 {
@@ -167,7 +167,7 @@ impl Fleet {
                     self.silent.remove(job);
                     out.regrouped.insert(*job);
                 }
-                self.dismiss(*job, *generation, allocation, out);
+                self.dismiss(*job, *revision, allocation, out);
             }
             Command::Refused(_) | Command::PlanRejected { .. } => {}
         }
@@ -176,14 +176,14 @@ impl Fleet {
     fn launch(
         &mut self,
         job: JobId,
-        generation: Generation,
+        revision: Revision,
         allocation: &Allocation,
         guest_of: Option<JobId>,
         meet: Meet<'_>,
-        out: &mut Consequences,
+        out: &mut Effects,
     ) {
         let group = self.groups.entry(job).or_default();
-        let is_newest = group.generation == generation && !group.stopping;
+        let is_newest = group.revision == revision && !group.stopping;
         if is_newest && !group.awaits_additions {
             return;
         }
@@ -198,7 +198,7 @@ impl Fleet {
         }
         let group = self.groups.get_mut(&job).expect("it was just there");
         if !is_newest {
-            group.begin(generation);
+            group.begin(revision);
         }
         group.members.extend(&newcomers);
         group.awaits_additions = false;
@@ -220,34 +220,34 @@ impl Fleet {
     fn resize(
         &mut self,
         job: JobId,
-        generation: Generation,
+        revision: Revision,
         remove: &Allocation,
         add: &Allocation,
         meet: Meet<'_>,
-        out: &mut Consequences,
+        out: &mut Effects,
     ) {
-        let Some(group) = self.groups.get_mut(&job).filter(|group| group.generation != generation) else { return };
-        group.generation = generation;
+        let Some(group) = self.groups.get_mut(&job).filter(|group| group.revision != revision) else { return };
+        group.revision = revision;
         group.awaits_additions = !add.is_empty();
         out.regrouped.insert(job);
-        self.dismiss(job, generation, remove, out);
+        self.dismiss(job, revision, remove, out);
         // Nothing changes for those who stay until the additions come.
         if self.groups[&job].shrunk || add.is_empty() {
             self.announce(job, meet, out);
         }
     }
 
-    /// Gives the members of a group a new number and a new place to meet.
-    fn announce(&mut self, job: JobId, meet: Meet<'_>, out: &mut Consequences) {
+    /// Gives the members of a group a new generation and a new rendezvous.
+    fn announce(&mut self, job: JobId, meet: Meet<'_>, out: &mut Effects) {
         let Some(group) = self.groups.get_mut(&job) else { return };
         out.regrouped.insert(job);
         let Some(leader) = group.members.first().and_then(|id| self.replicas.get(id)) else { return };
         match meet(leader.node) {
-            Ok(meeting) => group.announce(meeting),
+            Ok(rendezvous) => group.announce(rendezvous),
             // Without a place to meet the group cannot train: it is stopped and tried again.
             Err(_) => out.events.push(Event::ReplicaFailed {
                 job,
-                generation: group.generation,
+                revision: group.revision,
                 node: leader.node,
                 kind: FailureKind::Retryable,
             }),
@@ -255,17 +255,17 @@ impl Fleet {
     }
 
     /// Tells so many replicas on each node to leave. Those that are not there any more have left.
-    fn dismiss(&mut self, job: JobId, generation: Generation, allocation: &Allocation, out: &mut Consequences) {
+    fn dismiss(&mut self, job: JobId, revision: Revision, allocation: &Allocation, out: &mut Effects) {
         for (node, count) in allocation.iter() {
             let chosen: Vec<ReplicaId> = self.dispensable(job, node).into_iter().take(count as usize).collect();
             let missing = count - chosen.len() as u32;
             if missing > 0 {
                 let allocation = Allocation::on(node, missing);
-                out.events.push(Event::ReplicasReleased { job, generation, allocation });
+                out.events.push(Event::ReplicasReleased { job, revision, allocation });
             }
             for id in chosen {
                 self.leave_group(id, out);
-                self.tell_to_leave(id, ReplicaState::Leaving(generation), out);
+                self.stop_replica(id, ReplicaState::Leaving(revision), out);
             }
         }
     }
@@ -289,7 +289,7 @@ impl Fleet {
         there
     }
 
-    fn leave_group(&mut self, id: ReplicaId, out: &mut Consequences) {
+    fn leave_group(&mut self, id: ReplicaId, out: &mut Effects) {
         let job = self.replicas[&id].job;
         if let Some(group) = self.groups.get_mut(&job)
             && group.members.contains(&id)
@@ -300,7 +300,7 @@ impl Fleet {
         }
     }
 
-    fn tell_to_leave(&mut self, id: ReplicaId, how: ReplicaState, out: &mut Consequences) {
+    fn stop_replica(&mut self, id: ReplicaId, how: ReplicaState, out: &mut Effects) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         let has_ended = replica.state == ReplicaState::Ended;
         replica.state = how;
@@ -323,15 +323,15 @@ impl Fleet {
     }
 
     /// Nothing of a replica runs any more.
-    pub(crate) fn ended(&mut self, id: ReplicaId, ending: Ending, now: Timestamp, out: &mut Consequences) {
+    pub(crate) fn ended(&mut self, id: ReplicaId, ending: Ending, now: Timestamp, out: &mut Effects) {
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         match replica.state {
-            ReplicaState::Leaving(generation) => {
+            ReplicaState::Leaving(revision) => {
                 let job = replica.job;
                 let led = self.groups.get(&job).is_some_and(|group| group.last_leader == Some(id));
                 // It was done before it was told.
                 if led && ending == Ending::Exited(Exit::Code(0)) {
-                    out.events.push(Event::JobSucceeded { job, generation });
+                    out.events.push(Event::JobSucceeded { job, revision });
                 }
                 self.left(id, out);
             }
@@ -341,7 +341,7 @@ impl Fleet {
                 replica.state = ReplicaState::Ended;
                 let (job, node) = (replica.job, replica.node);
                 let Some(group) = self.groups.get(&job) else { return };
-                let generation = group.generation;
+                let revision = group.revision;
                 let is_over = group.members.iter().all(|id| self.replicas.get(id).is_none_or(Replica::has_ended));
                 let is_led = group.members.first() != Some(&id);
                 match ending {
@@ -357,29 +357,29 @@ impl Fleet {
                     Ending::Exited(Exit::Code(0)) => drop(self.finishing.insert(job, now)),
                     Ending::Exited(Exit::Code(_) | Exit::Signal(_) | Exit::Lost) => {
                         let kind = FailureKind::Retryable;
-                        out.events.push(Event::ReplicaFailed { job, generation, node, kind });
+                        out.events.push(Event::ReplicaFailed { job, revision, node, kind });
                     }
-                    Ending::NotStarted(kind) => out.events.push(Event::LaunchFailed { job, generation, node, kind }),
+                    Ending::NotStarted(kind) => out.events.push(Event::LaunchFailed { job, revision, node, kind }),
                 }
             }
         }
     }
 
     /// A replica that was told to leave is gone.
-    fn left(&mut self, id: ReplicaId, out: &mut Consequences) {
+    fn left(&mut self, id: ReplicaId, out: &mut Effects) {
         let Some(replica) = self.replicas.remove(&id) else { return };
-        if let ReplicaState::Leaving(generation) = replica.state {
+        if let ReplicaState::Leaving(revision) = replica.state {
             let (job, allocation) = (replica.job, Allocation::on(replica.node, 1));
-            out.events.push(Event::ReplicasReleased { job, generation, allocation });
+            out.events.push(Event::ReplicasReleased { job, revision, allocation });
         }
         self.note_gone(id, replica.job, out);
     }
 
-    fn note_gone(&mut self, id: ReplicaId, job: JobId, out: &mut Consequences) {
+    fn note_gone(&mut self, id: ReplicaId, job: JobId, out: &mut Effects) {
         out.gone.push(id);
         match self.groups.get_mut(&job) {
             Some(group) => {
-                out.outdated.extend(group.bury(id));
+                out.outdated.extend(group.archive(id));
                 out.regrouped.insert(job);
             }
             None => out.outdated.push(id),
@@ -387,7 +387,7 @@ impl Fleet {
     }
 
     /// A node is gone, and all replicas on it.
-    pub(crate) fn lose_node(&mut self, node: NodeId, out: &mut Consequences) {
+    pub(crate) fn lose_node(&mut self, node: NodeId, out: &mut Effects) {
         for id in self.on(node) {
             self.leave_group(id, out);
             if let Some(replica) = self.replicas.remove(&id) {
@@ -397,16 +397,16 @@ impl Fleet {
     }
 
     /// A node is not what it was: what still runs there has to go, and is not counted any more.
-    pub(crate) fn clear_node(&mut self, node: NodeId, out: &mut Consequences) {
+    pub(crate) fn clear_node(&mut self, node: NodeId, out: &mut Effects) {
         for id in self.on(node) {
-            self.cast_out(id, out);
+            self.evict(id, out);
         }
     }
 
     /// Ends a replica that the engine does not know of.
-    pub(crate) fn cast_out(&mut self, id: ReplicaId, out: &mut Consequences) {
+    pub(crate) fn evict(&mut self, id: ReplicaId, out: &mut Effects) {
         self.leave_group(id, out);
-        self.tell_to_leave(id, ReplicaState::Stray, out);
+        self.stop_replica(id, ReplicaState::Stray, out);
     }
 
     /// Replicas on a node, those on their way out included.

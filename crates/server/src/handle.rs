@@ -8,7 +8,7 @@ use pollux_policy::JobId;
 use pollux_store::{HistoryEntry, Reader, StoreError};
 use tokio::sync::{broadcast, oneshot, watch};
 
-use crate::board::Board;
+use crate::assignments::Assignments;
 use crate::readers::Readers;
 use crate::tokens::{TokenDigest, Tokens, digest};
 use crate::{Caller, Cluster, JobRequest, Refused};
@@ -21,7 +21,7 @@ const WAITING_MAX: usize = 10_000;
 pub struct Handle {
     pub(crate) messages: Sender<Message>,
     pub(crate) waiting: Arc<AtomicUsize>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) assignments: Arc<Assignments>,
     pub(crate) tokens: Tokens,
     pub(crate) readers: Readers,
     pub(crate) history: broadcast::Sender<HistoryEntry>,
@@ -118,7 +118,7 @@ impl Handle {
 
     /// The assignment of a job that has or had a group, and its changes.
     pub fn assignment(&self, job: JobId) -> Option<watch::Receiver<Assignment>> {
-        self.board.watch(job)
+        self.assignments.watch(job)
     }
 
     /// Whom a token belongs to.
@@ -157,7 +157,7 @@ impl Handle {
     }
 
     /// Everything that happens from now on. Who reads too slowly misses some of it, and finds it in the store.
-    pub fn happenings(&self) -> broadcast::Receiver<HistoryEntry> {
+    pub fn history(&self) -> broadcast::Receiver<HistoryEntry> {
         self.history.subscribe()
     }
 

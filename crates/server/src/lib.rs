@@ -5,7 +5,7 @@
 //!    ^                    │    ^                 2. Engine::step, then a round if one is due
 //!    │                    │    └─Observation──┐  3. Fleet: commands become orders for single replicas
 //!    └─────answers────────┘                   │  4. Store::commit: the plan, replicas, groups
-//!   Board: assignments, for workers           └─ 5. Backend::start, stop; answers; assignments
+//!   Assignments: assignments, for workers           └─ 5. Backend::start, stop; answers; assignments
 //! ```
 //!
 //! Nothing is acknowledged or done before it is durable, and what is durable is done again after a restart unless it is
@@ -18,12 +18,12 @@ mod request;
 mod clock;
 mod tokens;
 mod files;
-mod board;
+mod assignments;
 mod readers;
 mod fleet;
-mod roster;
+mod node_registry;
 mod orders;
-mod happening;
+mod history_event;
 mod cluster;
 pub mod views;
 mod explaining;
@@ -41,7 +41,7 @@ pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
 pub use explaining::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};
-pub use happening::Happening;
+pub use history_event::HistoryEvent;
 pub use request::{JobRequest, RequestError};
 pub use series::{Sample, Series};
 pub use server::Server;

@@ -8,10 +8,10 @@ use pollux_policy::NodeId;
 
 use crate::JobRequest;
 use crate::fleet::{Fleet, Group, Replica};
-use crate::roster::Roster;
+use crate::node_registry::NodeRegistry;
 
 /// The newest membership of a group. One that stops has no members any more.
-pub(crate) fn assignment(group: &Group, fleet: &Fleet, roster: &Roster) -> Assignment {
+pub(crate) fn assignment(group: &Group, fleet: &Fleet, registry: &NodeRegistry) -> Assignment {
     let node_of = |id: &ReplicaId| fleet.replica(*id).map(|replica| replica.node).unwrap_or_default();
     let mut sizes: BTreeMap<NodeId, u32> = BTreeMap::new();
     for id in &group.members {
@@ -23,21 +23,21 @@ pub(crate) fn assignment(group: &Group, fleet: &Fleet, roster: &Roster) -> Assig
         let next = local_ranks.entry(node).or_default();
         let local_rank = *next;
         *next += 1;
-        let (node, local_world_size) = (roster.name(node).to_owned(), sizes[&node]);
+        let (node, local_world_size) = (registry.name(node).to_owned(), sizes[&node]);
         AssignedReplica { replica: id.0, rank, node, local_rank, local_world_size }
     });
     Assignment {
-        generation: group.number,
+        generation: group.generation,
         state: if group.stopping { AssignmentState::Stop } else { AssignmentState::Run },
         replicas: replicas.collect(),
-        master_address: group.meeting.0.clone(),
-        master_port: group.meeting.1,
+        master_address: group.rendezvous.0.clone(),
+        master_port: group.rendezvous.1,
     }
 }
 
 /// What does not depend on the replica.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct LaunchContext<'a> {
     pub(crate) url: &'a str,
     pub(crate) checkpoints: &'a str,
     pub(crate) token: &'a str,
@@ -49,7 +49,7 @@ pub(crate) fn order(
     replica: &Replica,
     request: &JobRequest,
     assignment: &Assignment,
-    surroundings: Surroundings<'_>,
+    context: LaunchContext<'_>,
 ) -> Option<ReplicaOrder> {
     let place = assignment.replicas.iter().find(|assigned| assigned.replica == id.0)?;
     let variables = [
@@ -59,11 +59,11 @@ pub(crate) fn order(
         ("LOCAL_WORLD_SIZE", place.local_world_size.to_string()),
         ("MASTER_ADDR", assignment.master_address.clone()),
         ("MASTER_PORT", assignment.master_port.to_string()),
-        ("POLLUX_URL", surroundings.url.to_owned()),
+        ("POLLUX_URL", context.url.to_owned()),
         ("POLLUX_JOB_ID", replica.job.0.to_string()),
         ("POLLUX_REPLICA_ID", id.0.to_string()),
         ("POLLUX_GENERATION", assignment.generation.to_string()),
-        ("POLLUX_CHECKPOINT_DIR", surroundings.checkpoints.to_owned()),
+        ("POLLUX_CHECKPOINT_DIR", context.checkpoints.to_owned()),
     ];
     let mut environment = request.environment.clone();
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
@@ -76,6 +76,6 @@ pub(crate) fn order(
         command: request.command.clone(),
         working_dir: request.working_dir.clone(),
         environment,
-        secrets: BTreeMap::from([("POLLUX_TOKEN".to_owned(), surroundings.token.to_owned())]),
+        secrets: BTreeMap::from([("POLLUX_TOKEN".to_owned(), context.token.to_owned())]),
     })
 }

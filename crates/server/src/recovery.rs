@@ -12,15 +12,15 @@ use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
 
-use crate::board::Board;
+use crate::assignments::Assignments;
 use crate::clock::Clock;
-use crate::fleet::{Consequences, Fleet};
+use crate::fleet::{Effects, Fleet};
 use crate::handle::Message;
+use crate::node_registry::NodeRegistry;
 use crate::readers::Readers;
-use crate::roster::Roster;
-use crate::scheduler::{LOGGED_MAX, Scheduler, Undone};
+use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, Happening, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
+use crate::{Handle, HistoryEvent, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -48,7 +48,7 @@ pub(crate) fn recover(
 
     let (sender, messages) = mpsc::channel();
     let waiting: Arc<AtomicUsize> = Arc::default();
-    let board: Arc<Board> = Arc::default();
+    let assignments: Arc<Assignments> = Arc::default();
     let tokens = Tokens::recovered(&recovered.tokens);
     let (history, _) = broadcast::channel(HISTORY_BEHIND);
     let observations = sender.clone();
@@ -57,14 +57,14 @@ pub(crate) fn recover(
     let handle = Handle {
         messages: sender,
         waiting: Arc::clone(&waiting),
-        board: Arc::clone(&board),
+        assignments: Arc::clone(&assignments),
         tokens: tokens.clone(),
         readers: Readers::open(&store)?,
         history: history.clone(),
     };
     let scheduler = Scheduler {
         clock: Clock::after(engine.now()),
-        roster: Roster::recovered(known, &engine),
+        registry: NodeRegistry::recovered(known, &engine),
         roll_call: Instant::now() + settings.roll_call,
         settings,
         store,
@@ -74,7 +74,7 @@ pub(crate) fn recover(
         requests,
         tokens,
         secrets: BTreeMap::new(),
-        board,
+        assignments,
         messages,
         waiting,
         history,
@@ -87,7 +87,7 @@ pub(crate) fn recover(
         tally: Tally::default(),
         logged,
         damaged: recovered.damaged,
-        undone: Undone { adopts: true, ..Undone::default() },
+        pending: PendingActions { adopts: true, ..PendingActions::default() },
     };
     Ok((scheduler, handle))
 }
@@ -143,32 +143,32 @@ impl Scheduler {
     pub(crate) fn resume(&mut self) -> Result<(), ServerError> {
         let now = self.clock.now();
         if let Some(record) = self.damaged {
-            self.remember(now, None, &Happening::Damaged { record });
+            self.remember(now, None, &HistoryEvent::Damaged { record });
         }
         let mut commands = Vec::new();
         for (job, spec) in self.forgotten_jobs() {
-            self.tell(now, Event::JobSubmitted { job, spec }, &mut commands);
+            self.record_event(now, Event::JobSubmitted { job, spec }, &mut commands);
         }
         for job in self.finished_jobs() {
-            self.tell(now, Event::Cancel { job }, &mut commands);
+            self.record_event(now, Event::Cancel { job }, &mut commands);
         }
         let repeated = self.unsettled();
         self.engine.outstanding(&mut commands);
         self.carry_out(now, commands)?;
         let mut events = Vec::new();
-        let mut out = Consequences::default();
+        let mut out = Effects::default();
         self.reconcile(&mut out);
         self.absorb(out, &mut events);
         let mut commands = Vec::new();
         for event in events {
-            self.tell(now, event, &mut commands);
+            self.record_event(now, event, &mut commands);
         }
         self.carry_out(now, commands)?;
         for id in repeated {
             self.order(id)?;
         }
         self.note_ends(now);
-        self.undone.regrouped.extend(self.fleet.groups().map(|(job, _)| job).collect::<Vec<_>>());
+        self.pending.regrouped.extend(self.fleet.groups().map(|(job, _)| job).collect::<Vec<_>>());
         self.flush()
     }
 
@@ -197,13 +197,13 @@ impl Scheduler {
     }
 
     /// Where engine and fleet do not agree on a group, the group starts anew; what belongs to none is ended.
-    fn reconcile(&mut self, out: &mut Consequences) {
-        let groups: Vec<_> = self.fleet.groups().map(|(job, group)| (job, group.generation)).collect();
-        for (job, generation) in groups {
-            let live = self.engine.job(job).filter(|live| live.phase().has_group() && live.generation() == generation);
+    fn reconcile(&mut self, out: &mut Effects) {
+        let groups: Vec<_> = self.fleet.groups().map(|(job, group)| (job, group.revision)).collect();
+        for (job, revision) in groups {
+            let live = self.engine.job(job).filter(|live| live.phase().has_group() && live.revision() == revision);
             let Some(live) = live else {
                 let members = self.fleet.group(job).map(|group| group.members.clone()).unwrap_or_default();
-                members.into_iter().for_each(|id| self.fleet.cast_out(id, out));
+                members.into_iter().for_each(|id| self.fleet.evict(id, out));
                 continue;
             };
             if *live.phase() == Phase::Running {
@@ -211,13 +211,13 @@ impl Scheduler {
             }
         }
         for id in self.fleet.unassigned() {
-            self.fleet.cast_out(id, out);
+            self.fleet.evict(id, out);
         }
         for live in self.engine.jobs().filter(|live| live.phase().has_group()) {
-            let (job, generation) = (live.id(), live.generation());
+            let (job, revision) = (live.id(), live.revision());
             let there = self.fleet.allocation(job);
             let missing = live.group().minus(&there);
-            let failure = |(node, _)| Event::ReplicaFailed { job, generation, node, kind: FailureKind::Retryable };
+            let failure = |(node, _)| Event::ReplicaFailed { job, revision, node, kind: FailureKind::Retryable };
             out.events.extend(missing.iter().next().map(failure));
         }
     }

@@ -16,13 +16,13 @@ use pollux_policy::{JobId, Timestamp};
 use pollux_store::{Batch, HistoryEntry, Record, Store};
 use tokio::sync::broadcast;
 
-use crate::board::Board;
+use crate::assignments::Assignments;
 use crate::clock::{Clock, milliseconds};
 use crate::fleet::Fleet;
 use crate::handle::Message;
-use crate::roster::Roster;
+use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
-use crate::{Cluster, Happening, JobRequest, Refused, ServerError, ServerSettings, Tally};
+use crate::{Cluster, HistoryEvent, JobRequest, Refused, ServerError, ServerSettings, Tally};
 pub(crate) use doing::LOGGED_MAX;
 use intake::{Intake, TokenChange};
 
@@ -42,14 +42,14 @@ pub(crate) struct Scheduler {
     pub(crate) store: Store,
     pub(crate) engine: Engine,
     pub(crate) fleet: Fleet,
-    pub(crate) roster: Roster,
+    pub(crate) registry: NodeRegistry,
     pub(crate) backend: Box<dyn Backend>,
     /// What users of live jobs asked for.
     pub(crate) requests: BTreeMap<JobId, JobRequest>,
     pub(crate) tokens: Tokens,
     /// Tokens that this process has given out.
     pub(crate) secrets: BTreeMap<JobId, String>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) assignments: Arc<Assignments>,
     pub(crate) messages: Receiver<Message>,
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) history: broadcast::Sender<HistoryEntry>,
@@ -65,7 +65,7 @@ pub(crate) struct Scheduler {
     pub(crate) damaged: Option<u64>,
     /// What has happened and is not durable yet.
     pub(crate) unwritten: Batch,
-    pub(crate) undone: Undone,
+    pub(crate) pending: PendingActions,
     pub(crate) tally: Tally,
     /// Replicas of jobs that are over, whose logs are kept; the oldest job first.
     pub(crate) logged: VecDeque<Vec<ReplicaId>>,
@@ -75,7 +75,7 @@ pub(crate) struct Scheduler {
 
 /// What is to be done as soon as it is durable.
 #[derive(Default)]
-pub(crate) struct Undone {
+pub(crate) struct PendingActions {
     pub(crate) starts: Vec<ReplicaOrder>,
     pub(crate) stops: Vec<ReplicaId>,
     pub(crate) regrouped: BTreeSet<JobId>,
@@ -124,7 +124,7 @@ impl Scheduler {
         let silent = self.fleet.silent().map(|(_, since)| after(since, self.settings.silence));
         let finishing = self.fleet.finishing().map(|(_, since)| after(since, self.settings.grace));
         let mut wait = silent.chain(finishing).min().unwrap_or(WAIT_MAX);
-        if self.roster.is_incomplete() {
+        if self.registry.is_incomplete() {
             wait = wait.min(self.roll_call.saturating_duration_since(Instant::now()));
         } else if self.unwritten.is_empty() {
             wait = self.engine.next_wakeup().map_or(wait, |moment| wait.min(until(moment)));
@@ -227,11 +227,11 @@ impl Scheduler {
             Event::NodeJoined { node, .. }
             | Event::NodeLost { node }
             | Event::NodeDrain { node }
-            | Event::NodeUndrain { node } => self.roster.name(node),
+            | Event::NodeUndrain { node } => self.registry.name(node),
             // The others are about jobs.
             _ => "",
         };
-        let happening = Happening::of_event(&event, node);
+        let history_event = HistoryEvent::of_event(&event, node);
         let ready = match event {
             Event::GroupReady { job, .. } | Event::GroupSilent { job, .. } => Some(job),
             // Nothing else settles a group.
@@ -246,8 +246,8 @@ impl Scheduler {
         if let Some(job) = ready {
             self.fleet.settle(job);
         }
-        if let Some((job, happening)) = happening {
-            self.remember(now, job, &happening);
+        if let Some((job, history_event)) = history_event {
+            self.remember(now, job, &history_event);
         }
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Scheduler {
         // A moment has one round at most, so that it can be told whether there was one.
         let last_round = self.engine.last_round();
         let is_new = last_round.is_none_or(|last| last < now);
-        if !is_due || !is_new || !self.unwritten.records.is_empty() || self.roster.is_incomplete() {
+        if !is_due || !is_new || !self.unwritten.records.is_empty() || self.registry.is_incomplete() {
             return;
         }
         let before = commands.len();
@@ -275,14 +275,14 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn remember(&mut self, at: Timestamp, job: Option<JobId>, happening: &Happening) {
-        let entry = self.entry(at, job, happening);
+    pub(crate) fn remember(&mut self, at: Timestamp, job: Option<JobId>, history_event: &HistoryEvent) {
+        let entry = self.entry(at, job, history_event);
         self.unwritten.history.push(entry);
     }
 
-    fn entry(&mut self, at: Timestamp, job: Option<JobId>, happening: &Happening) -> HistoryEntry {
+    fn entry(&mut self, at: Timestamp, job: Option<JobId>, history_event: &HistoryEvent) -> HistoryEntry {
         self.last_history += 1;
-        HistoryEntry { sequence: self.last_history, at, job, text: crate::text(happening) }
+        HistoryEntry { sequence: self.last_history, at, job, text: crate::text(history_event) }
     }
 
     fn cluster(&self) -> Cluster<'_> {
@@ -291,7 +291,7 @@ impl Scheduler {
             settings: &self.settings,
             engine: &self.engine,
             fleet: &self.fleet,
-            roster: &self.roster,
+            registry: &self.registry,
             requests: &self.requests,
             backend: &*self.backend,
             is_degraded: !self.unwritten.is_empty(),

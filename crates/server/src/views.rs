@@ -9,14 +9,14 @@ use pollux_engine::{FailureCause, FailureReason, JobSpec, Phase, Work, work_done
 use pollux_policy::{Flexibility, NodeId};
 use pollux_store::{HistoryEntry, JobRow};
 
-use crate::{Cluster, Happening, JobRequest, JobSummary};
+use crate::{Cluster, HistoryEvent, JobRequest, JobSummary};
 
 /// Most replicas of a job that names no limit, unless it asks for more.
 const REPLICAS_MAX: u32 = 64;
 
 /// A live job.
 pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
-    let books = job.books(cluster.now());
+    let usage = job.usage(cluster.now());
     let (pace, report) = (job.pace(), job.report().map(|received| &received.report));
     let share = cluster.equal_share();
     api::Job {
@@ -24,9 +24,9 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
         name: job.spec().name.clone(),
         phase: phase(job.phase()),
         phase_since_ms: job.phase_since().0,
-        submitted_ms: books.submitted.0,
-        started_ms: books.first_started.map(|at| at.0),
-        ended_ms: books.ended.map(|at| at.0),
+        submitted_ms: usage.submitted.0,
+        started_ms: usage.first_started.map(|at| at.0),
+        ended_ms: usage.ended.map(|at| at.0),
         replicas: job.group().replicas(),
         nodes: u32::try_from(job.group().iter().len()).unwrap_or(u32::MAX),
         batch_size: pace.map(|pace| pace.batch_size),
@@ -39,10 +39,10 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
         epochs: report.map(|report| report.progress.epochs),
         progress: report.and_then(|report| work_done(job.spec().work?, report)),
         remaining_s: job.remaining_s(),
-        attained_gpu_s: books.attained_gpu_s(),
-        queued_s: books.queued_s(),
-        restarts: books.restarts,
-        retries: books.retries,
+        attained_gpu_s: usage.attained_gpu_s(),
+        queued_s: usage.queued_s(),
+        restarts: usage.restarts,
+        retries: usage.retries,
         failure: failure(job.phase(), |node| cluster.node_name(node).to_owned()),
     }
 }
@@ -62,7 +62,7 @@ pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job, state_dir: &P
         accumulation_steps: learned.accumulation_steps,
         noise_scale: learned.noise_scale,
         replicas_profiled: learned.replicas_profiled,
-        restart_cost_s: job.books(cluster.now()).restart_cost_s,
+        restart_cost_s: job.usage(cluster.now()).restart_cost_s,
         reported_ms: report.map(|received| received.at.0),
         is_silent: job.is_silent(),
         checkpoint_dir: checkpoint_dir(state_dir, job.id().0),
@@ -101,18 +101,18 @@ pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
     };
     if let Some(ended) = &row.ended {
         let summary: JobSummary = serde_json::from_str(&ended.summary).ok()?;
-        let (books, report) = (summary.books, summary.report.map(|received| received.report));
+        let (usage, report) = (summary.usage, summary.report.map(|received| received.report));
         job.phase = phase(&summary.phase);
         job.phase_since_ms = ended.ended.0;
         job.ended_ms = Some(ended.ended.0);
-        job.started_ms = books.first_started.map(|at| at.0);
+        job.started_ms = usage.first_started.map(|at| at.0);
         job.epochs = report.as_ref().map(|report| report.progress.epochs);
         let reported = report.as_ref().and_then(|report| work_done(spec.work?, report));
         // The last words of a job that trained to its end came a little before that.
         job.progress = if summary.phase == Phase::Succeeded { spec.work.map(|_| 1.0) } else { reported };
-        job.attained_gpu_s = books.attained_gpu_s();
-        job.queued_s = books.queued_s();
-        (job.restarts, job.retries) = (books.restarts, books.retries);
+        job.attained_gpu_s = usage.attained_gpu_s();
+        job.queued_s = usage.queued_s();
+        (job.restarts, job.retries) = (usage.restarts, usage.retries);
         job.failure = summary.failure;
     }
     Some(job)
@@ -140,7 +140,7 @@ pub fn detail_of_row(row: &JobRow, state_dir: &Path) -> Option<api::JobDetail> {
         accumulation_steps: learned.accumulation_steps,
         noise_scale: learned.noise_scale,
         replicas_profiled: learned.replicas_profiled,
-        restart_cost_s: summary.as_ref().and_then(|summary| summary.books.restart_cost_s),
+        restart_cost_s: summary.as_ref().and_then(|summary| summary.usage.restart_cost_s),
         reported_ms: report.map(|received| received.at.0),
         is_silent: false,
     })
@@ -197,7 +197,7 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
 
 /// A line of history; nothing if it makes no sense.
 pub fn event(entry: &HistoryEntry) -> Option<api::Event> {
-    let happening: Happening = serde_json::from_str(&entry.text).ok()?;
+    let history_event: HistoryEvent = serde_json::from_str(&entry.text).ok()?;
     let serde_json::Value::Object(mut detail) = serde_json::from_str(&entry.text).ok()? else { return None };
     let kind = detail.remove("happened")?.as_str()?.to_owned();
     Some(api::Event {
@@ -205,7 +205,7 @@ pub fn event(entry: &HistoryEntry) -> Option<api::Event> {
         at_ms: entry.at.0,
         job: entry.job.map(|job| job.0),
         kind,
-        text: happening.to_string(),
+        text: history_event.to_string(),
         detail: serde_json::Value::Object(detail),
     })
 }

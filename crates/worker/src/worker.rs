@@ -55,7 +55,7 @@ impl Worker {
         let client = Arc::new(Client::new(&connection));
         let mailbox = Arc::new(Mailbox::default());
         let worker = Self { connection, mailbox, started: Instant::now(), termination, terminated: OnceLock::new() };
-        for (name, talk) in [("pollux-listen", listen as fn(&Client, &Mailbox)), ("pollux-tell", tell)] {
+        for (name, talk) in [("pollux-listen", listen as fn(&Client, &Mailbox)), ("pollux-send", send)] {
             let (client, mailbox) = (Arc::clone(&client), Arc::clone(&worker.mailbox));
             let thread = thread::Builder::new().name(name.to_owned()).spawn(move || talk(&client, &mailbox));
             thread.map_err(WorkerError::Thread)?;
@@ -174,7 +174,7 @@ fn listen(client: &Client, mailbox: &Mailbox) {
 }
 
 /// Tells what is in the mailbox, as soon as somebody listens.
-fn tell(client: &Client, mailbox: &Mailbox) {
+fn send(client: &Client, mailbox: &Mailbox) {
     let mut trouble = Trouble::new("reports", "training goes on");
     while let Some(letter) = mailbox.next() {
         let sent = match &letter {

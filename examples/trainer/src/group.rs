@@ -107,11 +107,11 @@ impl Group {
 
     /// Sends the same to everybody, for rank 0; those who are gone do not keep it from the others.
     pub(crate) fn broadcast(&mut self, head: &impl Serialize, body: &[u8]) -> io::Result<()> {
-        self.tell(|_| true, head, body)
+        self.send(|_| true, head, body)
     }
 
     /// Sends the same to some.
-    pub(crate) fn tell(&mut self, whom: impl Fn(u32) -> bool, head: &impl Serialize, body: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, whom: impl Fn(u32) -> bool, head: &impl Serialize, body: &[u8]) -> io::Result<()> {
         let Lines::Leader(lines) = &mut self.lines else { return Err(misled()) };
         let mut outcome = Ok(());
         for (line, rank) in lines.iter_mut().zip(1..) {

@@ -9,8 +9,8 @@ use pollux_worker::{Assignment, AssignmentState, Orders, Ranks};
 
 use crate::error::TrainerError;
 use crate::group::{Group, Member};
-use crate::meeting::{Acceptance, Address, Hello, Meeting, Welcome};
 use crate::membership::Membership;
+use crate::rendezvous::{Acceptance, Address, Hello, Rendezvous, Welcome};
 use crate::wire::Line;
 
 /// How long a group may take to come together. A scheduler gives up earlier.
@@ -83,14 +83,14 @@ fn lead(membership: &mut Membership, place: &Place, deadline: Instant) -> Result
     let mut members = vec![Member { replica: membership.me(), local_rank: place.local_rank }];
     let mut lines = Vec::new();
     if place.world_size > 1 {
-        let mut meeting = None;
+        let mut rendezvous = None;
         let arrived = loop {
-            if meeting.is_none() {
-                meeting = Meeting::open(place.generation, &place.host, place.port).ok();
+            if rendezvous.is_none() {
+                rendezvous = Rendezvous::open(place.generation, &place.host, place.port).ok();
             }
-            if let Some(meeting) = &mut meeting
-                && meeting.complete(1..place.world_size)
-                && let Some(arrived) = meeting.take(1..place.world_size)
+            if let Some(rendezvous) = &mut rendezvous
+                && rendezvous.complete(1..place.world_size)
+                && let Some(arrived) = rendezvous.take(1..place.world_size)
             {
                 break arrived;
             }

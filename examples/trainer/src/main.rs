@@ -25,7 +25,7 @@ mod samples;
 mod rng;
 mod membership;
 mod joining;
-mod meeting;
+mod rendezvous;
 mod group;
 mod wire;
 mod state;

@@ -7,7 +7,7 @@ use pollux_worker::{AssignedReplica, Assignment, AssignmentState, Ranks, Termina
 use crate::error::TrainerError;
 use crate::group::{Group, Member};
 use crate::joining::{Place, introduce, pause};
-use crate::meeting::{Hello, Meeting};
+use crate::rendezvous::{Hello, Rendezvous};
 use crate::step::{Next, Total, Wish};
 use crate::wire::Line;
 
@@ -25,8 +25,8 @@ pub(crate) struct Membership {
     /// The newest assignment when the step began, if it is of a newer generation.
     candidate: Option<Arc<Assignment>>,
     /// Where the next generation meets, if this process leads it.
-    meeting: Option<Meeting>,
-    meeting_failed: bool,
+    rendezvous: Option<Rendezvous>,
+    rendezvous_failed: bool,
 }
 
 /// A group that some have left.
@@ -58,7 +58,7 @@ impl Membership {
         let me = worker.as_ref().map_or(u64::from(ranks.rank), |worker| worker.connection().replica);
         let place = Place::of_ranks(generation, ranks);
         let membership =
-            Self { worker, termination, me, settled: 0, candidate: None, meeting: None, meeting_failed: false };
+            Self { worker, termination, me, settled: 0, candidate: None, rendezvous: None, rendezvous_failed: false };
         Ok((membership, place))
     }
 
@@ -102,23 +102,23 @@ impl Membership {
         (heard, wish)
     }
 
-    /// Opens the meeting of the next generation, if this process leads it and somebody will come.
+    /// Opens the rendezvous of the next generation, if this process leads it and somebody will come.
     fn prepare(&mut self, group: &Group) {
         let Some(candidate) = &self.candidate else { return };
         let known = |replica: u64| group.members().iter().any(|member| member.replica == replica);
         let somebody_comes = !group.is_leader() || candidate.replicas.iter().any(|replica| !known(replica.replica));
         let leads = candidate.replicas.first().is_some_and(|first| first.replica == self.me);
-        let open = self.meeting.as_ref().is_some_and(|meeting| meeting.generation() == candidate.generation);
+        let open = self.rendezvous.as_ref().is_some_and(|rendezvous| rendezvous.generation() == candidate.generation);
         if !leads || !somebody_comes || open {
             return;
         }
         // The old port may be the new one.
-        self.meeting = None;
+        self.rendezvous = None;
         let (host, port) = (candidate.master_address.as_str(), candidate.master_port);
-        match Meeting::open(candidate.generation, host, port) {
-            Ok(meeting) => (self.meeting, self.meeting_failed) = (Some(meeting), false),
-            Err(error) if !self.meeting_failed => {
-                self.meeting_failed = true;
+        match Rendezvous::open(candidate.generation, host, port) {
+            Ok(rendezvous) => (self.rendezvous, self.rendezvous_failed) = (Some(rendezvous), false),
+            Err(error) if !self.rendezvous_failed => {
+                self.rendezvous_failed = true;
                 eprintln!("cannot meet generation {} at {host}:{port}: {error}; trying again", candidate.generation);
             }
             Err(_) => {}
@@ -149,7 +149,8 @@ impl Membership {
             return Next::Shed;
         }
         let newcomers = staying.len() as u32..candidate.replicas.len() as u32;
-        let met = newcomers.is_empty() || self.meeting.as_mut().is_some_and(|meeting| meeting.complete(newcomers));
+        let met =
+            newcomers.is_empty() || self.rendezvous.as_mut().is_some_and(|rendezvous| rendezvous.complete(newcomers));
         if met { Next::Grow } else { Next::Train }
     }
 
@@ -185,7 +186,7 @@ impl Membership {
         let survivors = group.members().to_vec();
         let mut lines = group.into_lines(&survivors[1..]);
         if after > before {
-            let arrived = self.meeting.as_mut().and_then(|meeting| meeting.take(before..after));
+            let arrived = self.rendezvous.as_mut().and_then(|rendezvous| rendezvous.take(before..after));
             lines.extend(arrived.ok_or_else(unprepared)?.1);
         }
         let members = candidate.replicas.iter().map(member).collect();
@@ -196,20 +197,21 @@ impl Membership {
     pub(crate) fn settle(&mut self, generation: u64) {
         self.settled = generation;
         self.candidate = None;
-        self.meeting = None;
+        self.rendezvous = None;
     }
 
-    /// Survivors of a lost rank 0 come to the meeting of the next generation, too; their ranks are the first.
+    /// Survivors of a lost rank 0 come to the rendezvous of the next generation, too; their ranks are the first.
     fn meet_survivors(&mut self, candidate: &Assignment, survivors: u32) -> Result<Vec<Line>, TrainerError> {
         let deadline = Instant::now() + REGROUP_MAX;
         loop {
-            if self.meeting.is_none() {
-                let meeting = Meeting::open(candidate.generation, &candidate.master_address, candidate.master_port);
-                self.meeting = meeting.ok();
+            if self.rendezvous.is_none() {
+                let rendezvous =
+                    Rendezvous::open(candidate.generation, &candidate.master_address, candidate.master_port);
+                self.rendezvous = rendezvous.ok();
             }
-            if let Some(meeting) = &mut self.meeting
-                && meeting.complete(1..survivors)
-                && let Some((_, lines)) = meeting.take(1..survivors)
+            if let Some(rendezvous) = &mut self.rendezvous
+                && rendezvous.complete(1..survivors)
+                && let Some((_, lines)) = rendezvous.take(1..survivors)
             {
                 return Ok(lines);
             }

@@ -10,10 +10,10 @@ use crate::desk::{Desk, say};
 use crate::error::TrainerError;
 use crate::group::Group;
 use crate::joining::{Joined, await_welcome, join};
-use crate::meeting::{Address, Welcome};
 use crate::membership::{Membership, Shed};
 use crate::network::Network;
 use crate::optimiser::Optimiser;
+use crate::rendezvous::{Address, Welcome};
 use crate::samples::{Samples, Tally, order};
 use crate::share::{Deal, Position};
 use crate::state::{BrainState, Replica, decode, encode, floats_to_bytes};
@@ -319,13 +319,13 @@ impl Trainer {
         let generation = self.membership.settled();
         let members = group.members().to_vec();
         let welcome = Address::Welcome(Welcome { generation, members, tuning: self.tuning, is_done });
-        let told = group.tell(|rank| rank < newcomers, &welcome, &[]);
+        let told = group.send(|rank| rank < newcomers, &welcome, &[]);
         let state = if newcomers < group.world_size() {
             encode(&self.settings.recipe, &self.replica, &desk.brain_state())
         } else {
             Vec::new()
         };
-        let told = told.and(group.tell(|rank| rank >= newcomers, &welcome, &state));
+        let told = told.and(group.send(|rank| rank >= newcomers, &welcome, &state));
         told.map_err(TrainerError::Lost)
     }
 

@@ -97,7 +97,7 @@ class Membership:
             return group
         # Once it trains, no training ends because the scheduler did. Until then a mistake can still be mended.
         while not self.worker.answered(FIRST_ANSWER_S):
-            self._obey_before_training()
+            self._apply_before_training()
             time.sleep(_GLANCE_S)
         assignment = _started_for(self.worker)
         while True:
@@ -113,7 +113,7 @@ class Membership:
     def _lead(self, assignment: Assignment) -> Group | Assignment:
         invitation = Invitation(assignment, newcomers=range(1, len(assignment.members)))
         while not invitation.is_complete():
-            self._obey_before_training()
+            self._apply_before_training()
             later = self.newest()
             if later is not None and later.generation > assignment.generation:
                 invitation.call_off()
@@ -132,7 +132,7 @@ class Membership:
         deadline = time.monotonic() + _PATIENCE.total_seconds()
         while True:
             if not has_promised:
-                self._obey_before_training()
+                self._apply_before_training()
             later = self.newest()
             if not has_promised and later is not None and later.generation > assignment.generation:
                 return later
@@ -167,7 +167,7 @@ class Membership:
             time.sleep(_GLANCE_S)
         return None
 
-    def _obey_before_training(self) -> None:
+    def _apply_before_training(self) -> None:
         if self.wish() != 0 or self.is_terminated:
             leave(STOPPED)
 

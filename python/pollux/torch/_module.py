@@ -37,5 +37,5 @@ class ElasticModule(torch.nn.Module):
         # Whatever is in evaluation mode: layers may be frozen in it while others train.
         if session.ddp is not None and (session.in_loop or self.training) and torch.is_grad_enabled():
             return session.ddp(*args, **kwargs)
-        session.obey_between_loops()
+        session.apply_between_loops()
         return self.module(*args, **kwargs)

@@ -223,7 +223,7 @@ class Session:
         self.clock.forget()
         if decision.saves or ends_epoch:
             self.archive.share_metrics()
-        is_dealt_anew = self._obey(decision, rows)
+        is_dealt_anew = self._apply(decision, rows)
         self.is_deciding = False
         return is_dealt_anew
 
@@ -241,7 +241,7 @@ class Session:
         saves = self.archive.is_open and (self.archive.is_due() or is_urgent)
         return Decision(action=action, generation=generation, saves=saves, terms=terms)
 
-    def _obey(self, decision: Decision, rows: list[Row]) -> bool:
+    def _apply(self, decision: Decision, rows: list[Row]) -> bool:
         group = self.joined()
         changed = (decision.terms.tuning, decision.terms.local_batch_max) != (
             self.terms.tuning,
@@ -305,7 +305,7 @@ class Session:
         self._board.close()
         self.has_left = True
 
-    def obey_between_loops(self) -> None:
+    def apply_between_loops(self) -> None:
         """While the user evaluates nobody checks in: a process that is told to end, and has no scheduler to ask, saves
         and leaves by itself."""
         if self.in_epochs and not self.in_loop and self.membership.worker is None and self.membership.is_terminated:

@@ -44,7 +44,7 @@ fn write_text(detail: &JobDetail, now_ms: u64, out: &mut dyn Write) -> io::Resul
     let mut table = Table::without_headings(&[Align::Left, Align::Left]);
     push(&mut table, "asked for", request_lines(&detail.request));
     push(&mut table, "training", training_lines(detail));
-    push(&mut table, "books", book_lines(detail, now_ms));
+    push(&mut table, "usage", usage_lines(detail, now_ms));
     table.write("  ", out)
 }
 
@@ -115,7 +115,7 @@ fn training_lines(detail: &JobDetail) -> Vec<(&'static str, String)> {
     lines
 }
 
-fn book_lines(detail: &JobDetail, now_ms: u64) -> Vec<(&'static str, String)> {
+fn usage_lines(detail: &JobDetail, now_ms: u64) -> Vec<(&'static str, String)> {
     let job = &detail.job;
     let at = |moment_ms| format!("{} UTC, {} ago", moment(moment_ms), span(seconds_between(moment_ms, now_ms)));
     let mut lines = vec![("submitted", at(job.submitted_ms))];

@@ -3,9 +3,9 @@ use std::io::{self, IsTerminal, Read, Write};
 use clap::Args;
 use pollux_client::{Client, LogQuery};
 
-use super::harmless::Harmless;
 use super::log_lines;
 use super::lookup::job_id;
+use super::sanitizer::TerminalSanitizer;
 use super::server_args::ServerArgs;
 use crate::output;
 use crate::usage::whole;
@@ -72,14 +72,18 @@ fn copy(client: &Client, logs: &mut dyn Read, show: &mut dyn FnMut(&[u8]) -> io:
 
 /// Where logs are shown: a terminal, which must come to no harm, or anything else, which gets the bytes.
 pub(super) enum Screen {
-    Terminal(Harmless<anstream::AutoStream<io::Stdout>>),
+    Terminal(TerminalSanitizer<anstream::AutoStream<io::Stdout>>),
     Bytes(io::Stdout),
 }
 
 impl Screen {
     pub(super) fn open() -> Self {
         let stdout = io::stdout();
-        if stdout.is_terminal() { Self::Terminal(Harmless::new(anstream::stdout())) } else { Self::Bytes(stdout) }
+        if stdout.is_terminal() {
+            Self::Terminal(TerminalSanitizer::new(anstream::stdout()))
+        } else {
+            Self::Bytes(stdout)
+        }
     }
 
     /// At once: whoever follows waits for it.

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use pollux_engine::{Command, Event, Generation};
+use pollux_engine::{Command, Event, Revision};
 use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 
 use crate::dice::Dice;
@@ -23,7 +23,7 @@ pub(crate) struct Backend {
 
 #[derive(Debug)]
 pub(crate) struct Group {
-    pub(crate) generation: Generation,
+    pub(crate) revision: Revision,
     pub(crate) replicas: Allocation,
     additions_due: Allocation,
     /// One per replica.
@@ -39,36 +39,36 @@ struct Gpu {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Process {
     job: JobId,
-    generation: Generation,
+    revision: Revision,
     gpu: Gpu,
 }
 
 impl Backend {
     pub(crate) fn carry_out(&mut self, now: Timestamp, command: &Command, dice: &mut Dice) {
         match command {
-            Command::Launch { job, generation, allocation, guest_of } => {
+            Command::Launch { job, revision, allocation, guest_of } => {
                 let gpus = self.free_gpus(allocation, *guest_of);
                 let enough = gpus.len() == allocation.replicas() as usize;
                 assert!(self.lied_about || enough, "{command:?} has only {gpus:?}");
-                self.launch(*job, *generation, allocation, gpus);
+                self.launch(*job, *revision, allocation, gpus);
                 self.promise_ready(now, *job, dice);
             }
-            Command::Resize { job, generation, keep, remove, add } => {
+            Command::Resize { job, revision, keep, remove, add } => {
                 let gpus = self.gpus_to_leave(*job, remove);
                 if let Some(group) = self.groups.get_mut(job) {
                     assert!(self.lied_about || group.replicas == keep.plus(remove), "{command:?} of {group:?}");
-                    (group.generation, group.replicas) = (*generation, keep.clone());
+                    (group.revision, group.replicas) = (*revision, keep.clone());
                     group.additions_due = add.clone();
                     group.gpus.retain(|gpu| !gpus.contains(gpu));
                 }
-                self.dismiss(now, *job, *generation, gpus, dice);
+                self.dismiss(now, *job, *revision, gpus, dice);
                 self.promise_ready(now, *job, dice);
             }
-            Command::Stop { job, generation, allocation, .. } => {
+            Command::Stop { job, revision, allocation, .. } => {
                 let group = self.groups.remove(job);
-                let known = |group: &Group| group.replicas == *allocation && group.generation == *generation;
+                let known = |group: &Group| group.replicas == *allocation && group.revision == *revision;
                 assert!(self.lied_about || group.as_ref().is_some_and(known), "{command:?} of another group");
-                self.dismiss(now, *job, *generation, group.map(|group| group.gpus).unwrap_or_default(), dice);
+                self.dismiss(now, *job, *revision, group.map(|group| group.gpus).unwrap_or_default(), dice);
             }
             Command::Refused(_) | Command::PlanRejected { .. } => {}
         }
@@ -100,10 +100,10 @@ impl Backend {
         remove.iter().flat_map(on_node).collect()
     }
 
-    fn launch(&mut self, job: JobId, generation: Generation, wanted: &Allocation, gpus: Vec<Gpu>) {
+    fn launch(&mut self, job: JobId, revision: Revision, wanted: &Allocation, gpus: Vec<Gpu>) {
         match self.groups.get_mut(&job) {
             Some(group) => {
-                assert!(self.lied_about || (group.generation == generation && group.additions_due == *wanted));
+                assert!(self.lied_about || (group.revision == revision && group.additions_due == *wanted));
                 group.replicas = group.replicas.plus(wanted);
                 group.additions_due = Allocation::NONE;
                 group.gpus.extend(gpus);
@@ -111,15 +111,15 @@ impl Backend {
             None => {
                 let twice = self.leaving.iter().any(|process| process.job == job);
                 assert!(self.lied_about || !twice, "{job} runs twice");
-                let group = Group { generation, replicas: wanted.clone(), additions_due: Allocation::NONE, gpus };
+                let group = Group { revision, replicas: wanted.clone(), additions_due: Allocation::NONE, gpus };
                 self.groups.insert(job, group);
             }
         }
     }
 
-    fn dismiss(&mut self, now: Timestamp, job: JobId, generation: Generation, gpus: Vec<Gpu>, dice: &mut Dice) {
+    fn dismiss(&mut self, now: Timestamp, job: JobId, revision: Revision, gpus: Vec<Gpu>, dice: &mut Dice) {
         for gpu in gpus {
-            let process = Process { job, generation, gpu };
+            let process = Process { job, revision, gpu };
             self.leaving.push(process);
             self.post(now.after_s(f64::from(dice.below(90))), released(process));
         }
@@ -127,7 +127,7 @@ impl Backend {
 
     fn promise_ready(&mut self, now: Timestamp, job: JobId, dice: &mut Dice) {
         if let Some(group) = self.groups.get(&job).filter(|group| group.additions_due.is_empty()) {
-            let event = Event::GroupReady { job, generation: group.generation, pause_s: None };
+            let event = Event::GroupReady { job, revision: group.revision, pause_s: None };
             self.post(now.after_s(f64::from(dice.below(60))), event);
         }
     }
@@ -142,10 +142,10 @@ impl Backend {
             let due: Vec<usize> = (0..self.mail.len()).filter(|&idx| self.mail[idx].0 <= now).collect();
             let (_, event) = self.mail.swap_remove(*dice.pick(&due)?);
             let lost = !self.lossless && dice.percent(10);
-            if let Event::ReplicasReleased { job, generation, allocation } = &event {
+            if let Event::ReplicasReleased { job, revision, allocation } = &event {
                 let Some((node, _)) = allocation.iter().next() else { continue };
                 // It went with its node, and so did the word.
-                let Some(idx) = self.leaving.iter().position(|leaving| leaving.is(*job, *generation, node)) else {
+                let Some(idx) = self.leaving.iter().position(|leaving| leaving.is(*job, *revision, node)) else {
                     continue;
                 };
                 let process = self.leaving.swap_remove(idx);
@@ -185,9 +185,9 @@ impl Backend {
         }
         for command in outstanding {
             match command {
-                Command::Stop { job, generation, allocation, .. } => {
+                Command::Stop { job, revision, allocation, .. } => {
                     for (node, replicas) in allocation.iter() {
-                        let known = self.leaving.iter().filter(|leaving| leaving.is(*job, *generation, node)).count();
+                        let known = self.leaving.iter().filter(|leaving| leaving.is(*job, *revision, node)).count();
                         assert_eq!(known, replicas as usize, "{command:?} of replicas that nobody dismissed");
                     }
                 }
@@ -211,15 +211,15 @@ impl Backend {
 }
 
 impl Process {
-    fn is(&self, job: JobId, generation: Generation, node: NodeId) -> bool {
-        (self.job, self.generation, self.gpu.node) == (job, generation, node)
+    fn is(&self, job: JobId, revision: Revision, node: NodeId) -> bool {
+        (self.job, self.revision, self.gpu.node) == (job, revision, node)
     }
 }
 
 fn released(process: Process) -> Event {
     Event::ReplicasReleased {
         job: process.job,
-        generation: process.generation,
+        revision: process.revision,
         allocation: Allocation::on(process.gpu.node, 1),
     }
 }

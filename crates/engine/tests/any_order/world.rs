@@ -1,6 +1,6 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_engine::{
-    Engine, EngineSettings, EngineState, Event, FailureKind, Generation, JobSpec, Node, Phase, Wait, Work,
+    Engine, EngineSettings, EngineState, Event, FailureKind, JobSpec, Node, Phase, Revision, Wait, Work,
 };
 use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{Flexibility, JobId, NodeId, PolicySettings, Timestamp};
@@ -104,8 +104,8 @@ impl World {
         self.settle();
         for _ in 0..40 {
             let running = self.engine.jobs().filter(|job| *job.phase() == Phase::Running);
-            for (job, generation) in running.map(|job| (job.id(), job.generation())).collect::<Vec<_>>() {
-                self.step(Event::JobSucceeded { job, generation });
+            for (job, revision) in running.map(|job| (job.id(), job.revision())).collect::<Vec<_>>() {
+                self.step(Event::JobSucceeded { job, revision });
             }
             self.settle();
         }
@@ -211,15 +211,15 @@ impl World {
         let ids: Vec<JobId> = self.backend.groups.keys().copied().collect();
         let Some(&job) = self.dice.pick(&ids) else { return };
         let group = &self.backend.groups[&job];
-        let (generation, nodes) = (group.generation, group.replicas.iter().map(|(node, _)| node).collect::<Vec<_>>());
+        let (revision, nodes) = (group.revision, group.replicas.iter().map(|(node, _)| node).collect::<Vec<_>>());
         let Some(&node) = self.dice.pick(&nodes) else { return };
         let event = match self.dice.below(10) {
-            0 => Event::JobSucceeded { job, generation },
-            1..=2 => Event::ReplicaFailed { job, generation, node, kind: FailureKind::Retryable },
-            3 => Event::ReplicaFailed { job, generation, node, kind: FailureKind::Permanent },
-            4 if self.dice.percent(50) => Event::LaunchFailed { job, generation, node, kind: FailureKind::Machine },
-            4 => Event::LaunchFailed { job, generation, node, kind: FailureKind::Retryable },
-            _ => Event::Report { job, generation, report: self.report() },
+            0 => Event::JobSucceeded { job, revision },
+            1..=2 => Event::ReplicaFailed { job, revision, node, kind: FailureKind::Retryable },
+            3 => Event::ReplicaFailed { job, revision, node, kind: FailureKind::Permanent },
+            4 if self.dice.percent(50) => Event::LaunchFailed { job, revision, node, kind: FailureKind::Machine },
+            4 => Event::LaunchFailed { job, revision, node, kind: FailureKind::Retryable },
+            _ => Event::Report { job, revision, report: self.report() },
         };
         self.step(event);
     }
@@ -276,26 +276,26 @@ impl World {
         self.step(event);
     }
 
-    /// Words with any job, generation and node. They must not be true by accident: a success, a failure or readiness
+    /// Words with any job, revision and node. They must not be true by accident: a success, a failure or readiness
     /// may be, which harms nothing, but a release would say of a process that it is gone.
     fn say_nonsense(&mut self) {
         let (job, node) = (self.any_job(), NodeId(self.dice.below(self.nodes + 2)));
-        let generation = Generation(u64::from(self.dice.below(6)));
-        let stale = Generation(u64::from(self.dice.below(2)) * u64::MAX);
+        let revision = Revision(u64::from(self.dice.below(6)));
+        let stale = Revision(u64::from(self.dice.below(2)) * u64::MAX);
         let kind = FailureKind::Retryable;
         let event = match self.dice.below(9) {
-            0 => Event::Report { job, generation, report: self.report() },
-            1 => Event::GroupReady { job, generation, pause_s: Some(f64::from(self.dice.below(3)) - 1.0) },
-            2 => Event::ReplicaFailed { job, generation, node, kind },
-            3 => Event::LaunchFailed { job, generation, node, kind },
-            4 => Event::JobSucceeded { job, generation: stale },
+            0 => Event::Report { job, revision, report: self.report() },
+            1 => Event::GroupReady { job, revision, pause_s: Some(f64::from(self.dice.below(3)) - 1.0) },
+            2 => Event::ReplicaFailed { job, revision, node, kind },
+            3 => Event::LaunchFailed { job, revision, node, kind },
+            4 => Event::JobSucceeded { job, revision: stale },
             5 => Event::JobSubmitted { job, spec: JobSpec::new("again", self.dice.below(3)) },
-            6 => Event::GroupSilent { job, generation },
+            6 => Event::GroupSilent { job, revision },
             _ => {
-                let generation = if self.backend.lied_about { generation } else { stale };
+                let revision = if self.backend.lied_about { revision } else { stale };
                 let replicas = if self.dice.percent(90) { self.dice.below(4) } else { u32::MAX };
                 let allocation = [(node, replicas), (NodeId(0), 1), (NodeId(0), replicas)].into_iter().collect();
-                Event::ReplicasReleased { job, generation, allocation }
+                Event::ReplicasReleased { job, revision, allocation }
             }
         };
         self.step(event);

@@ -37,15 +37,15 @@ fn words_about_jobs_that_are_not_there_are_refused() {
         "0  join n0 4          =>
          0  cancel j1          => refused: job 1 is unknown
          0  submit j1 1        =>
-         0  report j1 g0       => refused: generation 0 of job 1 is not listened to: the current one is generation 0
-         0  ready j1 g1        => refused: generation 1 of job 1 is not listened to: the current one is generation 0
-         0  released j1 g1 n0*1 => refused: 1 replicas released by generation 1 of job 1 were not on their way out
+         0  report j1 g0       => refused: revision 0 of job 1 is not listened to: the current one is revision 0
+         0  ready j1 g1        => refused: revision 1 of job 1 is not listened to: the current one is revision 0
+         0  released j1 g1 n0*1 => refused: 1 replicas released by revision 1 of job 1 were not on their way out
          0  released j2 g1 n0*1 => refused: job 2 is unknown
          60 tick j1=n0*1       => launch j1 g1 n0*1
          61 failed j1 g1 n3    => refused: job 1 has no replica on node 3 that could fail
          70 ready j1 g1        =>
          71 ready j1 g1        => refused: job 1 is running, in which this cannot happen
-         72 released j1 g1 n0*1 => refused: 1 replicas released by generation 1 of job 1 were not on their way out
+         72 released j1 g1 n0*1 => refused: 1 replicas released by revision 1 of job 1 were not on their way out
          73 show j1            => running g1 n0*1",
     );
 }

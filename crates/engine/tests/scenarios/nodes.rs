@@ -57,7 +57,7 @@ fn too_few_survivors_stop_and_a_rigid_gang_stops_as_a_whole() {
          90  ready j1 g1              =>
          90  ready j2 g1              =>
          100 lost n1                  => stop j1 g1 n0*2 nodelost; stop j2 g1 n0*2 nodelost
-         101 released j1 g1 n0*2+n1*1 => refused: 1 replicas released by generation 1 of job 1 were not on their way out
+         101 released j1 g1 n0*2+n1*1 => refused: 1 replicas released by revision 1 of job 1 were not on their way out
          101 released j2 g1 n0*2      =>
          120 tick j2=n0*4             => launch j2 g2 n0*4",
     );

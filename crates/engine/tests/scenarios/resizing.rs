@@ -1,7 +1,7 @@
 use crate::script::check;
 
 #[test]
-fn a_resize_keeps_removes_and_adds_in_one_generation() {
+fn a_resize_keeps_removes_and_adds_in_one_revision() {
     check(
         "0   join n0 4                =>
          0   join n1 4                =>
@@ -114,11 +114,11 @@ fn words_of_the_old_group_count_until_the_new_one_trains() {
          90  ready j1 g1              =>
          120 tick j1=n0*2             => resize j1 g2 keep n0*1 add n0*1; launch j1 g2 n0*1
          121 report j1 g1 steps=5     =>
-         122 ready j1 g1              => refused: generation 1 of job 1 is not listened to: the current one is generation 2
+         122 ready j1 g1              => refused: revision 1 of job 1 is not listened to: the current one is revision 2
          150 ready j1 g2              =>
-         151 report j1 g1 steps=9     => refused: generation 1 of job 1 is not listened to: the current one is generation 2
-         152 failed j1 g1 n0          => refused: generation 1 of job 1 is not listened to: the current one is generation 2
-         153 succeeded j1 g3          => refused: generation 3 of job 1 is not listened to: the current one is generation 2
+         151 report j1 g1 steps=9     => refused: revision 1 of job 1 is not listened to: the current one is revision 2
+         152 failed j1 g1 n0          => refused: revision 1 of job 1 is not listened to: the current one is revision 2
+         153 succeeded j1 g3          => refused: revision 3 of job 1 is not listened to: the current one is revision 2
          154 succeeded j1 g2          => stop j1 g2 n0*2 succeeded",
     );
 }
@@ -133,8 +133,8 @@ fn words_of_a_group_that_was_replaced_as_a_whole_do_not_count() {
          71  released j1 g1 n0*1      =>
          80  tick                     =>
          120 tick j1=n0*1             => launch j1 g2 n0*1
-         121 succeeded j1 g1          => refused: generation 1 of job 1 is not listened to: the current one is generation 2
-         122 failed j1 g1 n0          => refused: generation 1 of job 1 is not listened to: the current one is generation 2
+         121 succeeded j1 g1          => refused: revision 1 of job 1 is not listened to: the current one is revision 2
+         122 failed j1 g1 n0          => refused: revision 1 of job 1 is not listened to: the current one is revision 2
          123 show j1                  => starting g2 n0*1",
     );
 }

@@ -108,6 +108,6 @@ fn time_does_not_go_back() {
          50  tick j1=n0*1             =>
          120 tick j1=n0*1             => launch j1 g1 n0*1
          30  ready j1 g1              =>
-         150 books j1                 => gpu_s 30 executed_s 30 queued_s 20 restarts 0 cost_s Some(0.0) remaining None",
+         150 usage j1                 => gpu_s 30 executed_s 30 queued_s 20 restarts 0 cost_s Some(0.0) remaining None",
     );
 }

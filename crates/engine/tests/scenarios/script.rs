@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use pollux_agent::{AgentReport, Progress};
-use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Generation, Job, JobSpec, Phase, Wait, Work};
+use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Job, JobSpec, Phase, Revision, Wait, Work};
 use pollux_model::{BatchLimits, GpuType};
 use pollux_policy::{
     Allocation, Assignment, ClusterView, Flexibility, JobId, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp,
@@ -69,7 +69,7 @@ fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Share>>, words: &[&
     let now = Timestamp(0).after_s(time.parse().expect("a time"));
     match *verb {
         "show" => return engine.job(job(words[0])).map_or_else(|| "gone".to_owned(), show_job),
-        "books" => return show_books(engine, job(words[0]), now),
+        "usage" => return show_usage(engine, job(words[0]), now),
         "explain" => return show_wait(engine, job(words[0])),
         "wakeup" => return engine.next_wakeup().map_or_else(|| "never".to_owned(), |at| at.as_s().to_string()),
         "view" => return engine.view(now, show_view),
@@ -100,21 +100,21 @@ fn event(verb: &str, words: &[&str]) -> Event {
         ("submit", [name, replicas, rest @ ..]) => Event::JobSubmitted { job: job(name), spec: spec(replicas, rest) },
         ("ready", [name, group, rest @ ..]) => {
             let pause_s = rest.first().map(|text| text.trim_start_matches("pause=").parse().expect("seconds"));
-            Event::GroupReady { job: job(name), generation: generation(group), pause_s }
+            Event::GroupReady { job: job(name), revision: revision(group), pause_s }
         }
-        ("silent", [name, group]) => Event::GroupSilent { job: job(name), generation: generation(group) },
+        ("silent", [name, group]) => Event::GroupSilent { job: job(name), revision: revision(group) },
         ("released", [name, group, text]) => {
-            Event::ReplicasReleased { job: job(name), generation: generation(group), allocation: allocation(text) }
+            Event::ReplicasReleased { job: job(name), revision: revision(group), allocation: allocation(text) }
         }
-        ("succeeded", [name, group]) => Event::JobSucceeded { job: job(name), generation: generation(group) },
+        ("succeeded", [name, group]) => Event::JobSucceeded { job: job(name), revision: revision(group) },
         ("failed", [name, group, on, ..]) => {
-            Event::ReplicaFailed { job: job(name), generation: generation(group), node: node(on), kind }
+            Event::ReplicaFailed { job: job(name), revision: revision(group), node: node(on), kind }
         }
         ("launch-failed", [name, group, on, ..]) => {
-            Event::LaunchFailed { job: job(name), generation: generation(group), node: node(on), kind }
+            Event::LaunchFailed { job: job(name), revision: revision(group), node: node(on), kind }
         }
         ("report", [name, group, rest @ ..]) => {
-            Event::Report { job: job(name), generation: generation(group), report: report(rest) }
+            Event::Report { job: job(name), revision: revision(group), report: report(rest) }
         }
         ("join", [id, gpus]) => {
             Event::NodeJoined { node: node(id), gpus: gpus.parse().expect("GPUs"), gpu_type: GpuType::default() }
@@ -172,8 +172,8 @@ fn node(name: &str) -> NodeId {
     NodeId(name.strip_prefix('n').and_then(|number| number.parse().ok()).expect("a node such as n0"))
 }
 
-fn generation(name: &str) -> Generation {
-    Generation(name.strip_prefix('g').and_then(|number| number.parse().ok()).expect("a generation such as g1"))
+fn revision(name: &str) -> Revision {
+    Revision(name.strip_prefix('g').and_then(|number| number.parse().ok()).expect("a revision such as g1"))
 }
 
 fn share(text: &str) -> Share {
@@ -197,11 +197,11 @@ fn show_commands(commands: &[Command]) -> String {
 
 fn show_command(command: &Command) -> String {
     match command {
-        Command::Launch { job, generation, allocation, guest_of } => {
-            format!("launch j{} g{} {}{}", job.0, generation.0, show(allocation), show_host(*guest_of))
+        Command::Launch { job, revision, allocation, guest_of } => {
+            format!("launch j{} g{} {}{}", job.0, revision.0, show(allocation), show_host(*guest_of))
         }
-        Command::Resize { job, generation, keep, remove, add } => {
-            let mut text = format!("resize j{} g{} keep {}", job.0, generation.0, show(keep));
+        Command::Resize { job, revision, keep, remove, add } => {
+            let mut text = format!("resize j{} g{} keep {}", job.0, revision.0, show(keep));
             for (word, part) in [("remove", remove), ("add", add)] {
                 if !part.is_empty() {
                     text += &format!(" {word} {}", show(part));
@@ -209,9 +209,9 @@ fn show_command(command: &Command) -> String {
             }
             text
         }
-        Command::Stop { job, generation, allocation, why } => {
+        Command::Stop { job, revision, allocation, why } => {
             let why = format!("{why:?}").to_lowercase();
-            format!("stop j{} g{} {} {why}", job.0, generation.0, show(allocation))
+            format!("stop j{} g{} {} {why}", job.0, revision.0, show(allocation))
         }
         Command::Refused(refusal) => format!("refused: {refusal}"),
         Command::PlanRejected { error } => format!("plan rejected: {error}"),
@@ -235,28 +235,28 @@ fn show_job(job: &Job) -> String {
         _ => {}
     }
     if !job.group().is_empty() {
-        text += &format!(" g{} {}", job.generation().0, show(job.group()));
+        text += &format!(" g{} {}", job.revision().0, show(job.group()));
     }
     if job.target() != job.group() {
         text += &format!(" towards {}", show(job.target()));
     }
     text += &show_host(job.guest_of());
     for leaving in job.leaving() {
-        text += &format!(" leaving g{} {}", leaving.generation.0, show(&leaving.allocation));
+        text += &format!(" leaving g{} {}", leaving.revision.0, show(&leaving.allocation));
     }
     text
 }
 
-fn show_books(engine: &Engine, id: JobId, now: Timestamp) -> String {
+fn show_usage(engine: &Engine, id: JobId, now: Timestamp) -> String {
     let job = engine.job(id).or_else(|| engine.ended_jobs().find(|job| job.id() == id)).expect("a job");
-    let books = job.books(now);
+    let usage = job.usage(now);
     format!(
         "gpu_s {} executed_s {} queued_s {} restarts {} cost_s {:?} remaining {:?}",
-        books.attained_gpu_s(),
-        books.executed_s(),
-        books.queued_s(),
-        books.restarts,
-        books.restart_cost_s,
+        usage.attained_gpu_s(),
+        usage.executed_s(),
+        usage.queued_s(),
+        usage.restarts,
+        usage.restart_cost_s,
         job.remaining_samples(),
     )
 }

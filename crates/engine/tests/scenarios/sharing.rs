@@ -18,7 +18,7 @@ fn a_guest_starts_on_the_gpus_of_its_host_once_that_is_there() {
          140 ready j2 g2              =>
          141 view                     => j1 [n0*2] restarts 0 cost_s 8; j2 [n0*1@j1] restarts 1 cost_s 14
          180 tick                     =>
-         182 books j2                 => gpu_s 122 executed_s 122 queued_s 62 restarts 1 cost_s Some(14.0) remaining None",
+         182 usage j2                 => gpu_s 122 executed_s 122 queued_s 62 restarts 1 cost_s Some(14.0) remaining None",
     );
 }
 

@@ -1,5 +1,5 @@
 use pollux_backend::ReplicaId;
-use pollux_engine::{Generation, StopReason};
+use pollux_engine::{Revision, StopReason};
 use serde::{Deserialize, Serialize};
 
 /// Replicas of the past whose logs are kept while their job lives.
@@ -7,21 +7,24 @@ const PAST_MAX: usize = 64;
 
 /// The replicas of a job that train together, in the order of their ranks.
 ///
-/// Memberships are numbered 1, 2, 3, ...; workers know the number as their generation. A generation of the engine that
+/// Every change of the members is a generation, 1, 2, 3, ..., which workers are told. A revision of the engine that
 /// both removes and adds has two: the survivors alone, who go on at once, then all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Group {
     /// Of the newest membership.
-    pub(crate) number: u64,
-    /// The engine's generation that it belongs to, or is on its way to.
-    pub(crate) generation: Generation,
-    /// The oldest membership whose words count, with its generation.
-    heard: (u64, Generation),
+    #[serde(rename = "number")]
+    pub(crate) generation: u64,
+    /// The engine's revision that it belongs to, or is on its way to.
+    #[serde(rename = "generation")]
+    pub(crate) revision: Revision,
+    /// The oldest membership whose words count, with its revision.
+    heard: (u64, Revision),
     pub(crate) members: Vec<ReplicaId>,
     /// Host and port.
-    pub(crate) meeting: (String, u16),
-    /// Whether members of this generation are still to be launched.
+    #[serde(rename = "meeting")]
+    pub(crate) rendezvous: (String, u16),
+    /// Whether members of this revision are still to be launched.
     pub(crate) awaits_additions: bool,
     /// Whether members left since the newest membership was announced.
     pub(crate) shrunk: bool,
@@ -43,15 +46,15 @@ pub(crate) enum Readiness {
     Partial,
     /// That it is known already.
     Known,
-    /// That this generation is complete.
-    Complete(Generation),
+    /// That this revision is complete.
+    Complete(Revision),
 }
 
 impl Group {
-    /// Starts afresh, for a generation of which nothing was there before.
-    pub(super) fn begin(&mut self, generation: Generation) {
-        self.generation = generation;
-        self.heard = (self.number + 1, generation);
+    /// Starts afresh, for a revision of which nothing was there before.
+    pub(super) fn begin(&mut self, revision: Revision) {
+        self.revision = revision;
+        self.heard = (self.generation + 1, revision);
         self.members.clear();
         self.stopping = false;
         self.last_leader = None;
@@ -70,44 +73,44 @@ impl Group {
         };
     }
 
-    pub(super) fn announce(&mut self, meeting: (String, u16)) {
-        self.number += 1;
-        self.meeting = meeting;
+    pub(super) fn announce(&mut self, rendezvous: (String, u16)) {
+        self.generation += 1;
+        self.rendezvous = rendezvous;
         self.shrunk = false;
     }
 
     pub(super) fn settle(&mut self) {
-        self.heard = (self.number, self.generation);
+        self.heard = (self.generation, self.revision);
     }
 
     /// Whether it was started as a whole and nothing has changed since.
     pub(super) fn is_fresh(&self) -> bool {
-        self.heard.0 == self.number && self.heard.1 == self.generation && !self.stopping
+        self.heard.0 == self.generation && self.heard.1 == self.revision && !self.stopping
     }
 
     /// Notes a replica that is gone; returns one whose logs are too old to be kept.
-    pub(super) fn bury(&mut self, id: ReplicaId) -> Option<ReplicaId> {
+    pub(super) fn archive(&mut self, id: ReplicaId) -> Option<ReplicaId> {
         self.past.push(id);
         (self.past.len() > PAST_MAX).then(|| self.past.remove(0))
     }
 
-    /// The engine's generation that the words of a membership belong to, if they count.
-    pub(crate) fn generation_of(&self, number: u64) -> Option<Generation> {
-        let (heard, generation) = self.heard;
-        if number == heard {
-            return Some(generation);
+    /// The engine's revision that the words of a membership belong to, if they count.
+    pub(crate) fn revision_of(&self, generation: u64) -> Option<Revision> {
+        let (heard, revision) = self.heard;
+        if generation == heard {
+            return Some(revision);
         }
-        (heard..=self.number).contains(&number).then_some(self.generation)
+        (heard..=self.generation).contains(&generation).then_some(self.revision)
     }
 
     /// What it means that a membership says it trains, while the engine waits for that or, if `settled`, does not.
-    pub(crate) fn readiness(&self, number: u64, settled: bool) -> Readiness {
-        if number != self.number || self.stopping {
+    pub(crate) fn readiness(&self, generation: u64, settled: bool) -> Readiness {
+        if generation != self.generation || self.stopping {
             return Readiness::Stale;
         }
         if self.awaits_additions {
             return Readiness::Partial;
         }
-        if settled { Readiness::Known } else { Readiness::Complete(self.generation) }
+        if settled { Readiness::Known } else { Readiness::Complete(self.revision) }
     }
 }

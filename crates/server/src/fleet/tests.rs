@@ -10,32 +10,32 @@ fn ids(numbers: &[u64]) -> Vec<ReplicaId> {
     numbers.iter().copied().map(ReplicaId).collect()
 }
 
-fn obey(fleet: &mut Fleet, command: &Command) -> Consequences {
-    let mut out = Consequences::default();
-    fleet.obey(command, &mut |node| Ok((format!("host-{}", node.0), 4711)), &mut out);
+fn apply(fleet: &mut Fleet, command: &Command) -> Effects {
+    let mut out = Effects::default();
+    fleet.apply(command, &mut |node| Ok((format!("host-{}", node.0), 4711)), &mut out);
     out
 }
 
-fn launch(generation: u64, allocation: &Allocation) -> Command {
-    let (generation, allocation) = (Generation(generation), allocation.clone());
-    Command::Launch { job: JOB, generation, allocation, guest_of: None }
+fn launch(revision: u64, allocation: &Allocation) -> Command {
+    let (revision, allocation) = (Revision(revision), allocation.clone());
+    Command::Launch { job: JOB, revision, allocation, guest_of: None }
 }
 
-fn resize(generation: u64, remove: &[(u32, u32)], add: &[(u32, u32)]) -> Command {
+fn resize(revision: u64, remove: &[(u32, u32)], add: &[(u32, u32)]) -> Command {
     let (remove, add) = (on(remove), on(add));
-    Command::Resize { job: JOB, generation: Generation(generation), keep: on(&[(0, 1)]), remove, add }
+    Command::Resize { job: JOB, revision: Revision(revision), keep: on(&[(0, 1)]), remove, add }
 }
 
-fn stop(generation: u64, allocation: &[(u32, u32)], why: StopReason) -> Command {
-    Command::Stop { job: JOB, generation: Generation(generation), allocation: on(allocation), why }
+fn stop(revision: u64, allocation: &[(u32, u32)], why: StopReason) -> Command {
+    Command::Stop { job: JOB, revision: Revision(revision), allocation: on(allocation), why }
 }
 
-fn release(generation: u64, node: u32) -> Event {
-    Event::ReplicasReleased { job: JOB, generation: Generation(generation), allocation: on(&[(node, 1)]) }
+fn release(revision: u64, node: u32) -> Event {
+    Event::ReplicasReleased { job: JOB, revision: Revision(revision), allocation: on(&[(node, 1)]) }
 }
 
 fn exit(fleet: &mut Fleet, id: u64, code: i32) -> Vec<Event> {
-    let mut out = Consequences::default();
+    let mut out = Effects::default();
     fleet.ended(ReplicaId(id), Ending::Exited(Exit::Code(code)), Timestamp(0), &mut out);
     out.events
 }
@@ -43,7 +43,7 @@ fn exit(fleet: &mut Fleet, id: u64, code: i32) -> Vec<Event> {
 /// A group of two on node 0 and one on node 1 that trains.
 fn trained() -> Fleet {
     let mut fleet = Fleet::default();
-    obey(&mut fleet, &launch(1, &on(&[(0, 2), (1, 1)])));
+    apply(&mut fleet, &launch(1, &on(&[(0, 2), (1, 1)])));
     fleet.settle(JOB);
     fleet
 }
@@ -59,67 +59,70 @@ fn restarted(fleet: &Fleet) -> Fleet {
 #[test]
 fn a_resize_that_removes_and_adds_has_two_memberships() {
     let mut fleet = trained();
-    assert_eq!((fleet.groups[&JOB].number, &fleet.groups[&JOB].members), (1, &ids(&[1, 2, 3])));
-    let out = obey(&mut fleet, &resize(2, &[(0, 1)], &[(2, 1)]));
+    assert_eq!((fleet.groups[&JOB].generation, &fleet.groups[&JOB].members), (1, &ids(&[1, 2, 3])));
+    let out = apply(&mut fleet, &resize(2, &[(0, 1)], &[(2, 1)]));
     assert_eq!(out.stop, ids(&[2]), "the high rank leaves");
     let group = &fleet.groups[&JOB];
-    assert_eq!((group.number, &group.members, group.awaits_additions), (2, &ids(&[1, 3]), true));
+    assert_eq!((group.generation, &group.members, group.awaits_additions), (2, &ids(&[1, 3]), true));
     assert_eq!(group.readiness(2, false), Readiness::Partial);
-    assert_eq!([0, 1, 2, 3].map(|number| group.generation_of(number).map(|it| it.0)), [None, Some(1), Some(2), None]);
+    assert_eq!(
+        [0, 1, 2, 3].map(|generation| group.revision_of(generation).map(|it| it.0)),
+        [None, Some(1), Some(2), None]
+    );
 
-    let out = obey(&mut fleet, &launch(2, &on(&[(2, 1)])));
+    let out = apply(&mut fleet, &launch(2, &on(&[(2, 1)])));
     assert_eq!(out.start, ids(&[4]));
     let group = &fleet.groups[&JOB];
-    assert_eq!((group.number, &group.members), (3, &ids(&[1, 3, 4])));
-    assert_eq!([1, 2, 3].map(|number| group.generation_of(number).map(|it| it.0)), [Some(1), Some(2), Some(2)]);
+    assert_eq!((group.generation, &group.members), (3, &ids(&[1, 3, 4])));
+    assert_eq!([1, 2, 3].map(|generation| group.revision_of(generation).map(|it| it.0)), [Some(1), Some(2), Some(2)]);
     assert_eq!(
-        [2, 3].map(|number| group.readiness(number, false)),
-        [Readiness::Stale, Readiness::Complete(Generation(2))]
+        [2, 3].map(|generation| group.readiness(generation, false)),
+        [Readiness::Stale, Readiness::Complete(Revision(2))]
     );
     fleet.settle(JOB);
-    assert_eq!([1, 2, 3].map(|number| fleet.groups[&JOB].generation_of(number).is_some()), [false, false, true]);
+    assert_eq!([1, 2, 3].map(|generation| fleet.groups[&JOB].revision_of(generation).is_some()), [false, false, true]);
     assert_eq!(exit(&mut fleet, 2, 143), [release(2, 0)]);
 }
 
 #[test]
 fn a_resize_that_only_adds_is_announced_when_the_additions_come() {
     let mut fleet = trained();
-    obey(&mut fleet, &resize(2, &[], &[(1, 1)]));
-    assert_eq!(fleet.groups[&JOB].number, 1);
+    apply(&mut fleet, &resize(2, &[], &[(1, 1)]));
+    assert_eq!(fleet.groups[&JOB].generation, 1);
     assert_eq!(fleet.groups[&JOB].readiness(1, false), Readiness::Partial);
-    obey(&mut fleet, &launch(2, &on(&[(1, 1)])));
-    assert_eq!((fleet.groups[&JOB].number, &fleet.groups[&JOB].members), (2, &ids(&[1, 2, 3, 4])));
+    apply(&mut fleet, &launch(2, &on(&[(1, 1)])));
+    assert_eq!((fleet.groups[&JOB].generation, &fleet.groups[&JOB].members), (2, &ids(&[1, 2, 3, 4])));
 }
 
 #[test]
 fn what_was_carried_out_is_not_carried_out_again_after_a_restart() {
     let mut fleet = trained();
-    obey(&mut fleet, &resize(2, &[(0, 1)], &[(2, 1)]));
-    obey(&mut fleet, &launch(2, &on(&[(2, 1)])));
+    apply(&mut fleet, &resize(2, &[(0, 1)], &[(2, 1)]));
+    apply(&mut fleet, &launch(2, &on(&[(2, 1)])));
     let mut fleet = restarted(&fleet);
     let before = fleet.groups.clone();
-    let out = obey(&mut fleet, &stop(2, &[(0, 1)], StopReason::Resized));
+    let out = apply(&mut fleet, &stop(2, &[(0, 1)], StopReason::Resized));
     assert_eq!((out.stop, out.events), (ids(&[2]), vec![]), "told again, because it may not have heard");
-    assert_eq!(obey(&mut fleet, &resize(2, &[], &[(2, 1)])), Consequences::default());
-    assert_eq!(obey(&mut fleet, &launch(2, &on(&[(2, 1)]))), Consequences::default());
+    assert_eq!(apply(&mut fleet, &resize(2, &[], &[(2, 1)])), Effects::default());
+    assert_eq!(apply(&mut fleet, &launch(2, &on(&[(2, 1)]))), Effects::default());
     assert_eq!(fleet.groups, before);
 }
 
 #[test]
 fn what_was_decided_and_not_carried_out_is_carried_out_after_a_restart() {
     let mut fleet = restarted(&trained());
-    let out = obey(&mut fleet, &stop(2, &[(0, 1)], StopReason::Resized));
+    let out = apply(&mut fleet, &stop(2, &[(0, 1)], StopReason::Resized));
     assert_eq!(out.stop, ids(&[2]));
-    obey(&mut fleet, &resize(2, &[], &[(2, 1)]));
-    assert_eq!((fleet.groups[&JOB].number, &fleet.groups[&JOB].members), (2, &ids(&[1, 3])));
-    assert_eq!(obey(&mut fleet, &launch(2, &on(&[(2, 1)]))).start, ids(&[4]));
+    apply(&mut fleet, &resize(2, &[], &[(2, 1)]));
+    assert_eq!((fleet.groups[&JOB].generation, &fleet.groups[&JOB].members), (2, &ids(&[1, 3])));
+    assert_eq!(apply(&mut fleet, &launch(2, &on(&[(2, 1)]))).start, ids(&[4]));
 }
 
 #[test]
 fn replicas_that_a_stop_does_not_find_are_released_at_once() {
     let mut fleet = trained();
     assert_eq!(exit(&mut fleet, 3, 1).len(), 1, "a failure, of which the engine knows");
-    let out = obey(&mut fleet, &stop(1, &[(0, 2), (1, 2)], StopReason::Failed));
+    let out = apply(&mut fleet, &stop(1, &[(0, 2), (1, 2)], StopReason::Failed));
     assert_eq!(out.stop, ids(&[2, 1]));
     assert_eq!(out.events, [release(1, 1), release(1, 1)], "one has ended, one never was");
     assert!(fleet.groups[&JOB].stopping && fleet.groups[&JOB].members.is_empty());
@@ -129,58 +132,58 @@ fn replicas_that_a_stop_does_not_find_are_released_at_once() {
 
 #[test]
 fn the_leader_decides_whether_a_job_has_succeeded() {
-    let (job, generation) = (JOB, Generation(1));
+    let (job, revision) = (JOB, Revision(1));
     let mut fleet = trained();
     assert_eq!(exit(&mut fleet, 2, 0), []);
     assert_eq!(exit(&mut fleet, 1, 0), [], "the others may take their time");
     assert_eq!(fleet.finishing().collect::<Vec<_>>(), [(JOB, Timestamp(0))]);
-    assert_eq!(exit(&mut fleet, 3, 75), [Event::JobSucceeded { job, generation }], "however they end");
+    assert_eq!(exit(&mut fleet, 3, 75), [Event::JobSucceeded { job, revision }], "however they end");
     let mut fleet = trained();
     let kind = FailureKind::Retryable;
-    assert_eq!(exit(&mut fleet, 3, 75), [Event::ReplicaFailed { job, generation, node: NodeId(1), kind }]);
+    assert_eq!(exit(&mut fleet, 3, 75), [Event::ReplicaFailed { job, revision, node: NodeId(1), kind }]);
 }
 
 #[test]
 fn a_leader_that_was_done_before_it_was_told_to_leave_has_succeeded() {
-    let (job, generation) = (JOB, Generation(1));
+    let (job, revision) = (JOB, Revision(1));
     for why in [StopReason::Paused, StopReason::Preempted, StopReason::Moved] {
         let mut fleet = trained();
-        obey(&mut fleet, &stop(1, &[(0, 2), (1, 1)], why));
+        apply(&mut fleet, &stop(1, &[(0, 2), (1, 1)], why));
         let mut fleet = restarted(&fleet);
-        obey(&mut fleet, &stop(1, &[(0, 2), (1, 1)], why));
+        apply(&mut fleet, &stop(1, &[(0, 2), (1, 1)], why));
         assert_eq!(exit(&mut fleet, 2, 0), [release(1, 0)], "not the leader");
-        assert_eq!(exit(&mut fleet, 1, 0), [Event::JobSucceeded { job, generation }, release(1, 0)]);
+        assert_eq!(exit(&mut fleet, 1, 0), [Event::JobSucceeded { job, revision }, release(1, 0)]);
     }
     let mut fleet = trained();
-    obey(&mut fleet, &stop(1, &[(0, 2), (1, 1)], StopReason::Paused));
+    apply(&mut fleet, &stop(1, &[(0, 2), (1, 1)], StopReason::Paused));
     assert_eq!(exit(&mut fleet, 1, 143), [release(1, 0)]);
 }
 
 #[test]
 fn a_group_that_starts_again_has_a_larger_number_and_nobody_of_the_old_one_is_heard() {
     let mut fleet = trained();
-    obey(&mut fleet, &stop(1, &[(0, 2), (1, 1)], StopReason::Preempted));
+    apply(&mut fleet, &stop(1, &[(0, 2), (1, 1)], StopReason::Preempted));
     for id in 1..=3 {
         exit(&mut fleet, id, 143);
     }
     assert_eq!(fleet.groups[&JOB].past, ids(&[1, 2, 3]));
-    obey(&mut fleet, &launch(2, &on(&[(3, 1)])));
+    apply(&mut fleet, &launch(2, &on(&[(3, 1)])));
     let group = &fleet.groups[&JOB];
-    assert_eq!((group.number, &group.members, group.stopping), (2, &ids(&[4]), false));
-    assert_eq!([1, 2].map(|number| group.generation_of(number)), [None, Some(Generation(2))]);
+    assert_eq!((group.generation, &group.members, group.stopping), (2, &ids(&[4]), false));
+    assert_eq!([1, 2].map(|generation| group.revision_of(generation)), [None, Some(Revision(2))]);
 }
 
 #[test]
 fn survivors_of_a_lost_node_get_a_new_membership() {
     let mut fleet = trained();
-    let mut out = Consequences::default();
+    let mut out = Effects::default();
     fleet.lose_node(NodeId(0), &mut out);
     assert_eq!(out.gone, ids(&[1, 2]));
-    let out = obey(&mut restarted(&fleet), &resize(2, &[], &[]));
+    let out = apply(&mut restarted(&fleet), &resize(2, &[], &[]));
     assert_eq!(out.regrouped, BTreeSet::from([JOB]));
-    obey(&mut fleet, &resize(2, &[], &[]));
-    assert_eq!((fleet.groups[&JOB].number, &fleet.groups[&JOB].members), (2, &ids(&[3])));
-    assert_eq!(fleet.groups[&JOB].meeting.0, "host-1");
+    apply(&mut fleet, &resize(2, &[], &[]));
+    assert_eq!((fleet.groups[&JOB].generation, &fleet.groups[&JOB].members), (2, &ids(&[3])));
+    assert_eq!(fleet.groups[&JOB].rendezvous.0, "host-1");
 }
 
 #[test]
@@ -188,31 +191,31 @@ fn guests_come_to_gpus_without_one_and_their_hosts_stay_longest() {
     let mut fleet = trained();
     let guest = |job| Command::Launch {
         job: JobId(job),
-        generation: Generation(1),
+        revision: Revision(1),
         allocation: on(&[(0, 1)]),
         guest_of: Some(JOB),
     };
-    obey(&mut fleet, &guest(8));
+    apply(&mut fleet, &guest(8));
     assert_eq!(fleet.replicas[&ReplicaId(4)].shares_with, Some(ReplicaId(1)));
-    obey(&mut fleet, &guest(9));
+    apply(&mut fleet, &guest(9));
     assert_eq!(fleet.replicas[&ReplicaId(5)].shares_with, Some(ReplicaId(2)));
     fleet.replicas.remove(&ReplicaId(4));
-    assert_eq!(obey(&mut fleet, &resize(2, &[(0, 1)], &[])).stop, ids(&[1]), "nobody is beside it any more");
+    assert_eq!(apply(&mut fleet, &resize(2, &[(0, 1)], &[])).stop, ids(&[1]), "nobody is beside it any more");
 }
 
 #[test]
 fn a_group_without_a_place_to_meet_has_failed() {
     let mut fleet = Fleet::default();
-    let mut out = Consequences::default();
-    fleet.obey(&launch(1, &on(&[(0, 1)])), &mut |_| Err(io::Error::other("no port")), &mut out);
-    let (generation, node, kind) = (Generation(1), NodeId(0), FailureKind::Retryable);
-    assert_eq!(out.events, [Event::ReplicaFailed { job: JOB, generation, node, kind }]);
+    let mut out = Effects::default();
+    fleet.apply(&launch(1, &on(&[(0, 1)])), &mut |_| Err(io::Error::other("no port")), &mut out);
+    let (revision, node, kind) = (Revision(1), NodeId(0), FailureKind::Retryable);
+    assert_eq!(out.events, [Event::ReplicaFailed { job: JOB, revision, node, kind }]);
 }
 
 #[test]
 fn only_a_whole_group_that_runs_can_be_silent() {
     let mut fleet = Fleet::default();
-    obey(&mut fleet, &launch(1, &on(&[(0, 2)])));
+    apply(&mut fleet, &launch(1, &on(&[(0, 2)])));
     fleet.started(ReplicaId(1), Timestamp(5));
     assert_eq!(fleet.silent().count(), 0);
     fleet.started(ReplicaId(2), Timestamp(9));

@@ -93,18 +93,18 @@ async fn stream(
         }
     };
     // Listens before it looks, so that nothing falls in between.
-    let happenings = state.handle.happenings();
+    let events = state.handle.history();
     let last = match last {
         Some(last) => last,
         None => state.handle.look(|cluster| cluster.last_event).get().await?,
     };
     let (handle, job) = (state.handle.clone(), query.job.map(JobId));
-    feed(&state, "text/event-stream", move |pieces| tell(handle, happenings, last, job, pieces))
+    feed(&state, "text/event-stream", move |pieces| send(handle, events, last, job, pieces))
 }
 
-async fn tell(
+async fn send(
     handle: Handle,
-    mut happenings: broadcast::Receiver<HistoryEntry>,
+    mut events: broadcast::Receiver<HistoryEntry>,
     mut last: u64,
     job: Option<JobId>,
     pieces: Pieces,
@@ -116,20 +116,20 @@ async fn tell(
             let is_all = lines.len() < CATCH_UP;
             for line in lines {
                 last = line.sequence;
-                send(&line, &pieces).await?;
+                send_entry(&line, &pieces).await?;
             }
             if is_all {
                 break;
             }
         }
         loop {
-            match tokio::time::timeout(KEEP_ALIVE, happenings.recv()).await {
+            match tokio::time::timeout(KEEP_ALIVE, events.recv()).await {
                 Err(_) => pieces.send(NOTHING_NEW).await?,
                 Ok(Ok(line)) if line.sequence <= last => {}
                 Ok(Ok(line)) => {
                     last = line.sequence;
                     if job.is_none() || line.job == job {
-                        send(&line, &pieces).await?;
+                        send_entry(&line, &pieces).await?;
                     }
                 }
                 // What was lost is in the store.
@@ -140,7 +140,7 @@ async fn tell(
     }
 }
 
-async fn send(line: &HistoryEntry, pieces: &Pieces) -> Option<()> {
+async fn send_entry(line: &HistoryEntry, pieces: &Pieces) -> Option<()> {
     match views::event(line) {
         Some(event) => pieces.send(format!("id: {}\ndata: {}\n\n", event.sequence, crate::text(&event))).await,
         None => Some(()),

@@ -107,7 +107,7 @@ fn status_of_refusal(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::UnknownJob { .. } => (StatusCode::NOT_FOUND, "unknown_job"),
         Refusal::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node"),
         Refusal::EndedJob { .. } => (StatusCode::CONFLICT, "ended"),
-        Refusal::StaleGeneration { .. } => (StatusCode::CONFLICT, "stale"),
+        Refusal::StaleRevision { .. } => (StatusCode::CONFLICT, "stale"),
         Refusal::WrongPhase { .. } => (StatusCode::CONFLICT, "wrong_phase"),
         Refusal::TooManyJobs { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_jobs"),
         // The rest is content that makes no sense, and so is what the engine may come to refuse.

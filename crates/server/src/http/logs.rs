@@ -64,7 +64,7 @@ async fn logs(
     let LogsQuery { replica, tail, follow } = query;
     let wanted = Wanted { replica, start: tail.map_or(Start::First, Start::Last), follow, is_stream: false };
     let written = find(&state, job, replica, BTreeSet::new()).await?;
-    let produce = |pieces| tell(state.clone(), job, wanted, written, pieces);
+    let produce = |pieces| send(state.clone(), job, wanted, written, pieces);
     feed(&state, "text/plain; charset=utf-8", produce)
 }
 
@@ -101,7 +101,7 @@ async fn stream(
     };
     let wanted = Wanted { replica, start, follow: true, is_stream: true };
     let written = find(&state, job, replica, BTreeSet::new()).await?;
-    feed(&state, "text/event-stream", |pieces| tell(state.clone(), job, wanted, written, pieces))
+    feed(&state, "text/event-stream", |pieces| send(state.clone(), job, wanted, written, pieces))
 }
 
 fn positions(after: &str) -> Result<BTreeMap<u64, Position>, HttpError> {
@@ -190,7 +190,7 @@ async fn find(state: &AppState, job: JobId, only: Option<u64>, known: BTreeSet<u
     }
 }
 
-async fn tell(state: AppState, job: JobId, mut wanted: Wanted, mut written: Written, pieces: Pieces) -> Option<()> {
+async fn send(state: AppState, job: JobId, mut wanted: Wanted, mut written: Written, pieces: Pieces) -> Option<()> {
     let mut tails: BTreeMap<u64, Tail> = BTreeMap::new();
     let mut done: BTreeSet<u64> = BTreeSet::new();
     let mut looks = 0;

@@ -50,7 +50,7 @@ async fn job(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobSeries
 }
 
 /// Looks at the cluster every second, until the server ends.
-pub(crate) async fn draw(state: AppState) -> std::io::Result<()> {
+pub(crate) async fn sample(state: AppState) -> std::io::Result<()> {
     let mut looks = interval(LOOKS);
     looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut saved = Instant::now();

@@ -20,7 +20,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::gate::Peer;
 use super::listeners::Listener;
-use super::patience::Patient;
+use super::timeout_stream::TimeoutStream;
 use super::{AppState, app};
 
 /// Connections of one listener at once; more wait to be accepted.
@@ -44,7 +44,7 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
     let state = state.at(hosts);
     let (app, tls) = (app(state.clone()), tls.map(TlsAcceptor::from));
     let (places, graceful) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), GracefulShutdown::new());
-    let guests = Guests::default();
+    let permits = ConnectionPermits::default();
     let accept_all = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
@@ -52,11 +52,11 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
                 tokio::time::sleep(RETRY).await;
                 continue;
             };
-            let Some(guest) = guests.enter(address.ip()) else { continue };
+            let Some(permit) = permits.enter(address.ip()) else { continue };
             let (app, tls, watcher) = (app.clone(), tls.clone(), graceful.watcher());
             tokio::spawn(async move {
                 converse(stream, tls, app, Peer(address.ip()), watcher).await;
-                drop((place, guest));
+                drop((place, permit));
             });
         }
     };
@@ -72,32 +72,32 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
 
 /// Who is connected, and how often.
 #[derive(Clone, Default)]
-struct Guests(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+struct ConnectionPermits(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
 
 /// One connection of an address, while it lasts.
-struct Guest {
-    guests: Guests,
+struct ConnectionPermit {
+    permits: ConnectionPermits,
     address: IpAddr,
 }
 
-impl Guests {
+impl ConnectionPermits {
     /// Lets one more in, unless there are enough from that address.
-    fn enter(&self, address: IpAddr) -> Option<Guest> {
+    fn enter(&self, address: IpAddr) -> Option<ConnectionPermit> {
         let limit = if address.is_loopback() { CONNECTIONS_MAX } else { CONNECTIONS_OF_ONE };
-        let mut guests = self.0.lock().expect("nobody panics with it");
-        let connections = guests.entry(address).or_default();
+        let mut permits = self.0.lock().expect("nobody panics with it");
+        let connections = permits.entry(address).or_default();
         if *connections >= limit {
             return None;
         }
         *connections += 1;
-        Some(Guest { guests: self.clone(), address })
+        Some(ConnectionPermit { permits: self.clone(), address })
     }
 }
 
-impl Drop for Guest {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut guests = self.guests.0.lock().expect("nobody panics with it");
-        if let Entry::Occupied(mut connections) = guests.entry(self.address) {
+        let mut permits = self.permits.0.lock().expect("nobody panics with it");
+        if let Entry::Occupied(mut connections) = permits.entry(self.address) {
             *connections.get_mut() -= 1;
             if *connections.get() == 0 {
                 connections.remove();
@@ -109,7 +109,7 @@ impl Drop for Guest {
 async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, app: Router, peer: Peer, watcher: Watcher) {
     // Answers are whole; waiting for more to send would only delay them.
     let _ = stream.set_nodelay(true);
-    let stream = Patient::new(stream);
+    let stream = TimeoutStream::new(stream);
     match tls {
         None => answer(stream, app, peer, watcher).await,
         Some(tls) => {
@@ -146,15 +146,15 @@ mod tests {
 
     #[test]
     fn one_address_cannot_keep_all_others_out() {
-        let guests = Guests::default();
+        let permits = ConnectionPermits::default();
         let [far, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-        let mut inside: Vec<Guest> = (0..CONNECTIONS_OF_ONE).map_while(|_| guests.enter(far)).collect();
+        let mut inside: Vec<ConnectionPermit> = (0..CONNECTIONS_OF_ONE).map_while(|_| permits.enter(far)).collect();
         assert_eq!(inside.len(), CONNECTIONS_OF_ONE);
-        assert!(guests.enter(far).is_none());
-        assert!(guests.enter(other).is_some());
+        assert!(permits.enter(far).is_none());
+        assert!(permits.enter(other).is_some());
         inside.pop();
-        assert!(guests.enter(far).is_some());
+        assert!(permits.enter(far).is_some());
         drop(inside);
-        assert!(guests.0.lock().unwrap().is_empty());
+        assert!(permits.0.lock().unwrap().is_empty());
     }
 }

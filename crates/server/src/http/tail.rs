@@ -96,7 +96,7 @@ impl Tail {
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut told = Vec::new();
         if !self.unfinished.is_empty() {
-            self.tell(self.unfinished.len(), &mut told);
+            self.send(self.unfinished.len(), &mut told);
         }
         told
     }
@@ -149,20 +149,20 @@ impl Tail {
     fn take(&mut self, chunk: &[u8], told: &mut Vec<u8>) {
         if matches!(self.format, Format::Messages { .. }) {
             self.unfinished.extend_from_slice(chunk);
-            return self.tell(whole(&self.unfinished), told);
+            return self.send(whole(&self.unfinished), told);
         }
         for part in chunk.split_inclusive(|&byte| byte == b'\n') {
             self.unfinished.extend_from_slice(part.strip_suffix(b"\n").unwrap_or(part));
             if part.ends_with(b"\n") {
-                self.tell(self.unfinished.len(), told);
+                self.send(self.unfinished.len(), told);
             } else if self.unfinished.len() > LINE_BYTES_MAX {
-                self.tell(whole(&self.unfinished), told);
+                self.send(whole(&self.unfinished), told);
             }
         }
     }
 
     /// Tells so many of the bytes that wait.
-    fn tell(&mut self, bytes: usize, told: &mut Vec<u8>) {
+    fn send(&mut self, bytes: usize, told: &mut Vec<u8>) {
         let waiting = self.unfinished.split_off(bytes);
         let text = String::from_utf8_lossy(&self.unfinished);
         match &self.format {

@@ -9,10 +9,10 @@ use pollux_policy::Timestamp;
 use pollux_store::{EndedJob, Record, ReplicaRow};
 
 use super::Scheduler;
-use crate::fleet::Consequences;
-use crate::orders::{Surroundings, assignment, order};
+use crate::fleet::Effects;
+use crate::orders::{LaunchContext, assignment, order};
 use crate::views::{self, checkpoint_dir};
-use crate::{Happening, JobSummary, ServerError};
+use crate::{HistoryEvent, JobSummary, ServerError};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -23,26 +23,26 @@ impl Scheduler {
         while !commands.is_empty() {
             let mut events = Vec::new();
             for command in std::mem::take(&mut commands) {
-                self.obey(now, &command, &mut events)?;
+                self.apply(now, &command, &mut events)?;
             }
             for event in events {
-                self.tell(now, event, &mut commands);
+                self.record_event(now, event, &mut commands);
             }
         }
         Ok(())
     }
 
     /// Tells the engine something that is written down with what follows from it.
-    pub(crate) fn tell(&mut self, now: Timestamp, event: Event, commands: &mut Vec<Command>) {
+    pub(crate) fn record_event(&mut self, now: Timestamp, event: Event, commands: &mut Vec<Command>) {
         self.unwritten.records.push(Record::Event { at: now, event: event.clone() });
         // What makes no sense to it has changed nothing.
         let _ = self.step(now, event, commands);
     }
 
-    fn obey(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
-        let mut out = Consequences::default();
-        let Self { fleet, roster, backend, .. } = self;
-        fleet.obey(command, &mut |node| backend.meeting_point(roster.name(node)), &mut out);
+    fn apply(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
+        let mut out = Effects::default();
+        let Self { fleet, registry, backend, .. } = self;
+        fleet.apply(command, &mut |node| backend.rendezvous(registry.name(node)), &mut out);
         let counter = match command {
             Command::Launch { .. } => Some(&mut self.tally.launches),
             Command::Resize { .. } => Some(&mut self.tally.resizes),
@@ -53,8 +53,8 @@ impl Scheduler {
         let is_repeated = counter.is_some() && out.regrouped.is_empty();
         if !is_repeated {
             counter.into_iter().for_each(|counter| *counter += 1);
-            if let Some((job, happening)) = Happening::of_command(command) {
-                self.remember(now, job, &happening);
+            if let Some((job, history_event)) = HistoryEvent::of_command(command) {
+                self.remember(now, job, &history_event);
             }
         }
         for id in std::mem::take(&mut out.start) {
@@ -76,22 +76,21 @@ impl Scheduler {
             self.unwritten.tokens.push(row);
         }
         let checkpoints = checkpoint_dir(&self.settings.state_dir, job.0);
-        let surroundings =
-            Surroundings { url: &self.settings.url, checkpoints: &checkpoints, token: &self.secrets[&job] };
+        let context = LaunchContext { url: &self.settings.url, checkpoints: &checkpoints, token: &self.secrets[&job] };
         let (replica, group, request) = (self.fleet.replica(id), self.fleet.group(job), self.requests.get(&job));
         if let (Some(replica), Some(group), Some(request)) = (replica, group, request) {
-            let assignment = assignment(group, &self.fleet, &self.roster);
-            self.undone.starts.extend(order(id, replica, request, &assignment, surroundings));
+            let assignment = assignment(group, &self.fleet, &self.registry);
+            self.pending.starts.extend(order(id, replica, request, &assignment, context));
         }
         Ok(())
     }
 
     /// Keeps what is to be written and done; what the engine is to be told is added to `events`.
-    pub(crate) fn absorb(&mut self, consequences: Consequences, events: &mut Vec<Event>) {
-        let Consequences { start: _, stop, regrouped, gone, outdated, events: more } = consequences;
-        self.undone.stops.extend(stop);
-        self.undone.regrouped.extend(regrouped);
-        self.undone.outdated.extend(outdated);
+    pub(crate) fn absorb(&mut self, consequences: Effects, events: &mut Vec<Event>) {
+        let Effects { start: _, stop, regrouped, gone, outdated, events: more } = consequences;
+        self.pending.stops.extend(stop);
+        self.pending.regrouped.extend(regrouped);
+        self.pending.outdated.extend(outdated);
         self.unwritten.replicas_gone.extend(gone.iter().map(|id| id.0));
         events.extend(more);
     }
@@ -108,28 +107,28 @@ impl Scheduler {
             replicas.sort_unstable();
             self.logged.push_back(replicas.clone());
             if self.logged.len() > LOGGED_MAX {
-                self.undone.outdated.extend(self.logged.pop_front().unwrap_or_default());
+                self.pending.outdated.extend(self.logged.pop_front().unwrap_or_default());
             }
             let summary = JobSummary {
                 phase: job.phase().clone(),
                 failure: self.failure(&job),
-                books: job.books(now),
+                usage: job.usage(now),
                 report: job.report().cloned(),
                 replicas,
             };
-            let ended = summary.books.ended.unwrap_or(now);
+            let ended = summary.usage.ended.unwrap_or(now);
             let (phase, summary) = (job.phase().to_string(), crate::text(&summary));
             self.unwritten.ended.push(EndedJob { id, ended, phase, summary });
-            self.undone.regrouped.insert(id);
+            self.pending.regrouped.insert(id);
             self.secrets.remove(&id);
-            self.remember(now, Some(id), &Happening::Ended { phase: job.phase().clone() });
+            self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.phase().clone() });
         }
     }
 
     /// Why a job was given up, with how its last replica ended.
     fn failure(&mut self, job: &pollux_engine::Job) -> Option<String> {
         let ending = self.last_failures.remove(&job.id());
-        let failure = views::failure(job.phase(), |node| self.roster.name(node).to_owned())?;
+        let failure = views::failure(job.phase(), |node| self.registry.name(node).to_owned())?;
         Some(match ending {
             Some(ending) => format!("{failure}: {ending}"),
             None => failure,
@@ -139,7 +138,7 @@ impl Scheduler {
     /// Groups are written as they are now, wherever they changed.
     pub(crate) fn write_groups(&mut self) {
         let group = |job| (job, self.fleet.group(job).map(crate::text));
-        self.unwritten.groups = self.undone.regrouped.iter().copied().map(group).collect();
+        self.unwritten.groups = self.pending.regrouped.iter().copied().map(group).collect();
     }
 
     /// Makes everything durable and then does it; without room on the disk it has to wait.
@@ -148,17 +147,17 @@ impl Scheduler {
         if !self.commit()? {
             return Ok(());
         }
-        for job in std::mem::take(&mut self.undone.regrouped) {
+        for job in std::mem::take(&mut self.pending.regrouped) {
             match self.fleet.group(job) {
                 // Workers that are told to leave find out why.
-                Some(group) => self.board.post(job, assignment(group, &self.fleet, &self.roster)),
+                Some(group) => self.assignments.post(job, assignment(group, &self.fleet, &self.registry)),
                 None => {
-                    self.board.remove(job);
+                    self.assignments.remove(job);
                     self.tokens.forget(job);
                 }
             }
         }
-        for order in std::mem::take(&mut self.undone.starts) {
+        for order in std::mem::take(&mut self.pending.starts) {
             if let Some(checkpoints) = order.environment.get("POLLUX_CHECKPOINT_DIR") {
                 // Without it the worker cannot save, and says so.
                 let _ = DirBuilder::new().recursive(true).mode(0o700).create(checkpoints);
@@ -166,18 +165,18 @@ impl Scheduler {
             self.backend.start(&order);
             self.may_halt()?;
         }
-        if std::mem::take(&mut self.undone.adopts) {
+        if std::mem::take(&mut self.pending.adopts) {
             let known: Vec<ReplicaId> = self.fleet.replicas().map(|(id, _)| id).collect();
             self.backend.adopt(&known);
             let past = self.fleet.groups().flat_map(|(_, group)| &group.past);
             let kept = known.iter().chain(past).chain(self.logged.iter().flatten());
             self.backend.keep_only(&kept.copied().collect::<Vec<_>>());
         }
-        for replica in std::mem::take(&mut self.undone.stops) {
+        for replica in std::mem::take(&mut self.pending.stops) {
             self.backend.stop(replica, self.settings.grace);
             self.may_halt()?;
         }
-        for replica in std::mem::take(&mut self.undone.outdated) {
+        for replica in std::mem::take(&mut self.pending.outdated) {
             self.backend.forget(replica);
         }
         Ok(())

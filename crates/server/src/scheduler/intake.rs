@@ -11,10 +11,10 @@ use pollux_store::{HistoryEntry, SubmittedJob, TokenRow};
 
 use super::Scheduler;
 use crate::clock::milliseconds;
-use crate::fleet::{Consequences, Ending, Group, Readiness};
+use crate::fleet::{Effects, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
 use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
-use crate::{Action, Happening, JobRequest, NodeAction, Refused};
+use crate::{Action, HistoryEvent, JobRequest, NodeAction, Refused};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
@@ -91,7 +91,7 @@ impl Scheduler {
                     Err(refused) => refuse(reply, refused),
                 }
             }
-            Message::ActOnNode(name, action, reply) => match (self.roster.current(&name), action) {
+            Message::ActOnNode(name, action, reply) => match (self.registry.current(&name), action) {
                 (None, _) => refuse(reply, Refused::UnknownNode { name }),
                 (Some(node), NodeAction::Drain) => intake.ask(Event::NodeDrain { node }, reply),
                 (Some(node), NodeAction::Undrain) => intake.ask(Event::NodeUndrain { node }, reply),
@@ -135,8 +135,8 @@ impl Scheduler {
         }
         self.last_job.0 += 1;
         let id = self.last_job;
-        let happening = Happening::Submitted { name: request.spec.name.clone() };
-        intake.history.push(self.entry(now, Some(id), &happening));
+        let history_event = HistoryEvent::Submitted { name: request.spec.name.clone() };
+        intake.history.push(self.entry(now, Some(id), &history_event));
         intake.submitted.push(SubmittedJob { id, submitted: now, request: crate::text(&request) });
         let event = Event::JobSubmitted { job: id, spec: request.spec.clone() };
         intake.requests.insert(id, request);
@@ -146,36 +146,36 @@ impl Scheduler {
     }
 
     fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Intake) {
-        let ReportRequest { generation: number, report } = request;
-        match self.group(job, number).map(|group| group.generation_of(number)) {
+        let ReportRequest { generation, report } = request;
+        match self.group(job, generation).map(|group| group.revision_of(generation)) {
             Err(refused) => refuse(reply, refused),
-            Ok(None) => refuse(reply, self.stale(job, number)),
-            Ok(Some(generation)) => {
+            Ok(None) => refuse(reply, self.stale(job, generation)),
+            Ok(Some(revision)) => {
                 self.fleet.has_spoken(job);
-                intake.ask(Event::Report { job, generation, report }, reply);
+                intake.ask(Event::Report { job, revision, report }, reply);
             }
         }
     }
 
     fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Intake) {
-        let ReadyRequest { generation: number, pause_s } = request;
+        let ReadyRequest { generation, pause_s } = request;
         let is_running = self.engine.job(job).is_some_and(|job| *job.phase() == Phase::Running);
-        match self.group(job, number).map(|group| group.readiness(number, is_running)) {
+        match self.group(job, generation).map(|group| group.readiness(generation, is_running)) {
             Err(refused) => refuse(reply, refused),
-            Ok(Readiness::Stale) => refuse(reply, self.stale(job, number)),
+            Ok(Readiness::Stale) => refuse(reply, self.stale(job, generation)),
             // Who asked may have gone.
             Ok(Readiness::Partial | Readiness::Known) => drop(reply.send(Ok(()))),
-            Ok(Readiness::Complete(generation)) => intake.ask(Event::GroupReady { job, generation, pause_s }, reply),
+            Ok(Readiness::Complete(revision)) => intake.ask(Event::GroupReady { job, revision, pause_s }, reply),
         }
     }
 
-    fn group(&self, job: JobId, number: u64) -> Result<&Group, Refused> {
+    fn group(&self, job: JobId, generation: u64) -> Result<&Group, Refused> {
         self.check_live(job)?;
-        self.fleet.group(job).ok_or_else(|| self.stale(job, number))
+        self.fleet.group(job).ok_or_else(|| self.stale(job, generation))
     }
 
     fn stale(&self, job: JobId, generation: u64) -> Refused {
-        Refused::Stale { job, generation, current: self.fleet.group(job).map_or(0, |group| group.number) }
+        Refused::Stale { job, generation, current: self.fleet.group(job).map_or(0, |group| group.generation) }
     }
 
     fn check_grant(&self, label: &str, replaces: bool, intake: &Intake) -> Result<(), Refused> {
@@ -209,21 +209,21 @@ impl Scheduler {
     }
 
     fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
-        let mut out = Consequences::default();
+        let mut out = Effects::default();
         match observation {
             Observation::NodeUp { node, gpus, gpu_type } => {
-                self.roster.up(node, gpus, gpu_type, &mut self.fleet, &mut out);
+                self.registry.up(node, gpus, gpu_type, &mut self.fleet, &mut out);
             }
-            Observation::NodeGone { node } => self.roster.gone(&node, &mut self.fleet, &mut out),
+            Observation::NodeGone { node } => self.registry.gone(&node, &mut self.fleet, &mut out),
             Observation::Started { replica } => self.fleet.started(replica, now),
             Observation::StartFailed { replica, reason, retryable } => {
                 let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };
-                let happening = Happening::NotStarted { replica: replica.0, reason };
-                self.conclude(now, replica, Ending::NotStarted(kind), &happening, &mut out);
+                let history_event = HistoryEvent::NotStarted { replica: replica.0, reason };
+                self.conclude(now, replica, Ending::NotStarted(kind), &history_event, &mut out);
             }
             Observation::Exited { replica, exit } => {
-                let happening = Happening::Exited { replica: replica.0, exit };
-                self.conclude(now, replica, Ending::Exited(exit), &happening, &mut out);
+                let history_event = HistoryEvent::Exited { replica: replica.0, exit };
+                self.conclude(now, replica, Ending::Exited(exit), &history_event, &mut out);
             }
         }
         self.absorb(out, &mut intake.seen);
@@ -235,18 +235,18 @@ impl Scheduler {
         now: Timestamp,
         replica: ReplicaId,
         ending: Ending,
-        happening: &Happening,
-        out: &mut Consequences,
+        history_event: &HistoryEvent,
+        out: &mut Effects,
     ) {
         let Some(job) = self.fleet.replica(replica).filter(|it| !it.has_ended()).map(|it| it.job) else { return };
-        self.remember(now, Some(job), happening);
+        self.remember(now, Some(job), history_event);
         let before = out.events.len();
         self.fleet.ended(replica, ending, now, out);
         let is_failure = |event: &Event| matches!(event, Event::ReplicaFailed { .. } | Event::LaunchFailed { .. });
         if out.events.iter().skip(before).any(is_failure) {
-            let how = match happening {
-                Happening::NotStarted { reason, .. } => reason.clone(),
-                Happening::Exited { exit, .. } => exit.to_string(),
+            let how = match history_event {
+                HistoryEvent::NotStarted { reason, .. } => reason.clone(),
+                HistoryEvent::Exited { exit, .. } => exit.to_string(),
                 // Nothing else is an end.
                 _ => return,
             };
@@ -256,18 +256,18 @@ impl Scheduler {
 
     /// What nobody says but time: nodes that stay away or may come, groups that do not speak.
     pub(super) fn look_around(&mut self, now: Timestamp, intake: &mut Intake) {
-        let mut out = Consequences::default();
-        if self.roster.is_incomplete() && self.roll_call <= Instant::now() {
-            self.roster.close_roll_call(&mut self.fleet, &mut out);
+        let mut out = Effects::default();
+        if self.registry.is_incomplete() && self.roll_call <= Instant::now() {
+            self.registry.close_roll_call(&mut self.fleet, &mut out);
         }
-        let joined = self.roster.admit(&self.fleet, &mut out);
+        let joined = self.registry.admit(&self.fleet, &mut out);
         self.unwritten.nodes.extend(joined);
         let patience = milliseconds(self.settings.silence).0;
         let silent = self.fleet.silent().filter(|(_, since)| since.0.saturating_add(patience) <= now.0);
         for job in silent.map(|(job, _)| job).collect::<Vec<_>>() {
             self.fleet.has_spoken(job);
-            let generation = self.engine.job(job).map(pollux_engine::Job::generation);
-            out.events.extend(generation.map(|generation| Event::GroupSilent { job, generation }));
+            let revision = self.engine.job(job).map(pollux_engine::Job::revision);
+            out.events.extend(revision.map(|revision| Event::GroupSilent { job, revision }));
         }
         let patience = milliseconds(self.settings.grace).0;
         let finishing = self.fleet.finishing().filter(|(_, since)| since.0.saturating_add(patience) <= now.0);

@@ -5,7 +5,7 @@ use pollux_sim::{Change, Cut, Forecast, Unforeseen, forecast};
 
 use super::{Question, WhatIfError};
 use crate::explaining::duration;
-use crate::happening::counted;
+use crate::history_event::counted;
 
 /// More names than anybody reads.
 const NAMES_MAX: usize = 5;

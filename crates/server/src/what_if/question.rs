@@ -41,14 +41,14 @@ impl Likeness {
     /// Of a live job; nothing if it has told nothing.
     pub(crate) fn of_live(job: &Job, now: Timestamp) -> Option<Self> {
         let report = job.report()?.report.clone();
-        Some(Self { spec: job.spec().clone(), report, restart_cost_s: job.books(now).restart_cost_s })
+        Some(Self { spec: job.spec().clone(), report, restart_cost_s: job.usage(now).restart_cost_s })
     }
 
     /// Of a job that is over; nothing if it has told nothing.
     pub(crate) fn of_row(row: &JobRow) -> Option<Self> {
         let JobRequest { spec, .. } = serde_json::from_str(&row.submitted.request).ok()?;
         let summary: JobSummary = serde_json::from_str(&row.ended.as_ref()?.summary).ok()?;
-        Some(Self { spec, report: summary.report?.report, restart_cost_s: summary.books.restart_cost_s })
+        Some(Self { spec, report: summary.report?.report, restart_cost_s: summary.usage.restart_cost_s })
     }
 }
 

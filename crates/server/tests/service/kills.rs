@@ -94,7 +94,7 @@ fn survive(kills: &[u64]) -> usize {
     for &job in &scenario.acknowledged {
         let ended = reader.job(job).unwrap().unwrap().ended.unwrap();
         let summary: JobSummary = serde_json::from_str(&ended.summary).unwrap();
-        assert_eq!((ended.phase.as_str(), summary.books.retries), ("succeeded", 0), "{job}, kills {kills:?}");
+        assert_eq!((ended.phase.as_str(), summary.usage.retries), ("succeeded", 0), "{job}, kills {kills:?}");
     }
     assert!(scenario.world.running().is_empty());
     killed

@@ -7,7 +7,7 @@ use pollux_api::{AssignmentState, ReadyRequest};
 use pollux_backend::Exit;
 use pollux_engine::Refusal;
 use pollux_policy::{JobId, PolicySettings};
-use pollux_server::{Action, Caller, Happening, Refused, ServerSettings};
+use pollux_server::{Action, Caller, HistoryEvent, Refused, ServerSettings};
 use pollux_store::Store;
 
 use crate::world::{World, elastic, eventually, phase, request, settings};
@@ -59,12 +59,12 @@ fn a_job_is_submitted_launched_ready_and_done() {
     let (store, _) = Store::open(folder.path()).unwrap();
     let history = store.reader().unwrap().history(0, Some(job), 100).unwrap();
     let happened = history.iter().map(|entry| match serde_json::from_str(&entry.text).unwrap() {
-        Happening::Submitted { .. } => "submitted",
-        Happening::Launched { replicas: 2, nodes: 1 } => "launched",
-        Happening::Ready { .. } => "ready",
-        Happening::Exited { .. } => "exited",
-        Happening::Stopped { .. } => "stopped",
-        Happening::Ended { .. } => "ended",
+        HistoryEvent::Submitted { .. } => "submitted",
+        HistoryEvent::Launched { replicas: 2, nodes: 1 } => "launched",
+        HistoryEvent::Ready { .. } => "ready",
+        HistoryEvent::Exited { .. } => "exited",
+        HistoryEvent::Stopped { .. } => "stopped",
+        HistoryEvent::Ended { .. } => "ended",
         other => panic!("{other:?}"),
     });
     let expected = ["submitted", "launched", "ready", "exited", "exited", "stopped", "ended"];

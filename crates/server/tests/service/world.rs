@@ -209,7 +209,7 @@ impl Backend for Machine {
         machines.observe(Observation::Exited { replica, exit });
     }
 
-    fn meeting_point(&mut self, node: &str) -> io::Result<(String, u16)> {
+    fn rendezvous(&mut self, node: &str) -> io::Result<(String, u16)> {
         let mut machines = self.0.machines();
         machines.ports += 1;
         Ok((node.to_owned(), machines.ports))

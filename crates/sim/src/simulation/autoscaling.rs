@@ -7,7 +7,7 @@ use pollux_engine::{Event, Node};
 use pollux_model::GpuType;
 use pollux_policy::{Autoscaler, AutoscalerSettingError, NodeId, NodePool, PolicySettings, Timestamp};
 
-use super::queue::Happening;
+use super::queue::SimEvent;
 use super::run::World;
 use super::settings::Autoscale;
 
@@ -63,7 +63,7 @@ impl World<'_> {
     /// Puts the autoscaler's next look on the calendar, where there is one.
     pub(super) fn look_again(&mut self) {
         if let Some(scaling) = &self.scaling {
-            self.queue.push(self.now.after_s(scaling.autoscale.interval_s), Happening::Scales);
+            self.queue.push(self.now.after_s(scaling.autoscale.interval_s), SimEvent::Scales);
         }
     }
 
@@ -94,7 +94,7 @@ impl World<'_> {
             scaling.ordered += 1;
             scaling.orders.insert(scaling.ordered);
             let up = self.now.after_s(scaling.autoscale.provision_s);
-            self.queue.push(up, Happening::NodeArrives { order: scaling.ordered });
+            self.queue.push(up, SimEvent::NodeArrives { order: scaling.ordered });
         }
     }
 

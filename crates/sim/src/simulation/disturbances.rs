@@ -7,7 +7,7 @@ use pollux_model::GpuType;
 use pollux_policy::NodeId;
 
 use super::job::SimJob;
-use super::queue::Happening;
+use super::queue::SimEvent;
 use super::run::World;
 use crate::sharing::shared_speeds;
 
@@ -77,7 +77,7 @@ impl World<'_> {
         if self.settings.failures.per_node_day > 0.0 {
             let mean_s = DAY_S / self.settings.failures.per_node_day;
             let after_s = -mean_s * (1.0 - self.failures.unit()).ln();
-            self.queue.push(self.now.after_s(after_s), Happening::NodeFails { node });
+            self.queue.push(self.now.after_s(after_s), SimEvent::NodeFails { node });
         }
     }
 
@@ -97,7 +97,7 @@ impl World<'_> {
         // One that was bought is not waited for: the autoscaler orders another.
         if self.scaling.is_none() {
             let back = self.now.after_s(self.settings.failures.repair_s);
-            self.queue.push(back, Happening::NodeReturns { node });
+            self.queue.push(back, SimEvent::NodeReturns { node });
         }
         self.interfere();
     }

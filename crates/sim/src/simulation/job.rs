@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
-use pollux_engine::Generation;
+use pollux_engine::Revision;
 use pollux_model::{Batch, GpuType, GradientNorms, NoiseStatistics, Shape};
 use pollux_policy::{Allocation, JobId, Timestamp};
 
@@ -35,7 +35,7 @@ pub(super) struct SimJob<'a> {
     brain: Brain,
     /// Seconds it stands still when its allocation changes.
     pub(super) restart_s: f64,
-    pub(super) generation: Generation,
+    pub(super) revision: Revision,
     /// Replicas of the group that trains or is about to.
     pub(super) allocation: Allocation,
     /// Additions of a resize that are still to be launched.
@@ -133,7 +133,7 @@ impl<'a> SimJob<'a> {
             brain,
             restart_s,
             saved_brain: None,
-            generation: Generation::default(),
+            revision: Revision::default(),
             allocation: Allocation::NONE,
             awaited: Allocation::NONE,
             changes: 0,

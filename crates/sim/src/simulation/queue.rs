@@ -1,16 +1,16 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use pollux_engine::Generation;
+use pollux_engine::Revision;
 use pollux_policy::Timestamp;
 
 /// What the world does by itself, in the order in which it counts when several happen at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Happening {
+pub(super) enum SimEvent {
     /// A job ends an epoch, if it has not changed since.
     EpochEnds { job: usize, changes: u64 },
     /// A group trains, after so long a pause.
-    GroupReady { job: usize, generation: Generation, pause_ms: u64 },
+    GroupReady { job: usize, revision: Revision, pause_ms: u64 },
     /// A user submits a job.
     Submitted { job: usize },
     /// A node fails.
@@ -28,21 +28,21 @@ pub(super) enum Happening {
 /// Happenings by time, then by kind, then by order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    heap: BinaryHeap<Reverse<(Timestamp, Happening, u64)>>,
+    heap: BinaryHeap<Reverse<(Timestamp, SimEvent, u64)>>,
     pushed: u64,
 }
 
 impl Queue {
-    pub(super) fn push(&mut self, at: Timestamp, happening: Happening) {
+    pub(super) fn push(&mut self, at: Timestamp, event: SimEvent) {
         self.pushed += 1;
-        self.heap.push(Reverse((at, happening, self.pushed)));
+        self.heap.push(Reverse((at, event, self.pushed)));
     }
 
-    pub(super) fn peek(&self) -> Option<(Timestamp, Happening)> {
-        self.heap.peek().map(|Reverse((at, happening, _))| (*at, *happening))
+    pub(super) fn peek(&self) -> Option<(Timestamp, SimEvent)> {
+        self.heap.peek().map(|Reverse((at, event, _))| (*at, *event))
     }
 
-    pub(super) fn pop(&mut self) -> Option<(Timestamp, Happening)> {
-        self.heap.pop().map(|Reverse((at, happening, _))| (at, happening))
+    pub(super) fn pop(&mut self) -> Option<(Timestamp, SimEvent)> {
+        self.heap.pop().map(|Reverse((at, event, _))| (at, event))
     }
 }

@@ -1,8 +1,8 @@
-//! What a run leaves behind: samples on the way, books at the end.
+//! What a run leaves behind: samples on the way, usage at the end.
 
 use std::collections::BTreeMap;
 
-use pollux_engine::Books;
+use pollux_engine::JobUsage;
 use pollux_policy::{JobId, Timestamp};
 
 use super::fairness::{Isolated, Presence};
@@ -47,7 +47,7 @@ impl World<'_> {
     pub(super) fn outcome(mut self, workload: &Workload) -> RunOutcome {
         let now = self.now;
         let ended = self.engine.take_ended_jobs();
-        let books: BTreeMap<JobId, Books> = ended.iter().map(|ended| (ended.id(), ended.books(now))).collect();
+        let usage: BTreeMap<JobId, JobUsage> = ended.iter().map(|ended| (ended.id(), ended.usage(now))).collect();
         let (avg_gpus, node_hours) = self.capacity();
         let lives = self.specs.iter().zip(&self.jobs).map(|(spec, job)| (spec.submitted_s as f64, finished_s(job)));
         let presence = Presence::new(lives);
@@ -56,7 +56,7 @@ impl World<'_> {
         for (idx, (job, spec)) in self.jobs.iter_mut().zip(self.specs).enumerate() {
             let submitted_s = spec.submitted_s as f64;
             let finished_s = finished_s(job);
-            let books = books.get(&job.id);
+            let usage = usage.get(&job.id);
             let share = avg_gpus / presence.mean(submitted_s, finished_s).max(1.0);
             let most = f64::from(replicas_max(self.settings, spec));
             // Alone it would have to be started, too.
@@ -66,11 +66,11 @@ impl World<'_> {
                 name: spec.name.clone(),
                 application: spec.application,
                 submitted_s,
-                started_s: books.and_then(|books| books.first_started).map_or(submitted_s, Timestamp::as_s),
+                started_s: usage.and_then(|usage| usage.first_started).map_or(submitted_s, Timestamp::as_s),
                 finished_s,
-                restarts: books.map_or(0, |books| books.restarts),
-                gpu_seconds: books.map_or(0.0, Books::attained_gpu_s),
-                queued_s: books.map_or(0.0, Books::queued_s),
+                restarts: usage.map_or(0, |usage| usage.restarts),
+                gpu_seconds: usage.map_or(0.0, JobUsage::attained_gpu_s),
+                queued_s: usage.map_or(0.0, JobUsage::queued_s),
                 rho: (finished_s - submitted_s) / alone_s,
                 efficiency: if job.samples > 0.0 { job.useful_samples / job.samples } else { 1.0 },
                 series: std::mem::take(&mut job.series),

@@ -10,7 +10,7 @@ use super::halving::Halving;
 use super::job::{BatchMode, SimJob};
 use super::oracle::Oracles;
 use super::outcome::{ClusterSample, RunOutcome};
-use super::queue::{Happening, Queue};
+use super::queue::{Queue, SimEvent};
 use super::requests::{batch_mode, check_request, replicas_max};
 use super::settings::SimulationSettings;
 use crate::{ApplicationSet, JobSpec, SimRng, Workload};
@@ -104,7 +104,7 @@ impl<'a> World<'a> {
             ..Self::around(engine, settings, jobs)
         };
         for (idx, job) in workload.jobs().iter().enumerate() {
-            world.queue.push(submission(job), Happening::Submitted { job: idx });
+            world.queue.push(submission(job), SimEvent::Submitted { job: idx });
         }
         for gpus in settings.first_node_gpus() {
             world.add_node(gpus);
@@ -151,7 +151,7 @@ impl<'a> World<'a> {
     /// Lets the next thing happen.
     pub(super) fn turn(&mut self) -> Result<(), SimulationError> {
         match (self.queue.peek(), self.engine.next_wakeup()) {
-            (Some((at, happening)), Some(tick)) if !comes_first(at, happening, tick) => self.tick(tick),
+            (Some((at, event)), Some(tick)) if !comes_first(at, event, tick) => self.tick(tick),
             (None, Some(tick)) => self.tick(tick),
             (Some(_), _) => self.happen(),
             (None, None) => return Err(SimulationError::Endless { left: self.unfinished }),
@@ -165,28 +165,28 @@ impl<'a> World<'a> {
     }
 
     fn happen(&mut self) {
-        let Some((at, happening)) = self.queue.pop() else { return };
+        let Some((at, event)) = self.queue.pop() else { return };
         self.now = self.now.max(at);
-        match happening {
-            Happening::EpochEnds { job, changes } | Happening::EpochEndsAfterRound { job, changes } => {
+        match event {
+            SimEvent::EpochEnds { job, changes } | SimEvent::EpochEndsAfterRound { job, changes } => {
                 if self.jobs[job].changes == changes {
                     self.end_epoch(job);
                 }
             }
-            Happening::GroupReady { job, generation, pause_ms } => {
+            SimEvent::GroupReady { job, revision, pause_ms } => {
                 // A group that was stopped or lost with its nodes never gets ready.
-                if self.jobs[job].generation == generation && !self.jobs[job].allocation.is_empty() {
+                if self.jobs[job].revision == revision && !self.jobs[job].allocation.is_empty() {
                     self.begin(job, self.now);
                     let pause_s = Some(Timestamp(pause_ms).as_s());
-                    self.deliver(Event::GroupReady { job: self.jobs[job].id, generation, pause_s });
+                    self.deliver(Event::GroupReady { job: self.jobs[job].id, revision, pause_s });
                     self.interfere();
                 }
             }
-            Happening::Submitted { job } => self.submit(job),
-            Happening::NodeFails { node } => self.fail(node),
-            Happening::NodeReturns { node } => self.join(node),
-            Happening::NodeArrives { order } => self.arrive(order),
-            Happening::Scales => self.scale(),
+            SimEvent::Submitted { job } => self.submit(job),
+            SimEvent::NodeFails { node } => self.fail(node),
+            SimEvent::NodeReturns { node } => self.join(node),
+            SimEvent::NodeArrives { order } => self.arrive(order),
+            SimEvent::Scales => self.scale(),
         }
     }
 
@@ -198,9 +198,9 @@ impl<'a> World<'a> {
             if self.jobs[job].retune(self.now) {
                 self.predict(job);
             }
-            let (id, generation) = (self.jobs[job].id, self.jobs[job].generation);
+            let (id, revision) = (self.jobs[job].id, self.jobs[job].revision);
             if let Some(report) = self.jobs[job].report() {
-                self.deliver(Event::Report { job: id, generation, report });
+                self.deliver(Event::Report { job: id, revision, report });
             }
         }
         if let Some(mut oracles) = self.oracles.take() {
@@ -245,8 +245,8 @@ impl<'a> World<'a> {
         if self.jobs[job].is_complete() {
             self.jobs[job].halt(self.now);
             self.leave(job);
-            let (id, generation) = (self.jobs[job].id, self.jobs[job].generation);
-            self.deliver(Event::JobSucceeded { job: id, generation });
+            let (id, revision) = (self.jobs[job].id, self.jobs[job].revision);
+            self.deliver(Event::JobSucceeded { job: id, revision });
             self.interfere();
         } else {
             self.predict(job);
@@ -273,12 +273,12 @@ impl<'a> World<'a> {
         self.sample_job(job);
         let changes = self.jobs[job].changes;
         if let Some(end) = self.jobs[job].next_epoch_end() {
-            let happening = if end.early {
-                Happening::EpochEndsAfterRound { job, changes }
+            let event = if end.early {
+                SimEvent::EpochEndsAfterRound { job, changes }
             } else {
-                Happening::EpochEnds { job, changes }
+                SimEvent::EpochEnds { job, changes }
             };
-            self.queue.push(end.at, happening);
+            self.queue.push(end.at, event);
         }
     }
 
@@ -290,7 +290,7 @@ impl<'a> World<'a> {
             let mut out = std::mem::take(&mut self.out);
             self.engine.step(self.now, event, &mut out);
             for command in out.drain(..) {
-                self.obey(command, &mut events);
+                self.apply(command, &mut events);
             }
             self.out = out;
             // It looks at everything, so a large world is looked at once a round.
@@ -301,39 +301,39 @@ impl<'a> World<'a> {
         self.sample_cluster();
     }
 
-    pub(super) fn obey(&mut self, command: Command, events: &mut VecDeque<Event>) {
+    pub(super) fn apply(&mut self, command: Command, events: &mut VecDeque<Event>) {
         match command {
-            Command::Launch { job, generation, allocation, guest_of } => {
+            Command::Launch { job, revision, allocation, guest_of } => {
                 if guest_of.is_some() {
                     self.sharing = Some(self.settings.policy.sharing());
                 }
                 let idx = self.index_of(job);
                 let sim_job = &mut self.jobs[idx];
                 let mut pause_s = sim_job.restart_s;
-                if sim_job.generation == generation {
+                if sim_job.revision == revision {
                     sim_job.awaited = sim_job.awaited.minus(&allocation);
                 } else {
                     if std::mem::take(&mut sim_job.suspended) == allocation {
                         pause_s = self.settings.resume_delay_s.unwrap_or(pause_s);
                     }
-                    (sim_job.generation, sim_job.allocation) = (generation, allocation);
+                    (sim_job.revision, sim_job.allocation) = (revision, allocation);
                     sim_job.awaited = Allocation::NONE;
                 }
                 self.prepare(idx, pause_s);
             }
-            Command::Resize { job, generation, keep, remove, add } => {
+            Command::Resize { job, revision, keep, remove, add } => {
                 let idx = self.index_of(job);
                 let sim_job = &mut self.jobs[idx];
                 sim_job.halt(self.now);
-                (sim_job.generation, sim_job.allocation) = (generation, keep.plus(&add));
+                (sim_job.revision, sim_job.allocation) = (revision, keep.plus(&add));
                 sim_job.awaited = add;
                 if !remove.is_empty() {
-                    events.push_back(Event::ReplicasReleased { job, generation, allocation: remove });
+                    events.push_back(Event::ReplicasReleased { job, revision, allocation: remove });
                 }
                 let pause_s = sim_job.restart_s;
                 self.prepare(idx, pause_s);
             }
-            Command::Stop { job, generation, allocation, why } => {
+            Command::Stop { job, revision, allocation, why } => {
                 let idx = self.index_of(job);
                 match why {
                     StopReason::Failed | StopReason::NodeLost => self.jobs[idx].crash(self.now),
@@ -349,7 +349,7 @@ impl<'a> World<'a> {
                 }
                 self.jobs[idx].allocation = Allocation::NONE;
                 self.sample_job(idx);
-                events.push_back(Event::ReplicasReleased { job, generation, allocation });
+                events.push_back(Event::ReplicasReleased { job, revision, allocation });
             }
             Command::Refused(refusal) => self.plan_error = Some(refusal.to_string()),
             Command::PlanRejected { error } => self.plan_error = Some(error.to_string()),
@@ -365,17 +365,17 @@ impl<'a> World<'a> {
     fn prepare(&mut self, job: usize, pause_s: f64) {
         self.sample_job(job);
         if self.jobs[job].awaited.is_empty() {
-            let generation = self.jobs[job].generation;
+            let revision = self.jobs[job].revision;
             let ready = self.now.after_s(pause_s);
             let pause_ms = ready.0 - self.now.0;
-            self.queue.push(ready, Happening::GroupReady { job, generation, pause_ms });
+            self.queue.push(ready, SimEvent::GroupReady { job, revision, pause_ms });
         }
     }
 }
 
-/// Whether a happening is due before the engine's tick.
-fn comes_first(at: Timestamp, happening: Happening, tick: Timestamp) -> bool {
-    at < tick || (at == tick && !matches!(happening, Happening::EpochEndsAfterRound { .. }))
+/// Whether an event is due before the engine's tick.
+fn comes_first(at: Timestamp, event: SimEvent, tick: Timestamp) -> bool {
+    at < tick || (at == tick && !matches!(event, SimEvent::EpochEndsAfterRound { .. }))
 }
 
 const fn submission(job: &JobSpec) -> Timestamp {

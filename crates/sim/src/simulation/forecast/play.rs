@@ -95,7 +95,7 @@ impl World<'_> {
         for (idx, job) in self.engine.jobs().enumerate().filter(|(_, job)| !job.phase().is_ended()) {
             self.live.insert(idx);
             let sim_job = &mut self.jobs[idx];
-            (sim_job.generation, sim_job.allocation) = (job.generation(), job.group().clone());
+            (sim_job.revision, sim_job.allocation) = (job.revision(), job.group().clone());
             if *job.phase() == Phase::Running {
                 // What it has done since its last words counts.
                 let told = job.report().map_or(self.now, |received| received.at);
@@ -111,14 +111,14 @@ impl World<'_> {
         for command in commands {
             match command {
                 // Who leaves has stopped training already.
-                Command::Stop { job, generation, allocation, .. } => {
-                    released.push_back(Event::ReplicasReleased { job, generation, allocation });
+                Command::Stop { job, revision, allocation, .. } => {
+                    released.push_back(Event::ReplicasReleased { job, revision, allocation });
                 }
                 Command::Launch { .. }
                 | Command::Resize { .. }
                 | Command::Refused(_)
                 | Command::PlanRejected { .. } => {
-                    self.obey(command, &mut released);
+                    self.apply(command, &mut released);
                 }
             }
         }

@@ -148,7 +148,7 @@ fn a_job_that_does_not_exist_trains_like_another_one_or_like_an_application() {
         let engine = Engine::restore(cluster.settings, &cluster.policy, cluster.state.clone()).unwrap();
         let alike = engine.job(before.jobs[0].id).unwrap();
         let report = alike.report().unwrap().report.clone();
-        let training = Training::Like { report, restart_cost_s: alike.books(cluster.now).restart_cost_s };
+        let training = Training::Like { report, restart_cost_s: alike.usage(cluster.now).restart_cost_s };
         let spec = pollux_engine::JobSpec { name: "new".to_owned(), ..alike.spec().clone() };
         let like = Newcomer { spec: spec.clone(), training };
         let short = pollux_engine::JobSpec { work: Some(Work::Epochs(1)), ..spec };

@@ -26,7 +26,7 @@ enum Known {
 impl Trainee {
     /// A job that there is.
     pub(super) fn live(job: &Job, settings: &EngineSettings) -> Self {
-        let restart_cost_s = job.books(job.phase_since()).restart_cost_s;
+        let restart_cost_s = job.usage(job.phase_since()).restart_cost_s;
         let report = job.report().map(|received| received.report.clone());
         Self::told(job.id(), job.spec().work, report, restart_s(restart_cost_s, settings))
     }

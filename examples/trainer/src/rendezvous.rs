@@ -44,7 +44,7 @@ pub(crate) struct Welcome {
 
 /// Where the processes of a generation come to join its rank 0. Looking at who came never waits.
 #[derive(Debug)]
-pub(crate) struct Meeting {
+pub(crate) struct Rendezvous {
     generation: u64,
     listener: TcpListener,
     /// Connected, but silent so far.
@@ -61,7 +61,7 @@ struct Arrival {
     accepted: bool,
 }
 
-impl Meeting {
+impl Rendezvous {
     pub(crate) fn open(generation: u64, host: &str, port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((host, port))?;
         listener.set_nonblocking(true)?;
@@ -151,25 +151,25 @@ mod tests {
 
     #[test]
     fn only_living_members_of_the_generation_are_counted() {
-        let mut meeting = Meeting::open(3, "127.0.0.1", 0).unwrap();
-        let port = meeting.listener.local_addr().unwrap().port();
+        let mut rendezvous = Rendezvous::open(3, "127.0.0.1", 0).unwrap();
+        let port = rendezvous.listener.local_addr().unwrap().port();
         let mute = Line::connect("127.0.0.1", port).unwrap();
         let stale = join(port, &hello(2, 1));
         let mut gone = join(port, &hello(3, 1));
         let mut second = join(port, &hello(3, 2));
-        wait("the two", || meeting.complete(1..3) || meeting.arrived.values().all(|arrival| arrival.invited));
+        wait("the two", || rendezvous.complete(1..3) || rendezvous.arrived.values().all(|arrival| arrival.invited));
         accept(&mut gone);
-        assert!(!meeting.complete(1..3), "one that has not accepted was counted");
+        assert!(!rendezvous.complete(1..3), "one that has not accepted was counted");
         accept(&mut second);
-        wait("their acceptance", || meeting.complete(1..3));
+        wait("their acceptance", || rendezvous.complete(1..3));
         drop(gone);
-        wait("the loss", || !meeting.complete(1..3));
-        assert!(meeting.complete(2..3));
+        wait("the loss", || !rendezvous.complete(1..3));
+        assert!(rendezvous.complete(2..3));
         let mut first = join(port, &hello(3, 1));
-        wait("the replacement", || !meeting.complete(1..3) && meeting.arrived.contains_key(&1));
+        wait("the replacement", || !rendezvous.complete(1..3) && rendezvous.arrived.contains_key(&1));
         accept(&mut first);
-        wait("its acceptance", || meeting.complete(1..3));
-        let (members, lines) = meeting.take(1..3).unwrap();
+        wait("its acceptance", || rendezvous.complete(1..3));
+        let (members, lines) = rendezvous.take(1..3).unwrap();
         assert_eq!((members[0].replica, members[1].replica, lines.len()), (11, 12, 2));
         drop((mute, stale, first, second));
     }

@@ -81,7 +81,7 @@ fn all(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
 }
 
 /// The owner of all replicas.
-pub(crate) struct Keeper {
+pub(crate) struct ProcessMonitor {
     replicas: PathBuf,
     settings: LocalSettings,
     nodes: Vec<Node>,
@@ -91,7 +91,7 @@ pub(crate) struct Keeper {
     live: BTreeMap<ReplicaId, Live>,
 }
 
-impl Keeper {
+impl ProcessMonitor {
     pub(crate) fn new(
         replicas: PathBuf,
         settings: LocalSettings,

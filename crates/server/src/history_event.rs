@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Something that happened, as it is kept for people: the text of a line of history, as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "happened", rename_all = "snake_case")]
-pub enum Happening {
+pub enum HistoryEvent {
     /// A job was submitted.
     Submitted {
         /// Its name.
@@ -101,7 +101,7 @@ pub enum Happening {
     },
 }
 
-impl fmt::Display for Happening {
+impl fmt::Display for HistoryEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Submitted { name } => write!(f, "{name} was submitted"),
@@ -151,7 +151,7 @@ pub(crate) fn counted(number: u32, thing: &str) -> String {
     if number == 1 { format!("{number} {thing}") } else { format!("{number} {thing}s") }
 }
 
-impl Happening {
+impl HistoryEvent {
     /// What an event that the engine took in is worth remembering as, `name` being that of the node in it.
     pub(crate) fn of_event(event: &Event, name: &str) -> Option<(Option<JobId>, Self)> {
         let node = || name.to_owned();

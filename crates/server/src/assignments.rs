@@ -7,11 +7,11 @@ use tokio::sync::watch;
 
 /// Where workers read who belongs to their group, without asking the scheduler.
 #[derive(Debug, Default)]
-pub(crate) struct Board {
+pub(crate) struct Assignments {
     assignments: Mutex<BTreeMap<JobId, watch::Sender<Assignment>>>,
 }
 
-impl Board {
+impl Assignments {
     pub(crate) fn post(&self, job: JobId, assignment: Assignment) {
         let mut assignments = self.assignments();
         match assignments.get(&job) {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 /// user: of escape sequences only colours, of control characters only those that end lines, go back to their start or
 /// are tabs.
 #[derive(Debug)]
-pub(super) struct Harmless<W> {
+pub(super) struct TerminalSanitizer<W> {
     out: W,
     state: State,
     /// The sequence that is being read.
@@ -30,7 +30,7 @@ enum State {
     OneMore,
 }
 
-impl<W: Write> Harmless<W> {
+impl<W: Write> TerminalSanitizer<W> {
     pub(super) const fn new(out: W) -> Self {
         Self { out, state: State::Text, sequence: Vec::new() }
     }
@@ -124,7 +124,7 @@ impl<W: Write> Harmless<W> {
     }
 }
 
-impl<W: Write> Write for Harmless<W> {
+impl<W: Write> Write for TerminalSanitizer<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut clean = Vec::with_capacity(bytes.len());
         for &byte in bytes {
@@ -147,9 +147,9 @@ mod tests {
 
     fn cleaned(parts: &[&[u8]]) -> Vec<u8> {
         let mut out = Vec::new();
-        let mut harmless = Harmless::new(&mut out);
+        let mut sanitizer = TerminalSanitizer::new(&mut out);
         for part in parts {
-            harmless.write_all(part).unwrap();
+            sanitizer.write_all(part).unwrap();
         }
         out
     }

@@ -6,7 +6,7 @@ const RESTART_COST_WEIGHT: f64 = 0.5;
 /// What a cluster remembers of a job's past. A guest holds the GPUs it is on as much as their owner does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Books {
+pub struct JobUsage {
     /// When it was submitted.
     pub submitted: Timestamp,
     /// When its first group was launched.
@@ -29,7 +29,7 @@ pub struct Books {
     accrued_until: Timestamp,
 }
 
-impl Books {
+impl JobUsage {
     pub(crate) fn new(submitted: Timestamp) -> Self {
         Self {
             submitted,
@@ -46,7 +46,7 @@ impl Books {
         }
     }
 
-    /// GPU-seconds held, to the moment the books were last brought up to date.
+    /// GPU-seconds held, to the moment the usage were last brought up to date.
     pub fn attained_gpu_s(&self) -> f64 {
         self.gpu_ms as f64 / 1000.0
     }
@@ -114,14 +114,14 @@ mod tests {
 
     #[test]
     fn launches_count_for_the_cost_of_a_change_until_a_pause_was_measured() {
-        let mut books = Books::new(Timestamp(0));
-        books.measure_launch(20.0);
-        books.measure_launch(10.0);
-        assert_eq!(books.restart_cost_s, Some(15.0));
-        books.measure_pause(0.5);
-        assert_eq!(books.restart_cost_s, Some(0.5));
-        books.measure_launch(30.0);
-        books.measure_pause(1.5);
-        assert_eq!(books.restart_cost_s, Some(1.0));
+        let mut usage = JobUsage::new(Timestamp(0));
+        usage.measure_launch(20.0);
+        usage.measure_launch(10.0);
+        assert_eq!(usage.restart_cost_s, Some(15.0));
+        usage.measure_pause(0.5);
+        assert_eq!(usage.restart_cost_s, Some(0.5));
+        usage.measure_launch(30.0);
+        usage.measure_pause(1.5);
+        assert_eq!(usage.restart_cost_s, Some(1.0));
     }
 }

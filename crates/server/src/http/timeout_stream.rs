@@ -13,7 +13,7 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// A connection that does not wait for ever for its other end to listen, and lets it hear the last answer.
 #[derive(Debug)]
-pub(crate) struct Patient<S> {
+pub(crate) struct TimeoutStream<S> {
     stream: S,
     /// Until when what was written has to be taken.
     taken_by: Option<Pin<Box<Sleep>>>,
@@ -23,7 +23,7 @@ pub(crate) struct Patient<S> {
     lingers: Option<Pin<Box<Sleep>>>,
 }
 
-impl<S> Patient<S> {
+impl<S> TimeoutStream<S> {
     pub(crate) const fn new(stream: S) -> Self {
         Self { stream, taken_by: None, answered: None, lingers: None }
     }
@@ -45,13 +45,13 @@ impl<S> Patient<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for TimeoutStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buffer)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.wrote(cx, written)
@@ -118,7 +118,7 @@ mod tests {
                 }
                 std::future::pending::<()>().await;
             });
-            let error = Patient::new(ours).write_all(&[0; 4096]).await.unwrap_err();
+            let error = TimeoutStream::new(ours).write_all(&[0; 4096]).await.unwrap_err();
             dribble.abort();
             assert_eq!((error.kind(), begun.elapsed().as_secs()), (io::ErrorKind::TimedOut, TAKE_WAIT.as_secs()));
         }
@@ -127,7 +127,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_takes_each_piece_in_time_may_go_on_for_as_long_as_it_likes() {
         let (ours, mut theirs) = duplex(64);
-        let mut ours = Patient::new(ours);
+        let mut ours = TimeoutStream::new(ours);
         let (told, ()) = tokio::join!(
             async {
                 for _ in 0..10 {
@@ -150,11 +150,11 @@ mod tests {
     async fn who_was_just_answered_is_heard_out_for_a_moment_and_who_was_not_is_not_waited_for() {
         let (ours, _silent) = duplex(64);
         let begun = Instant::now();
-        Patient::new(ours).shutdown().await.unwrap();
+        TimeoutStream::new(ours).shutdown().await.unwrap();
         assert_eq!(begun.elapsed(), Duration::ZERO, "nothing was answered");
 
         let (ours, _idle) = duplex(64);
-        let mut ours = Patient::new(ours);
+        let mut ours = TimeoutStream::new(ours);
         ours.write_all(&[0; 1]).await.unwrap();
         sleep(LINGER).await;
         let begun = Instant::now();
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(begun.elapsed(), Duration::ZERO, "the answer was heard long ago");
 
         let (ours, mut theirs) = duplex(64);
-        let mut ours = Patient::new(ours);
+        let mut ours = TimeoutStream::new(ours);
         ours.write_all(&[0; 1]).await.unwrap();
         let endless = tokio::spawn(async move {
             let mut said = 0;
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!((begun.elapsed(), endless.await.unwrap()), (LINGER, 4), "between two words it is waited for, too");
 
         let (ours, mut theirs) = duplex(64);
-        let mut ours = Patient::new(ours);
+        let mut ours = TimeoutStream::new(ours);
         ours.write_all(&[0; 1]).await.unwrap();
         theirs.write_all(&[0; 64]).await.unwrap();
         drop(theirs);

@@ -7,11 +7,11 @@ use pollux_model::GpuType;
 use pollux_policy::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::fleet::{Consequences, Fleet};
+use crate::fleet::{Effects, Fleet};
 
 /// All nodes that ever were, and those that are up.
 #[derive(Debug, Default)]
-pub(crate) struct Roster {
+pub(crate) struct NodeRegistry {
     known: BTreeMap<NodeId, NodeDetail>,
     /// Kinds of GPU; their places are what the engine calls them.
     kinds: Vec<String>,
@@ -38,7 +38,7 @@ struct Seen {
     gpu_type: String,
 }
 
-impl Roster {
+impl NodeRegistry {
     pub(crate) fn recovered(known: BTreeMap<NodeId, NodeDetail>, engine: &Engine) -> Self {
         let mut kinds: Vec<String> = Vec::new();
         for detail in known.values() {
@@ -73,7 +73,7 @@ impl Roster {
     }
 
     /// The backend sees a node. One of the same name and size is the same.
-    pub(crate) fn up(&mut self, name: String, gpus: u32, gpu_type: String, fleet: &mut Fleet, out: &mut Consequences) {
+    pub(crate) fn up(&mut self, name: String, gpus: u32, gpu_type: String, fleet: &mut Fleet, out: &mut Effects) {
         self.missing.remove(&name);
         let is_same = |detail: &NodeDetail| detail.gpus == gpus && detail.gpu_type == gpu_type;
         let before = self.current.get(&name).copied();
@@ -86,7 +86,7 @@ impl Roster {
     }
 
     /// The backend lost a node, and every replica on it.
-    pub(crate) fn gone(&mut self, name: &str, fleet: &mut Fleet, out: &mut Consequences) {
+    pub(crate) fn gone(&mut self, name: &str, fleet: &mut Fleet, out: &mut Effects) {
         self.missing.remove(name);
         self.seen.remove(name);
         if let Some(node) = self.current.remove(name) {
@@ -96,7 +96,7 @@ impl Roster {
     }
 
     /// Whoever was not seen until now is taken as gone; what may still run there is ended.
-    pub(crate) fn close_roll_call(&mut self, fleet: &mut Fleet, out: &mut Consequences) {
+    pub(crate) fn close_roll_call(&mut self, fleet: &mut Fleet, out: &mut Effects) {
         for name in std::mem::take(&mut self.missing) {
             if let Some(node) = self.current.remove(&name) {
                 out.events.push(Event::NodeLost { node });
@@ -106,7 +106,7 @@ impl Roster {
     }
 
     /// Lets nodes in that were seen and have nothing of ours on them; returns what is to be kept of them.
-    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Consequences) -> Vec<(NodeId, String)> {
+    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Effects) -> Vec<(NodeId, String)> {
         if self.is_incomplete() || self.seen.keys().all(|name| self.current.contains_key(name)) {
             return Vec::new();
         }
