@@ -9,6 +9,7 @@ mod logs;
 mod restarts;
 mod slots;
 mod starts;
+mod upgrades;
 
 use std::fs;
 use std::path::{Path, PathBuf};
