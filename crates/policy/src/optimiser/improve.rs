@@ -32,13 +32,16 @@ pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut 
             }
         }
         let nodes = problem.nodes.len();
+        // Where replicas leave gaps, one job that waits is worth trying everywhere.
+        let gaps = problem.jobs.iter().any(|options| !options.replica.fits_any_gpu());
+        let turns = if gaps { starved.len().max(1) } else { STARVED };
         for first in 0..nodes {
-            let guest = starved.get(first % STARVED).copied();
+            let guest = starved.get(first % turns).copied();
             improved |= search.attempt(packing, &[first], guest.as_slice());
             let partners =
                 if nodes <= ALL_PAIRS_NODES_MAX { first + 1..nodes } else { first + 1..(first + 2).min(nodes) };
             for second in partners {
-                let guest = starved.get((first + second) % STARVED).copied();
+                let guest = starved.get((first + second) % turns).copied();
                 improved |= search.attempt(packing, &[first, second], guest.as_slice());
             }
         }
@@ -67,7 +70,7 @@ impl Search<'_> {
         let price = 0.5 * self.relaxation.price;
         let mut regrets: Vec<(f64, usize)> = (0..self.problem.jobs.len())
             .map(|job| {
-                let now = packing.values[job] - price * f64::from(packing.replicas(job));
+                let now = packing.values[job] - price * self.problem.jobs[job].gpus(packing.replicas(job));
                 (self.problem.jobs[job].best_net(price) - now, job)
             })
             .filter(|&(regret, _)| regret > 0.0)
@@ -89,7 +92,8 @@ impl Search<'_> {
                     break;
                 }
                 let (here, there) = (&self.problem.nodes[home], &self.problem.nodes[target]);
-                if target != home && here.kind == there.kind && there.gpus >= replicas {
+                let fits = there.resources.fits(options.replica) >= replicas;
+                if target != home && here.kind == there.kind && fits {
                     self.take_out(packing, &[home, target], &[job]);
                     let others: Vec<usize> = self.removed.iter().copied().filter(|&other| other != job).collect();
                     let value = options.single[here.kind][replicas as usize - 1];
@@ -109,11 +113,11 @@ impl Search<'_> {
     /// Frees the nodes, takes the guests out too, and refills; true if something better came out.
     fn attempt(&mut self, packing: &mut Packing<'_>, nodes: &[usize], guests: &[usize]) -> bool {
         self.take_out(packing, nodes, guests);
-        let targets = &self.relaxation.replicas;
+        let size = |job: usize| (self.problem.jobs[job].replica.gpus, self.relaxation.gpus[job]);
         // Larger jobs first, because they are the hardest to fit; but what was starved was starved by them.
         let mut orders = [self.removed.clone(), self.removed.clone()];
-        orders[0].sort_by_key(|&job| (!guests.contains(&job), Reverse(targets[job]), job));
-        orders[1].sort_by_key(|&job| (Reverse(targets[job]), job));
+        orders[0].sort_by_key(|&job| (!guests.contains(&job), Reverse(size(job)), job));
+        orders[1].sort_by_key(|&job| (Reverse(size(job)), job));
         self.keep_if_better(
             packing,
             &[&|packing, price| refill(packing, &orders[0], price), &|packing, price| {

@@ -1,0 +1,7 @@
+//! Leases by auction.
+
+mod policy;
+mod placement;
+
+pub(crate) use policy::Themis;
+pub use policy::ThemisSettings;
