@@ -85,7 +85,7 @@ impl AntMan {
             }
             if draft.owned(idx).is_some() {
                 self.memory.guaranteed.insert(job.id);
-            } else if empty.kind_for(job, size).is_some() {
+            } else if empty.has_room(job, size) {
                 return;
             }
         }

@@ -106,6 +106,17 @@ impl FreeGpus {
         pools.into_iter().find(|&(_, most)| most >= replicas).map(|(kind, _)| kind)
     }
 
+    /// Whether so many replicas of a job fit on nodes of one kind.
+    pub(crate) fn has_room(&self, job: &JobView<'_>, replicas: u32) -> bool {
+        let replica = job.per_replica();
+        let mut pools: BTreeMap<GpuType, u32> = BTreeMap::new();
+        self.nodes.iter().filter(|node| job.allows(node.gpu_type)).any(|node| {
+            let pool = pools.entry(node.gpu_type).or_default();
+            *pool = pool.saturating_add(node.left.fits(replica));
+            *pool >= replicas
+        })
+    }
+
     /// The most replicas of a kind on one node.
     pub(crate) fn most_on_a_node(&self, kind: GpuType, replica: ReplicaResources) -> u32 {
         self.nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.left.fits(replica)).max().unwrap_or(0)

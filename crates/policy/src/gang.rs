@@ -63,7 +63,7 @@ pub(crate) fn plan_placed_gangs(
     for &idx in order {
         let job = &view.jobs[idx];
         let (replica, size) = (job.per_replica(), gang_size(job));
-        if granted[idx].is_some() || movable.kind_for(job, size).is_none() {
+        if granted[idx].is_some() || !movable.has_room(job, size) {
             continue;
         }
         let gpus = replica.gpus_of(size);

@@ -45,7 +45,7 @@ impl ReplicaResources {
     }
 
     /// The same beside a host, which has the GPUs already.
-    pub(crate) const fn as_guest(self) -> Self {
+    pub const fn as_guest(self) -> Self {
         Self { gpus: 0, ..self }
     }
 }

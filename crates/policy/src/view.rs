@@ -191,32 +191,35 @@ impl ClusterView<'_> {
     /// if they would fit.
     pub fn obstacle(&self, job: &JobView<'_>, replicas: u32) -> Option<Binding> {
         let replica = job.per_replica();
+        if self.has_room(job, replicas) {
+            return None;
+        }
         let usable = || self.nodes.iter().filter(|node| node.schedulable && job.allows(node.gpu_type));
         let has = |enough: &dyn Fn(&NodeView) -> bool| usable().any(enough);
         let gpus = |node: &NodeView| node.gpus >= replica.gpus;
         let cpus = |node: &NodeView| node.cpus.is_none_or(|cpus| cpus >= replica.cpus);
-        if self.gpus() == 0 {
-            Some(Binding::Impossible)
+        Some(if self.gpus() == 0 {
+            Binding::Impossible
         } else if usable().next().is_none() {
-            Some(Binding::NoSuchType)
+            Binding::NoSuchType
         } else if !has(&gpus) {
-            Some(Binding::TooLargeForANode)
+            Binding::TooLargeForANode
         } else if !has(&|node| gpus(node) && cpus(node)) {
-            Some(Binding::NotEnoughCpus)
+            Binding::NotEnoughCpus
         } else if !has(&|node| node.resources().fits(replica) > 0) {
-            Some(Binding::NotEnoughMemory)
+            Binding::NotEnoughMemory
         } else {
-            (most_of_a_kind(usable(), replica) < replicas).then_some(Binding::Impossible)
-        }
+            Binding::Impossible
+        })
     }
-}
 
-/// The most replicas that fit on nodes of one kind.
-fn most_of_a_kind<'a>(nodes: impl Iterator<Item = &'a NodeView>, replica: ReplicaResources) -> u32 {
-    let mut pools: BTreeMap<GpuType, u32> = BTreeMap::new();
-    for node in nodes {
-        let pool = pools.entry(node.gpu_type).or_default();
-        *pool = pool.saturating_add(node.resources().fits(replica));
+    /// Whether so many replicas of a job fit on the nodes of one kind that may be used, were they all empty.
+    fn has_room(&self, job: &JobView<'_>, replicas: u32) -> bool {
+        let mut pools: BTreeMap<GpuType, u32> = BTreeMap::new();
+        self.nodes.iter().filter(|node| node.schedulable && job.allows(node.gpu_type)).any(|node| {
+            let pool = pools.entry(node.gpu_type).or_default();
+            *pool = pool.saturating_add(node.resources().fits(job.per_replica()));
+            *pool >= replicas
+        })
     }
-    pools.into_values().max().unwrap_or(0)
 }

@@ -129,7 +129,7 @@ impl Turns {
                 idle.pin(replica, &allocation);
                 draft.give(idx, allocation);
             } else {
-                blocked |= movable.kind_for(job, size).is_some();
+                blocked |= movable.has_room(job, size);
             }
         }
     }

@@ -3,5 +3,5 @@
 mod policy;
 mod placement;
 
-pub(crate) use policy::Themis;
 pub use policy::ThemisSettings;
+pub(crate) use policy::{Themis, ThemisMemory};
