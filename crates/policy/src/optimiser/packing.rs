@@ -77,9 +77,11 @@ impl<'a> Packing<'a> {
         self.values.iter().sum()
     }
 
-    /// The option that is worth most after paying `price` per GPU, among those that fit now.
+    /// The option that is worth most after paying `price` per GPU, among those that fit now; at an infinite price, the
+    /// best of the smallest.
     pub(super) fn best_offer(&self, job: usize, price: f64) -> Offer {
         let options = &self.problem.jobs[job];
+        let (price, most) = if price.is_finite() { (price, u32::MAX) } else { (0.0, options.fewest()) };
         let mut best = Offer { value: options.none, replicas: 0, placement: OfferPlacement::Nothing };
         let mut best_net = options.none;
         let mut consider = |value: f64, replicas: u32, placement: OfferPlacement| {
@@ -90,19 +92,20 @@ impl<'a> Packing<'a> {
             }
         };
         if let Some(keep) = &options.keep
+            && keep.replicas() <= most
             && self.fits(job, &keep.places)
         {
             consider(keep.value, keep.replicas(), OfferPlacement::Keep);
         }
         for (kind, single) in options.single.iter().enumerate() {
             let room = if single.is_empty() { 0 } else { self.room_on_one(kind, options.replica) };
-            for (idx, &value) in single.iter().enumerate().take(room as usize) {
+            for (idx, &value) in single.iter().enumerate().take(room.min(most) as usize) {
                 consider(value, idx as u32 + 1, OfferPlacement::Single { kind });
             }
         }
         for (kind, multi) in options.multi.iter().enumerate() {
             let room = if multi.is_empty() { 0 } else { self.room_on_several(kind, options.replica) };
-            for (idx, &value) in multi.iter().enumerate().take(room as usize) {
+            for (idx, &value) in multi.iter().enumerate().take(room.min(most) as usize) {
                 consider(value, idx as u32 + 1, OfferPlacement::Multi { kind });
             }
         }

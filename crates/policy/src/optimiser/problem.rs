@@ -59,6 +59,13 @@ impl JobOptions {
         sized.chain(keep).fold(self.none, f64::max)
     }
 
+    /// The fewest replicas that are an option.
+    pub(crate) fn fewest(&self) -> u32 {
+        let first = |values: &Vec<f64>| values.iter().position(|value| *value > f64::NEG_INFINITY);
+        let fewest = self.single.iter().chain(&self.multi).filter_map(first).min();
+        fewest.map_or(0, |idx| idx as u32 + 1)
+    }
+
     /// GPUs of so many replicas.
     pub(crate) fn gpus(&self, replicas: u32) -> f64 {
         f64::from(self.replica.gpus_of(replicas))
