@@ -15,7 +15,7 @@ struct Reader<'a> {
     is_allowed: &'a dyn Fn(&str) -> bool,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn any(&mut self) -> Option<bool> {
         let mut accepted = self.all()?;
         while self.takes("OR") {
@@ -53,7 +53,7 @@ impl Reader<'_> {
         taken
     }
 
-    fn word(&mut self) -> Option<&'_ str> {
+    fn word(&mut self) -> Option<&'a str> {
         let (&word, rest) = self.words.split_first()?;
         self.words = rest;
         (!["OR", "AND", "WITH", "(", ")"].contains(&word)).then_some(word)

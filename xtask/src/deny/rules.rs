@@ -135,7 +135,9 @@ impl Sources {
         let Package { id, name, version, source, .. } = package;
         let accepted = match source.as_deref() {
             None => members.contains(id),
-            Some(source) => source.strip_prefix("registry+").is_some_and(|url| self.allow_registry.contains(&url.into())),
+            Some(source) => {
+                source.strip_prefix("registry+").is_some_and(|url| self.allow_registry.contains(&url.into()))
+            }
         };
         let from = source.as_deref().unwrap_or("a folder outside the workspace");
         let allowed = self.allow_registry.join(", ");

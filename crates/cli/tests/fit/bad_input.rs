@@ -115,10 +115,7 @@ fn bounds_that_contradict_each_other() {
         &["--max-batch-size", "8"],
         "batch_size 16 (by default the smallest local batch) is above max_batch_size 8; accepted are bounds in order",
     );
-    check(
-        &["--local-batch", "64..32"],
-        "local_batch min 64 is above local_batch max 32; accepted are bounds in order",
-    );
+    check(&["--local-batch", "64..32"], "local_batch min 64 is above local_batch max 32; accepted are bounds in order");
     check(
         &["--local-batch", "100.."],
         "local_batch min 100 is above local_batch max 64 (by default the largest local batch measured); accepted are \

@@ -100,10 +100,8 @@ fn a_note_says_when_the_default_maximum_leaves_no_batch() {
     assert_eq!(settings["batch_size_max"], 100, "the maximum rises to the baseline");
     assert_eq!(
         notes(&args, &job),
-        [
-            "1 of 3 counts of GPUs have no batch within 100..100; give a max_batch_size above 100, which is only the \
-          default"
-        ]
+        ["1 of 3 counts of GPUs have no batch within 100..100; give a max_batch_size above 100, which is only the \
+          default"]
     );
     assert_eq!(notes(&[&args[..], &["--max-batch-size", "102"]].concat(), &job), Vec::<String>::new());
     assert_eq!(notes(&[&args[..], &["--max-batch-size", "101"]].concat(), &job), Vec::<String>::new());
