@@ -9,8 +9,8 @@ use pollux_backend::{Exit, Observation, ReplicaId, ReplicaOrder};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::{LocalSettings, LogLimits};
 use crate::process::Process;
+use crate::{LocalSettings, LogLimits};
 
 const ORDER: &str = "order.json";
 const SHIM: &str = "shim.pid";

@@ -25,8 +25,8 @@ pub use kept::{
     a_log_is_read_in_pieces, a_log_is_read_on_while_it_grows, a_log_tells_what_was_dropped, checkpoints_have_a_place,
     the_last_lines_of_a_log_are_found,
 };
-pub use trial::Trial;
 use trial::DEADLINE;
+pub use trial::Trial;
 
 /// Longer than any test waits.
 const PATIENT: Duration = Duration::from_secs(600);
