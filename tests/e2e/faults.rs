@@ -83,7 +83,7 @@ fn a_job_that_crashes_again_and_again_is_backed_off_and_its_neighbour_unharmed()
     let client = site.client().unwrap();
     let neighbour = client.submit(&site.training("neighbour", &TRAINING)).unwrap().id;
     let mut broken = site.job("broken", shell("echo broken >&2; exit 3"));
-    broken.retries_max = 1;
+    broken.retries = 1;
     let broken = client.submit(&broken).unwrap().id;
     let told = eventually("the backoff", || {
         let told = client.explanation(broken).unwrap();

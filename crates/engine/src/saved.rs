@@ -6,7 +6,6 @@ use pollux_job::{Dependency, JobId, JobSpec};
 use pollux_model::GpuType;
 use pollux_policy::{Allocation, NodeId, Oracle, Reason, Timestamp};
 
-use crate::gpu_types::GpuTypes;
 use crate::job::Job;
 use crate::node::Node;
 use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange};
@@ -106,7 +105,7 @@ impl Job {
         }
     }
 
-    pub(crate) fn restored(saved: SavedJob, types: &GpuTypes) -> Self {
+    pub(crate) fn restored(saved: SavedJob) -> Self {
         let mut job = Self {
             id: saved.id,
             spec: saved.spec,
@@ -133,7 +132,8 @@ impl Job {
             oracle: saved.oracle,
         };
         if let Some(ReceivedReport { at, report }) = saved.report {
-            job.learn(at, report, types);
+            job.learn(at, report);
+            job.silent = saved.silent;
         }
         job
     }
