@@ -1,4 +1,6 @@
-use pollux_policy::{ClusterView, JobId, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
+use pollux_policy::{
+    ClusterView, JobId, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp,
+};
 
 use crate::node::Nodes;
 use crate::planning::job_views;

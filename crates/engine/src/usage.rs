@@ -31,7 +31,8 @@ pub struct JobUsage {
 }
 
 impl JobUsage {
-    pub(crate) fn new(submitted: Timestamp) -> Self {
+    /// Of a job that was just submitted.
+    pub const fn new(submitted: Timestamp) -> Self {
         Self {
             submitted,
             first_started: None,

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use pollux_engine::{Engine, Event};
 use pollux_model::GpuType;
 use pollux_policy::NodeId;
-use serde::{Deserialize, Serialize};
+use pollux_store::NodeRow;
 
 use crate::fleet::{Effects, Fleet};
 
 /// All nodes that ever were, and those that are up.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRegistry {
-    known: BTreeMap<NodeId, NodeDetail>,
+    known: BTreeMap<NodeId, NodeRow>,
     /// Kinds of GPU; their places are what the engine calls them.
     kinds: Vec<String>,
     /// Nodes that the engine has, by name.
@@ -23,15 +23,6 @@ pub(crate) struct NodeRegistry {
     missing: BTreeSet<String>,
 }
 
-/// What is kept of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct NodeDetail {
-    name: String,
-    gpu_type: String,
-    gpus: u32,
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     gpus: u32,
@@ -39,7 +30,7 @@ struct Seen {
 }
 
 impl NodeRegistry {
-    pub(crate) fn recovered(known: BTreeMap<NodeId, NodeDetail>, engine: &Engine) -> Self {
+    pub(crate) fn recovered(known: BTreeMap<NodeId, NodeRow>, engine: &Engine) -> Self {
         let mut kinds: Vec<String> = Vec::new();
         for detail in known.values() {
             if !kinds.contains(&detail.gpu_type) {
@@ -75,7 +66,7 @@ impl NodeRegistry {
     /// The backend sees a node. One of the same name and size is the same.
     pub(crate) fn up(&mut self, name: String, gpus: u32, gpu_type: String, fleet: &mut Fleet, out: &mut Effects) {
         self.missing.remove(&name);
-        let is_same = |detail: &NodeDetail| detail.gpus == gpus && detail.gpu_type == gpu_type;
+        let is_same = |detail: &NodeRow| detail.gpus == gpus && detail.gpu_type == gpu_type;
         let before = self.current.get(&name).copied();
         if let Some(node) = before.filter(|node| !self.known.get(node).is_some_and(is_same)) {
             self.current.remove(&name);
@@ -106,7 +97,7 @@ impl NodeRegistry {
     }
 
     /// Lets nodes in that were seen and have nothing of ours on them; returns what is to be kept of them.
-    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Effects) -> Vec<(NodeId, String)> {
+    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Effects) -> Vec<(NodeId, NodeRow)> {
         if self.is_incomplete() || self.seen.keys().all(|name| self.current.contains_key(name)) {
             return Vec::new();
         }
@@ -117,7 +108,7 @@ impl NodeRegistry {
         }
         let mut joined = Vec::new();
         for (name, Seen { gpus, gpu_type }) in &self.seen {
-            let cleared = |(&node, detail): (&NodeId, &NodeDetail)| detail.name != *name || fleet.on(node).is_empty();
+            let cleared = |(&node, detail): (&NodeId, &NodeRow)| detail.name != *name || fleet.on(node).is_empty();
             if self.current.contains_key(name) || !self.known.iter().all(cleared) {
                 continue;
             }
@@ -126,10 +117,10 @@ impl NodeRegistry {
                 self.kinds.len() - 1
             });
             let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
-            let detail = NodeDetail { name: name.clone(), gpu_type: gpu_type.clone(), gpus: *gpus };
+            let detail = NodeRow { name: name.clone(), gpu_type: gpu_type.clone(), gpus: *gpus };
             let gpu_type = GpuType(u16::try_from(place).unwrap_or(u16::MAX));
             out.events.push(Event::NodeJoined { node, gpus: *gpus, gpu_type });
-            joined.push((node, crate::text(&detail)));
+            joined.push((node, detail.clone()));
             self.known.insert(node, detail);
             self.current.insert(name.clone(), node);
         }

@@ -54,8 +54,8 @@ impl Reader {
         row.map(|row| row.read(&self.formats)).transpose().map_err(|unread| unread.of(|| id.to_string()))
     }
 
-    /// Ended jobs, the newest first. One whose row makes no sense does not keep the others from being read.
-    pub fn ended_jobs(&self, asked: EndedQuery<'_>, limit: usize) -> Result<Vec<JobRow>, StoreError> {
+    /// Ended jobs, the newest first; of one whose row cannot be read its number.
+    pub fn ended_jobs(&self, asked: EndedQuery<'_>, limit: usize) -> Result<Vec<Result<JobRow, JobId>>, StoreError> {
         let EndedQuery { before, phase, search } = asked;
         let before = before.map_or(i64::MAX, |before| number(before.0));
         let of_phase = if phase.is_some() { "AND phase = ?3" } else { "AND ?3 IS NULL" };
@@ -64,20 +64,25 @@ impl Reader {
             "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} {found}
              ORDER BY id DESC LIMIT ?2"
         );
-        self.readable_jobs(&query, params![before, number(limit as u64), phase, search])
+        self.jobs(&query, params![before, number(limit as u64), phase, search])
     }
 
-    /// The jobs that ended last, the latest first.
-    pub fn last_ended_jobs(&self, limit: usize) -> Result<Vec<JobRow>, StoreError> {
-        let query =
-            format!("SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL ORDER BY ended_ms DESC, id DESC LIMIT ?1");
-        self.readable_jobs(&query, [number(limit as u64)])
+    /// The jobs that ended last, the latest first; of one whose row cannot be read its number.
+    pub fn last_ended_jobs(&self, limit: usize) -> Result<Vec<Result<JobRow, JobId>>, StoreError> {
+        let query = format!(
+            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL ORDER BY ended_ms DESC, id DESC LIMIT ?1"
+        );
+        self.jobs(&query, [number(limit as u64)])
     }
 
-    fn readable_jobs(&self, query: &str, parameters: impl Params) -> Result<Vec<JobRow>, StoreError> {
+    fn jobs(&self, query: &str, parameters: impl Params) -> Result<Vec<Result<JobRow, JobId>>, StoreError> {
         let mut query = self.connection.prepare_cached(query)?;
-        let rows = query.query_map(parameters, KeptJob::of)?.collect::<Result<Vec<_>, _>>()?;
-        Ok(rows.into_iter().filter_map(|row| row.read(&self.formats).ok()).collect())
+        let rows = query.query_map(parameters, |row| {
+            let kept = KeptJob::of(row)?;
+            let id = kept.id;
+            Ok(kept.read(&self.formats).map_err(|_| id))
+        })?;
+        Ok(rows.collect::<Result<_, _>>()?)
     }
 
     /// What happened after a number, in order; to one job, if one is named.

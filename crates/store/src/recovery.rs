@@ -88,7 +88,8 @@ fn snapshot(connection: &Connection, formats: &Formats) -> Result<Option<Snapsho
         Ok((unsigned(row, 0)?, written(row, 1)?))
     })?;
     let read = |(sequence, written)| {
-        let (state, unreadable_policy) = formats.state(written).map_err(|unread| unread.of(|| "the snapshot".into()))?;
+        let (state, unreadable_policy) =
+            formats.state(written).map_err(|unread| unread.of(|| "the snapshot".into()))?;
         Ok(Snapshot { sequence, state, unreadable_policy })
     };
     rows.into_iter().next().map(read).transpose()

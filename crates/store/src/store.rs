@@ -1,5 +1,4 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -126,7 +125,8 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
 }
 
 fn write_records(transaction: &Transaction<'_>, batch: &Batch, mut sequence: u64) -> Result<u64, StoreError> {
-    let mut insert = transaction.prepare_cached("INSERT INTO journal (sequence, version, record) VALUES (?1, ?2, ?3)")?;
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO journal (sequence, version, record) VALUES (?1, ?2, ?3)")?;
     for record in &batch.records {
         sequence += 1;
         insert.execute(params![number(sequence), FORMAT, write(&v2::Record::from(record))?])?;
@@ -135,9 +135,8 @@ fn write_records(transaction: &Transaction<'_>, batch: &Batch, mut sequence: u64
 }
 
 fn write_jobs(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    let mut insert = transaction.prepare_cached(
-        "INSERT INTO jobs (id, submitted_ms, request_version, request) VALUES (?1, ?2, ?3, ?4)",
-    )?;
+    let mut insert = transaction
+        .prepare_cached("INSERT INTO jobs (id, submitted_ms, request_version, request) VALUES (?1, ?2, ?3, ?4)")?;
     for job in &batch.submitted {
         let spec = write(&v2::Spec::from(&job.spec))?;
         insert.execute(params![number(job.id.0), number(job.submitted.0), FORMAT, spec])?;
@@ -172,7 +171,8 @@ fn write_replicas(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), St
 }
 
 fn write_groups(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    let mut replace = transaction.prepare_cached("INSERT OR REPLACE INTO groups (job, version, detail) VALUES (?1, ?2, ?3)")?;
+    let mut replace =
+        transaction.prepare_cached("INSERT OR REPLACE INTO groups (job, version, detail) VALUES (?1, ?2, ?3)")?;
     let mut delete = transaction.prepare_cached("DELETE FROM groups WHERE job = ?1")?;
     for (job, group) in &batch.groups {
         match group {

@@ -19,7 +19,6 @@ use super::failure::HttpError;
 use super::feed::{Pieces, feed};
 use super::state::AppState;
 use super::tail::{Format, Position, Tail};
-use crate::JobSummary;
 
 /// How often a log that is followed is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -175,11 +174,10 @@ async fn find(state: &AppState, job: JobId, only: Option<u64>, known: BTreeSet<u
         Some(replicas) => replicas,
         None => {
             let ended = state.row(job).await?.ended;
-            let summary = ended.and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
-            let replicas = summary.map(|summary| summary.replicas).unwrap_or_default();
+            let replicas = ended.map(|ended| ended.summary.replicas).unwrap_or_default();
             let look = state.handle.look(move |cluster| {
                 let writer = |it: ReplicaId| Writer { id: it.0, runs: false, files: Some(cluster.log_files(it)) };
-                replicas.into_iter().filter(is_wanted).map(writer).collect()
+                replicas.into_iter().map(ReplicaId).filter(is_wanted).map(writer).collect()
             });
             look.get().await?
         }

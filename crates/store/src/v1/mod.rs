@@ -10,16 +10,16 @@ pub(crate) use journal::Record;
 pub(crate) use rows::{Group, Node, Request, Summary};
 pub(crate) use snapshot::Snapshot;
 
-use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, ThroughputModel};
+use pollux_model::{BatchLimits, LossCurve, NoiseStatistics, ThroughputModel};
 use serde::Deserialize;
 
 use crate::NodeRow;
-use crate::v2;
+use crate::v2::{self, GpuTypeName};
 
 /// The types of GPU by their numbers.
 #[derive(Debug, Default)]
 pub(crate) struct GpuTypes {
-    names: Vec<GpuTypeName>,
+    names: Vec<String>,
 }
 
 impl GpuTypes {
@@ -30,14 +30,14 @@ impl GpuTypes {
         }
     }
 
-    fn name(&self, number: u16) -> Option<&GpuTypeName> {
-        self.names.get(usize::from(number))
+    fn name(&self, number: u16) -> Option<GpuTypeName> {
+        self.names.get(usize::from(number)).map(|_| pollux_model::GpuType(number))
     }
 }
 
 /// What a user asked for, as far as the engine had to know.
 #[derive(Debug, Deserialize)]
-struct Spec {
+pub(crate) struct Spec {
     name: String,
     replicas_requested: u32,
     replicas_min: u32,
@@ -83,7 +83,7 @@ struct ReceivedReport {
 }
 
 #[derive(Debug, Deserialize)]
-struct Report {
+pub(crate) struct Report {
     limits: BatchLimits,
     types: Vec<TypeReport>,
     noise: Option<NoiseStatistics>,
@@ -113,7 +113,7 @@ impl Report {
     fn named(self, types: &GpuTypes) -> v2::Report {
         let learned = |learned: TypeReport| {
             let TypeReport { gpu_type, model, replicas_profiled } = learned;
-            Some(v2::TypeReport { gpu_type: types.name(gpu_type)?.clone(), model, replicas_profiled })
+            Some(v2::TypeReport { gpu_type: types.name(gpu_type)?, model, replicas_profiled })
         };
         let mut learned: Vec<v2::TypeReport> = self.types.into_iter().filter_map(learned).collect();
         learned.sort_by(|a, b| a.gpu_type.cmp(&b.gpu_type));

@@ -2,7 +2,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use pollux_engine::Revision;
-use pollux_model::GpuTypeName;
 use serde::Deserialize;
 
 use super::{GpuTypes, ReceivedReport, Spec};
@@ -91,6 +90,6 @@ impl From<Group> for GroupRow {
 
 impl From<Node> for NodeRow {
     fn from(node: Node) -> Self {
-        Self { name: node.name, gpu_type: GpuTypeName::nearest(&node.gpu_type), gpus: node.gpus }
+        Self { name: node.name, gpu_type: node.gpu_type, gpus: node.gpus }
     }
 }

@@ -75,7 +75,6 @@ impl Snapshot {
             last_job: self.last_job,
             nodes: self.nodes.nodes.into_iter().map(|node| node.named(types)).collect(),
             last_node: self.nodes.last,
-            gpu_types: types.names.clone(),
             rounds: self.rounds,
             succeeded: self.succeeded,
             policy: None,
@@ -88,7 +87,7 @@ impl Node {
         v2::ClusterNode {
             id: self.id,
             gpus: self.gpus,
-            gpu_type: types.name(self.gpu_type).cloned().unwrap_or_default(),
+            gpu_type: types.name(self.gpu_type).unwrap_or_default(),
             draining: self.draining,
             cooling_until: self.cooling_until,
             held: self.held,

@@ -181,7 +181,11 @@ impl From<Job> for SavedJob {
             deadline: job.deadline.map(Timestamp),
             waits_for: job.waits_for.into_iter().map(Into::into).collect(),
             usage: job.usage.into(),
-            size_change: job.size_change.map(|SizeChange { at, from, to }| EngineChange { at: Timestamp(at), from, to }),
+            size_change: job.size_change.map(|SizeChange { at, from, to }| EngineChange {
+                at: Timestamp(at),
+                from,
+                to,
+            }),
             reason: job.reason.map(Into::into),
             report: job.report.map(Into::into),
             silent: job.silent,

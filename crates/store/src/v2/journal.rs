@@ -1,10 +1,9 @@
 use pollux_engine::{Event as EngineEvent, Revision};
 use pollux_job::JobId;
-use pollux_model::GpuTypeName;
 use pollux_policy::{Assignment as PlanAssignment, Binding as PlanBinding, NodeId, Quality as PlanQuality, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use super::{Places, Report, Spec, allocation, places, words};
+use super::{GpuTypeName, Places, Report, Spec, allocation, places, words};
 
 /// One line of the journal.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -117,9 +116,7 @@ impl From<Record> for crate::Record {
     fn from(record: Record) -> Self {
         match record {
             Record::Event { at, event } => Self::Event { at: Timestamp(at), event: event.into() },
-            Record::Round { at, policy, plan } => {
-                Self::Round { at: Timestamp(at), policy, plan: plan.map(Into::into) }
-            }
+            Record::Round { at, policy, plan } => Self::Round { at: Timestamp(at), policy, plan: plan.map(Into::into) },
         }
     }
 }
@@ -127,7 +124,9 @@ impl From<Record> for crate::Record {
 impl From<&EngineEvent> for Event {
     fn from(event: &EngineEvent) -> Self {
         match event.clone() {
-            EngineEvent::JobSubmitted { job, spec } => Self::JobSubmitted { job: job.0, spec: Box::new((&spec).into()) },
+            EngineEvent::JobSubmitted { job, spec } => {
+                Self::JobSubmitted { job: job.0, spec: Box::new((&spec).into()) }
+            }
             EngineEvent::Report { job, revision, report } => {
                 Self::Report { job: job.0, revision: revision.0, report: (&report).into() }
             }
@@ -169,9 +168,7 @@ impl From<Event> for EngineEvent {
             Event::GroupReady { job, revision, pause_s } => {
                 Self::GroupReady { job: JobId(job), revision: Revision(revision), pause_s }
             }
-            Event::GroupSilent { job, revision } => {
-                Self::GroupSilent { job: JobId(job), revision: Revision(revision) }
-            }
+            Event::GroupSilent { job, revision } => Self::GroupSilent { job: JobId(job), revision: Revision(revision) },
             Event::ReplicasReleased { job, revision, allocation: released } => {
                 let allocation = allocation(released);
                 Self::ReplicasReleased { job: JobId(job), revision: Revision(revision), allocation }

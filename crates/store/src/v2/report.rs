@@ -1,7 +1,9 @@
 use pollux_agent::AgentReport;
-use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, ThroughputModel};
+use pollux_model::{BatchLimits, LossCurve, NoiseStatistics, ThroughputModel};
 use pollux_policy::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use super::GpuTypeName;
 
 /// The newest report of an agent.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -63,12 +65,13 @@ impl From<ReceivedReport> for pollux_engine::ReceivedReport {
 impl From<&AgentReport> for Report {
     fn from(report: &AgentReport) -> Self {
         let learned = |learned: &pollux_agent::TypeReport| TypeReport {
-            gpu_type: learned.gpu_type.clone(),
+            gpu_type: learned.gpu_type,
             model: learned.model,
             replicas_profiled: learned.replicas_profiled,
         };
         let pollux_agent::Progress { steps, samples, epochs, baseline_steps } = report.progress;
-        let tuning = |pollux_agent::Tuning { local_batch, accumulation_steps }| Tuning { local_batch, accumulation_steps };
+        let tuning =
+            |pollux_agent::Tuning { local_batch, accumulation_steps }| Tuning { local_batch, accumulation_steps };
         Self {
             limits: report.limits,
             types: report.types.iter().map(learned).collect(),
@@ -91,7 +94,8 @@ impl From<Report> for AgentReport {
             replicas_profiled: learned.replicas_profiled,
         };
         let Progress { steps, samples, epochs, baseline_steps } = report.progress;
-        let tuning = |Tuning { local_batch, accumulation_steps }| pollux_agent::Tuning { local_batch, accumulation_steps };
+        let tuning =
+            |Tuning { local_batch, accumulation_steps }| pollux_agent::Tuning { local_batch, accumulation_steps };
         Self {
             limits: report.limits,
             types: report.types.into_iter().map(learned).collect(),

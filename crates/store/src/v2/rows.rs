@@ -1,5 +1,4 @@
 use pollux_engine::Revision;
-use pollux_model::GpuTypeName;
 use serde::{Deserialize, Serialize};
 
 /// What is kept of a replica that may run.
@@ -41,7 +40,7 @@ pub struct NodeRow {
     /// What its backend calls it.
     pub name: String,
     /// The type of its GPUs.
-    pub gpu_type: GpuTypeName,
+    pub gpu_type: String,
     /// GPUs it has.
     pub gpus: u32,
 }

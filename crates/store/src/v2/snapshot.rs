@@ -1,11 +1,10 @@
 use pollux_engine::{EngineState, RoundTimes, SavedNode};
 use pollux_job::JobId;
-use pollux_model::{GpuType, GpuTypeName};
 use pollux_policy::{NodeId, PolicyState, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::Job;
+use super::{GpuTypeName, Job};
 
 /// Everything an engine knew.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -15,8 +14,6 @@ pub(crate) struct Snapshot {
     pub(crate) last_job: Option<u64>,
     pub(crate) nodes: Vec<ClusterNode>,
     pub(crate) last_node: Option<u32>,
-    /// In the order of the numbers by which the engine knows them.
-    pub(crate) gpu_types: Vec<GpuTypeName>,
     pub(crate) rounds: Rounds,
     pub(crate) succeeded: Vec<SucceededJob>,
     #[serde(default)]
@@ -64,11 +61,10 @@ pub(crate) struct Memory {
 
 impl From<&EngineState> for Snapshot {
     fn from(state: &EngineState) -> Self {
-        let name = |number: GpuType| state.gpu_types.get(usize::from(number.0)).cloned().unwrap_or_default();
         let node = |node: &SavedNode| ClusterNode {
             id: node.id.0,
             gpus: node.gpus,
-            gpu_type: name(node.gpu_type),
+            gpu_type: node.gpu_type,
             draining: node.draining,
             cooling_until: node.cooling_until.map(|at| at.0),
             held: node.held,
@@ -83,7 +79,6 @@ impl From<&EngineState> for Snapshot {
             last_job: state.last_job.map(|job| job.0),
             nodes: state.nodes.iter().map(node).collect(),
             last_node: state.last_node.map(|node| node.0),
-            gpu_types: state.gpu_types.clone(),
             rounds: Rounds { last: last.map(|at| at.0), timer: timer.0, requested: requested.map(|at| at.0) },
             succeeded: state.succeeded.iter().copied().map(Into::into).collect(),
             policy: state.policy.as_ref().map(Into::into),
@@ -117,18 +112,10 @@ impl Snapshot {
 /// All but what its policy remembers.
 impl From<Snapshot> for EngineState {
     fn from(snapshot: Snapshot) -> Self {
-        let mut gpu_types = snapshot.gpu_types;
-        let mut number = |name: GpuTypeName| {
-            let place = gpu_types.iter().position(|known| *known == name).unwrap_or_else(|| {
-                gpu_types.push(name);
-                gpu_types.len() - 1
-            });
-            GpuType(u16::try_from(place).unwrap_or(u16::MAX))
-        };
         let node = |node: ClusterNode| SavedNode {
             id: NodeId(node.id),
             gpus: node.gpus,
-            gpu_type: number(node.gpu_type),
+            gpu_type: node.gpu_type,
             draining: node.draining,
             cooling_until: node.cooling_until.map(Timestamp),
             held: node.held,
@@ -144,7 +131,6 @@ impl From<Snapshot> for EngineState {
             last_job: snapshot.last_job.map(JobId),
             nodes,
             last_node: snapshot.last_node.map(NodeId),
-            gpu_types,
             rounds: RoundTimes {
                 last: last.map(Timestamp),
                 timer: Timestamp(timer),
