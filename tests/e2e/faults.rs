@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pollux_api::{Event, Phase};
+use pollux_api::Event;
 use pollux_client::{Client, Connection, EventQuery, JobAction};
+use pollux_job::Phase;
 
 use crate::daemon::{Daemon, Site, eventually};
 use crate::processes::workers;
@@ -190,7 +191,7 @@ fn on_a_full_disk_submissions_are_refused_and_what_runs_goes_on() {
     });
     let first = client.submit(&site.training("first", &TRAINING)).unwrap().id;
     let mut large = site.job("large", shell("true"));
-    large.environment.insert("LARGE".to_owned(), "x".repeat(100_000));
+    large.env.insert("LARGE".to_owned(), "x".repeat(100_000));
     let refused = eventually("a full disk", || client.submit(&large).err());
     assert!(refused.to_string().contains("the disk of the state folder is full"), "{refused}");
     assert!(client.jobs_up_to(None, 1_000).is_ok(), "reads still work");
