@@ -1,8 +1,9 @@
 use std::collections::BTreeMap;
 
 use pollux_backend::Exit;
+use pollux_engine::JobState;
 use pollux_policy::{JobId, PolicySettings};
-use pollux_server::{Handle, JobSummary, Refused, ServerError, ServerSettings};
+use pollux_server::{Handle, Refused, ServerError, ServerSettings};
 use pollux_store::Store;
 
 use crate::world::{World, elastic, eventually, phase, request, settings};
