@@ -1,6 +1,5 @@
-use pollux_policy::{
-    ClusterView, JobId, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp,
-};
+use pollux_job::{JobId, Phase};
+use pollux_policy::{ClusterView, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
 
 use crate::node::Nodes;
 use crate::planning::job_views;
@@ -25,6 +24,8 @@ pub struct EngineState {
     pub rounds: RoundTimes,
     /// Jobs that succeeded since the last round.
     pub succeeded: Vec<SucceededJob>,
+    /// How the last jobs ended, the latest last.
+    pub outcomes: Vec<(JobId, Phase)>,
     /// What the policy remembers, if it remembers anything.
     pub policy: Option<PolicyState>,
 }
@@ -40,6 +41,7 @@ impl Engine {
             last_node: self.nodes.last(),
             rounds: self.rounds.times(),
             succeeded: self.succeeded.clone(),
+            outcomes: self.outcomes.iter().copied().collect(),
             policy: self.policy.save(),
         }
     }
@@ -61,6 +63,7 @@ impl Engine {
         engine.nodes = Nodes::restored(state.nodes.into_iter().map(Node::restored).collect(), state.last_node);
         engine.rounds.resume(state.rounds);
         engine.succeeded = state.succeeded;
+        engine.outcomes = state.outcomes.into();
         let _is_of_this_policy = state.policy.is_some_and(|memory| engine.policy.restore(memory));
         Ok(engine)
     }

@@ -11,6 +11,7 @@
 
 mod ids;
 mod allocation;
+mod resources;
 mod view;
 mod plan;
 mod state;
@@ -33,6 +34,7 @@ mod fixed_batch;
 mod optimus;
 mod slaq;
 mod optimiser;
+mod givers;
 mod elastic;
 mod pollux;
 mod castor;
@@ -49,6 +51,7 @@ pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Re
 pub use policy::{Policy, Sharing};
 pub use pollux::PolluxSettings;
 pub use pollux_job::{Flexibility, JobId};
+pub use resources::{NodeResources, ReplicaResources};
 pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
 pub use slaq::SlaqSettings;
 pub use state::PolicyState;

@@ -1,7 +1,6 @@
 //! What is known, in the words of the REST interface.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use pollux_agent::AgentReport;
 use pollux_api as api;
@@ -46,7 +45,7 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
 }
 
 /// A live job, with everything that is known of it.
-pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job, state_dir: &Path) -> Option<api::JobDetail> {
+pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> Option<api::JobDetail> {
     let assignment = cluster.assignment(job.id());
     let report = job.report();
     let learned = Learned::of(report.map(|received| &received.report));
@@ -63,7 +62,7 @@ pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job, state_dir: &P
         restart_cost_s: job.usage(cluster.now()).restart_cost_s,
         reported_ms: report.map(|received| received.at.0),
         is_silent: job.is_silent(),
-        checkpoint_dir: checkpoint_dir(state_dir, job.id().0),
+        checkpoint_dir: cluster.checkpoint_dir(job.id()),
     })
 }
 
@@ -117,13 +116,13 @@ pub fn job_of_row(row: &JobRow) -> api::Job {
 }
 
 /// A job that is over, with everything that is known of it.
-pub fn detail_of_row(row: &JobRow, state_dir: &Path) -> api::JobDetail {
+pub fn detail_of_row(row: &JobRow, checkpoint_dir: String) -> api::JobDetail {
     let job = job_of_row(row);
     let summary = row.ended.as_ref().map(|ended| &ended.summary);
     let report = summary.and_then(|summary| summary.report.as_ref());
     let learned = Learned::of(report.map(|received| &received.report));
     api::JobDetail {
-        checkpoint_dir: checkpoint_dir(state_dir, job.id),
+        checkpoint_dir,
         job,
         spec: row.submitted.spec.without_secrets(),
         generation: 0,
@@ -248,8 +247,4 @@ pub(crate) fn failure(state: &JobState, name: impl Fn(NodeId) -> String) -> Opti
         Some(1) => format!("{what}, after 1 retry"),
         Some(retries) => format!("{what}, after {retries} retries"),
     })
-}
-
-pub(crate) fn checkpoint_dir(state_dir: &Path, job: u64) -> String {
-    state_dir.join("checkpoints").join(job.to_string()).to_string_lossy().into_owned()
 }

@@ -159,6 +159,7 @@ fn state() -> EngineState {
         ..engine.state().jobs.remove(0)
     };
     state.jobs.extend((2..).map(JobId).zip(states).map(whole));
+    state.outcomes.push((JobId(9), pollux_job::Phase::Failed));
     state.nodes[0].failures.push((JOB, Timestamp(3)));
     state
 }

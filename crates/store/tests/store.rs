@@ -46,7 +46,7 @@ fn state(jobs: u64) -> EngineState {
 }
 
 fn node(name: &str) -> NodeRow {
-    NodeRow { name: name.to_owned(), gpu_type: "cpu".to_owned(), gpus: 2 }
+    NodeRow { name: name.to_owned(), gpu_type: "cpu".to_owned(), gpus: 2, address: "here".to_owned() }
 }
 
 fn group(members: &[u64]) -> GroupRow {

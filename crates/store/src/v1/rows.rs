@@ -90,6 +90,6 @@ impl From<Group> for GroupRow {
 
 impl From<Node> for NodeRow {
     fn from(node: Node) -> Self {
-        Self { name: node.name, gpu_type: node.gpu_type, gpus: node.gpus }
+        Self { name: node.name, gpu_type: node.gpu_type, gpus: node.gpus, address: String::new() }
     }
 }

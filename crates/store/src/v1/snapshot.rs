@@ -77,6 +77,7 @@ impl Snapshot {
             last_node: self.nodes.last,
             rounds: self.rounds,
             succeeded: self.succeeded,
+            outcomes: Vec::new(),
             policy: None,
         }
     }

@@ -43,4 +43,7 @@ pub struct NodeRow {
     pub gpu_type: String,
     /// GPUs it has.
     pub gpus: u32,
+    /// Of its machine; empty if it is not known.
+    #[serde(default)]
+    pub address: String,
 }

@@ -4,7 +4,7 @@ use pollux_policy::{NodeId, PolicyState, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{GpuTypeName, Job};
+use super::{GpuTypeName, Job, words};
 
 /// Everything an engine knew.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub(crate) struct Snapshot {
     pub(crate) last_node: Option<u32>,
     pub(crate) rounds: Rounds,
     pub(crate) succeeded: Vec<SucceededJob>,
+    /// How the last jobs ended.
+    #[serde(default)]
+    pub(crate) outcomes: Vec<(u64, Outcome)>,
     #[serde(default)]
     pub(crate) policy: Option<Memory>,
 }
@@ -40,6 +43,11 @@ pub(crate) struct Rounds {
     last: Option<u64>,
     timer: u64,
     requested: Option<u64>,
+}
+
+words! {
+    /// Where a job is in its life, in one word.
+    Outcome is pollux_job::Phase { Queued, Starting, Running, Resizing, Paused, Succeeded, Failed, Cancelled }
 }
 
 /// A job that has succeeded since the last round.
@@ -81,6 +89,7 @@ impl From<&EngineState> for Snapshot {
             last_node: state.last_node.map(|node| node.0),
             rounds: Rounds { last: last.map(|at| at.0), timer: timer.0, requested: requested.map(|at| at.0) },
             succeeded: state.succeeded.iter().copied().map(Into::into).collect(),
+            outcomes: state.outcomes.iter().map(|&(job, phase)| (job.0, phase.into())).collect(),
             policy: state.policy.as_ref().map(Into::into),
         }
     }
@@ -137,6 +146,7 @@ impl From<Snapshot> for EngineState {
                 requested: requested.map(Timestamp),
             },
             succeeded: snapshot.succeeded.into_iter().map(Into::into).collect(),
+            outcomes: snapshot.outcomes.into_iter().map(|(job, outcome)| (JobId(job), outcome.into())).collect(),
             policy: None,
         }
     }
