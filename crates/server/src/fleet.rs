@@ -94,7 +94,7 @@ pub(crate) type Meet<'a> = &'a mut dyn FnMut(NodeId) -> io::Result<(String, u16)
 
 impl Fleet {
     /// What was there before, as it was made durable. Every member of a group is a replica.
-    pub(crate) fn recovered(replicas: Vec<ReplicaRow>, groups: Vec<(JobId, GroupRow)>, last: ReplicaId) -> Self {
+    pub(crate) fn recovered(replicas: &[ReplicaRow], groups: Vec<(JobId, GroupRow)>, last: ReplicaId) -> Self {
         let replicas: BTreeMap<ReplicaId, Replica> =
             replicas.iter().map(|row| (ReplicaId(row.id), Replica::recovered(row))).collect();
         let mut groups: BTreeMap<JobId, Group> = groups.into_iter().map(|(job, group)| (job, group.into())).collect();

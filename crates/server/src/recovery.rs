@@ -39,7 +39,7 @@ pub(crate) fn recover(
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     let forgotten_policy = recovered.snapshot.as_ref().and_then(|kept| forgotten_policy(kept, &settings));
     let engine = replayed(&settings, recovered.snapshot, recovered.records)?;
-    let fleet = Fleet::recovered(recovered.replicas, recovered.groups, ReplicaId(recovered.last_replica));
+    let fleet = Fleet::recovered(&recovered.replicas, recovered.groups, ReplicaId(recovered.last_replica));
     let known = recovered.nodes.into_iter().collect();
     let specs = recovered.live_jobs.into_iter().map(|job| (job.id, job.spec)).collect();
     let logged = logged(&store)?;
@@ -186,7 +186,7 @@ impl Scheduler {
     fn unsettled(&self) -> Vec<ReplicaId> {
         let is_settling = |job: JobId| {
             let phase = self.engine.job(job).map(pollux_engine::Job::phase);
-            matches!(phase, Some(Phase::Starting | Phase::Resizing { .. }))
+            matches!(phase, Some(Phase::Starting | Phase::Resizing))
         };
         let groups = self.fleet.groups().filter(|(job, _)| is_settling(*job));
         groups.flat_map(|(_, group)| group.members.iter().copied()).collect()

@@ -6,6 +6,7 @@ use crate::{GroupRow, NodeRow};
 
 /// One line of the journal: with the snapshot before it, enough to get the engine back to where it was.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are events, and few are in memory at once")]
 pub enum Record {
     /// The engine was told.
     Event {

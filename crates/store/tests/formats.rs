@@ -46,13 +46,13 @@ fn spec() -> JobSpec {
 fn report() -> AgentReport {
     let model = ThroughputModel::DataParallel(StepParams { gamma: 2.0, ..StepParams::from_array([0.1; 7]) });
     AgentReport {
-        limits: BatchLimits::new(64, 1024, 1, 128).unwrap(),
+        limits: BatchLimits::new(64, 1024, 1, 128).expect("what works"),
         types: vec![TypeReport { gpu_type: GpuType(0), model, replicas_profiled: 3 }],
-        noise: Some(NoiseStatistics::new(0.1, 2.0 / 3.0).unwrap()),
+        noise: Some(NoiseStatistics::new(0.1, 2.0 / 3.0).expect("what works")),
         progress: Progress { steps: 1, samples: 64, epochs: 2, baseline_steps: 1.0 / 3.0 },
         epoch_samples: Some(8_192),
         samples_per_s: Some(0.1 + 0.2),
-        loss: Some(LossCurve::new(1.0, 0.5, 0.25).unwrap()),
+        loss: Some(LossCurve::new(1.0, 0.5, 0.25).expect("what works")),
         tuning: Some(Tuning { local_batch: 64, accumulation_steps: 1 }),
         learning_rate_factor: 1.5,
     }
@@ -114,12 +114,12 @@ fn every_record_is_read_back_as_it_was() {
 /// An engine under a policy that remembers, with a job in every state.
 fn state() -> EngineState {
     let policy = PolicySettings::Themis(ThemisSettings::default());
-    let mut engine = Engine::new(EngineSettings::default(), &policy).unwrap();
+    let mut engine = Engine::new(EngineSettings::default(), &policy).expect("what works");
     let mut out = Vec::new();
     engine.step(Timestamp(0), Event::NodeJoined { node: NODE, gpus: 4, gpu_type: GpuType(0) }, &mut out);
     let submitted = Event::JobSubmitted { job: JobId(1), spec: JobSpec::new("a", 1) };
     engine.step(Timestamp(1), submitted, &mut out);
-    engine.step(engine.next_wakeup().unwrap(), Event::Tick, &mut out);
+    engine.step(engine.next_wakeup().expect("what works"), Event::Tick, &mut out);
     let mut state = engine.state();
     let cause = FailureCause::Launch { node: NODE };
     let states = [
@@ -165,7 +165,7 @@ fn state() -> EngineState {
 }
 
 fn kept(folder: &std::path::Path) -> Snapshot {
-    Store::open(folder).unwrap().1.snapshot.unwrap()
+    Store::open(folder).expect("what works").1.snapshot.expect("what works")
 }
 
 #[test]

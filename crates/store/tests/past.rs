@@ -16,15 +16,15 @@ fn database(folder: &Path) -> Connection {
 
 /// A state folder as a scheduler of that format left it.
 fn folder_of(format: &str) -> TempDir {
-    let folder = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().expect("a folder");
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format).join("state.sql");
-    database(folder.path()).execute_batch(&fs::read_to_string(fixture).unwrap()).unwrap();
+    database(folder.path()).execute_batch(&fs::read_to_string(fixture).expect("a fixture")).expect("SQL");
     folder
 }
 
 fn replayed(recovered: &Recovered, policy: &PolicySettings) -> Engine {
     let state = recovered.snapshot.as_ref().expect("it was stopped once").state.clone();
-    let mut engine = Engine::restore(EngineSettings::default(), policy, state).unwrap();
+    let mut engine = Engine::restore(EngineSettings::default(), policy, state).expect("settings that work");
     let mut commands = Vec::new();
     for record in recovered.records.clone() {
         match record {

@@ -37,7 +37,7 @@ fn end_at(id: u64, state: JobState, at: u64) -> Batch {
 
 /// What an engine knows that was told so many jobs.
 fn state(jobs: u64) -> EngineState {
-    let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
+    let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).expect("settings that work");
     for id in 1..=jobs {
         let event = Event::JobSubmitted { job: JobId(id), spec: JobSpec::new("a", 1) };
         engine.step(Timestamp(id), event, &mut Vec::new());

@@ -50,9 +50,9 @@ fn trained() -> Fleet {
 
 /// What a restart leaves of a fleet.
 fn restarted(fleet: &Fleet) -> Fleet {
-    let replicas = fleet.replicas.iter().map(|(&id, replica)| replica.row(id)).collect();
+    let replicas = fleet.replicas.iter().map(|(&id, replica)| replica.row(id)).collect::<Vec<_>>();
     let groups = fleet.groups.iter().map(|(&job, group)| (job, group.into()));
-    Fleet::recovered(replicas, groups.collect(), fleet.last)
+    Fleet::recovered(&replicas, groups.collect(), fleet.last)
 }
 
 #[test]
