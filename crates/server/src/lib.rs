@@ -35,7 +35,7 @@ mod server;
 pub mod http;
 mod daemon;
 
-pub use cluster::{Cluster, JobSummary, Tally};
+pub use cluster::{Cluster, Tally};
 pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
 pub use explaining::{explain, explain_ended};

@@ -67,6 +67,8 @@ pub(crate) struct Scheduler {
     pub(crate) snapshot_tried: u64,
     /// A record that was set aside at the start.
     pub(crate) damaged: Option<u64>,
+    /// A policy whose memory was dropped at the start.
+    pub(crate) forgotten_policy: Option<String>,
     /// What has happened and is not durable yet.
     pub(crate) unwritten: Batch,
     pub(crate) pending: PendingActions,
@@ -317,7 +319,7 @@ impl Scheduler {
         }
         self.may_halt()?;
         self.snapshot_tried = self.store.sequence();
-        match self.store.save_snapshot(&crate::text(&self.engine.state())) {
+        match self.store.save_snapshot(&self.engine.state()) {
             Ok(()) => self.snapshot = self.snapshot_tried,
             Err(error) if error.is_retryable() => {}
             Err(error) => return Err(error.into()),
