@@ -27,6 +27,8 @@ pub enum Wait {
     Release,
     /// Its replicas, which do not train in their new group yet.
     Ready,
+    /// Something outside of the cluster, without which its replicas cannot run: an image, another scheduler's queue.
+    Pending,
     /// The end of its backoff after a failure.
     Backoff {
         /// When that is.
@@ -51,6 +53,7 @@ fn wait(job: &Job) -> Option<Wait> {
         Phase::Queued { retry_at: None } if job.reason.is_none() => Some(Wait::Round),
         Phase::Queued { retry_at: None } => Some(Wait::Gpus),
         Phase::Resizing { .. } if job.group != job.target => Some(Wait::Release),
+        Phase::Starting | Phase::Resizing { .. } if job.pending => Some(Wait::Pending),
         Phase::Starting | Phase::Resizing { .. } => Some(Wait::Ready),
         Phase::Paused => Some(Wait::Resume),
         Phase::Running | Phase::Succeeded | Phase::Failed { .. } | Phase::Cancelled => None,

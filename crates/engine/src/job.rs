@@ -40,6 +40,15 @@ pub struct Job {
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
+    /// Whether replicas of its group wait for something outside of the cluster.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(crate) pending: bool,
+    /// Whether part of its group is on a node that does not answer.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(crate) stranded: bool,
+    /// Failures because of machines since it last trained.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(crate) machine_failures: u32,
     #[cfg_attr(feature = "serde", serde(rename = "books"))]
     pub(crate) usage: JobUsage,
     #[cfg_attr(feature = "serde", serde(default))]
@@ -120,6 +129,9 @@ impl Job {
             leaving: Vec::new(),
             commanded: now,
             timer: None,
+            pending: false,
+            stranded: false,
+            machine_failures: 0,
             usage: JobUsage::new(now),
             size_change: None,
             reason: None,
@@ -209,6 +221,16 @@ impl Job {
         self.size_change
     }
 
+    /// Whether replicas of its group wait for something outside of the cluster.
+    pub const fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Failures because of machines since it last trained.
+    pub const fn machine_failures(&self) -> u32 {
+        self.machine_failures
+    }
+
     /// Whether it runs and has never said anything, so that plans leave it alone.
     pub const fn is_silent(&self) -> bool {
         self.silent
@@ -232,6 +254,7 @@ impl Job {
         self.accrue(now);
         self.phase = phase;
         self.phase_since = now;
+        self.pending = false;
     }
 
     /// Replicas that may be launched as soon as their GPUs are free. A whole group waits until the one before it is
@@ -301,11 +324,12 @@ impl Job {
         self.leaving.retain(|leaving| !leaving.allocation.is_empty());
     }
 
-    /// Whether plans must leave its group alone. One that does not train yet is: jobs that start slowly would otherwise
+    /// Whether plans must leave its group alone. One on a node that does not answer is: nobody could tell it anything. One that does not train yet is: jobs that start slowly would otherwise
     /// be moved for ever. One that is silent may know nothing of us, and lose all it has done.
     fn is_pinned(&self) -> bool {
         let settling = matches!(self.phase, Phase::Starting | Phase::Resizing { .. });
-        self.phase.has_group() && (settling || self.silent || self.spec.flexibility != Flexibility::Elastic)
+        self.phase.has_group()
+            && (settling || self.silent || self.stranded || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Takes a checked report in.

@@ -116,6 +116,13 @@ pub enum FailureReason {
         /// What failed last.
         cause: FailureCause,
     },
+    /// As many failures in a row as machines may cause.
+    MachineFailures {
+        /// How many.
+        failures: u32,
+        /// What failed last.
+        cause: FailureCause,
+    },
 }
 
 /// What failed.

@@ -232,6 +232,8 @@ impl Scheduler {
         let node = match event {
             Event::NodeJoined { node, .. }
             | Event::NodeLost { node }
+            | Event::NodeUnreachable { node }
+            | Event::NodeReachable { node }
             | Event::NodeDrain { node }
             | Event::NodeUndrain { node } => self.registry.name(node),
             // The others are about jobs.
@@ -301,6 +303,7 @@ impl Scheduler {
             registry: &self.registry,
             requests: &self.requests,
             checkpoints: &*self.checkpoints,
+            epoch: self.epoch,
             is_degraded: !self.unwritten.is_empty(),
             tally: self.tally,
             last_event: self.last_history,
