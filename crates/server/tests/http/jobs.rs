@@ -188,7 +188,8 @@ async fn checkpoints_of_jobs_that_are_over_are_pruned_and_no_others() {
     for job in [1, 2, 3, 99] {
         site.world.save_checkpoint(JobId(job), 10 * job, old);
     }
-    let prune = async |body: &str| site.post("/v1/checkpoints/prune", body).await.json::<PruneReport>(StatusCode::OK);
+    let prune =
+        async |body: &'static str| site.post("/v1/checkpoints/prune", body).await.json::<PruneReport>(StatusCode::OK);
     let kept = prune("{}").await;
     assert_eq!((kept.deleted.len(), kept.jobs_kept, kept.bytes_kept, kept.bytes_live), (0, 1, 10, 50));
     let dry = prune(r#"{"dry_run": true, "keep_for_s": 0}"#).await;
@@ -202,5 +203,5 @@ async fn checkpoints_of_jobs_that_are_over_are_pruned_and_no_others() {
         [2, 3, 99].map(JobId),
         "not of a paused one, a live one, or one that was never ours"
     );
-    site.post("/v1/checkpoints/prune", r#"{"dryrun": true}"#).await.failure(400);
+    site.post("/v1/checkpoints/prune", r#"{"dryrun": true}"#).await.failure(422);
 }
