@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
-use pollux_api::{ClusterStatus, Event, Explanation, Job, Node, NodeJob, Phase, SizeOutlook};
+use pollux_api::{ClusterStatus, Event, Explanation, Job, Node, NodeJob, SizeOutlook};
 use pollux_client::JobAction;
+use pollux_job::Phase;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
@@ -48,6 +49,7 @@ fn node(name: &str, gpus_held: u32, jobs: &[(u64, u32)]) -> Node {
         gpu_type: "cpu".to_owned(),
         gpus_held,
         is_draining: false,
+        is_unreachable: false,
         cooling_until_ms: None,
         jobs: jobs.collect(),
     }
