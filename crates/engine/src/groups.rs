@@ -15,6 +15,7 @@ impl Engine {
         self.nodes.forget(id, &job.target);
         job.target = Allocation::NONE;
         let allocation = std::mem::take(&mut job.group);
+        job.stranded = false;
         let guest = job.guest;
         if !allocation.is_empty() {
             job.size_change = Some(SizeChange { at: self.now, from: allocation.replicas(), to: 0 });
@@ -114,6 +115,7 @@ impl Engine {
         }
         job.group = job.target.clone();
         job.commanded = self.now;
+        job.pending = false;
         if matches!(job.state, JobState::Queued { .. }) {
             job.revision = job.revision.next();
             job.revision_heard = job.revision;
@@ -135,6 +137,9 @@ impl Engine {
     /// What a job waits for, if all of it is free.
     pub(crate) fn launchable(&self, job: &Job) -> Option<Allocation> {
         let addition = job.addition()?;
+        if self.nodes.strand(&addition) {
+            return None;
+        }
         let free = match job.guest_of {
             None => self.nodes.have_room(&addition),
             Some(host) => {

@@ -38,6 +38,15 @@ pub struct Job {
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
+    /// Whether replicas of its group wait for something outside of the cluster.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(crate) pending: bool,
+    /// Whether part of its group is on a node that does not answer.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(crate) stranded: bool,
+    /// Failures because of machines since it last trained.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub(crate) machine_failures: u32,
     /// When its time limit is reached, if it goes on holding GPUs.
     pub(crate) deadline: Option<Timestamp>,
     /// Jobs that have to end before it.
@@ -114,6 +123,9 @@ impl Job {
             leaving: Vec::new(),
             commanded: now,
             timer: None,
+            pending: false,
+            stranded: false,
+            machine_failures: 0,
             deadline: None,
             waits_for: Vec::new(),
             usage: JobUsage::new(now),
@@ -220,6 +232,16 @@ impl Job {
         self.size_change
     }
 
+    /// Whether replicas of its group wait for something outside of the cluster.
+    pub const fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Failures because of machines since it last trained.
+    pub const fn machine_failures(&self) -> u32 {
+        self.machine_failures
+    }
+
     /// Whether it runs and has never said anything, so that plans leave it alone.
     pub const fn is_silent(&self) -> bool {
         self.silent
@@ -243,6 +265,7 @@ impl Job {
         self.accrue(now);
         self.state = state;
         self.phase_since = now;
+        self.pending = false;
     }
 
     /// Replicas that may be launched as soon as their GPUs are free. A whole group waits until the one before it is
@@ -313,10 +336,12 @@ impl Job {
     }
 
     /// Whether plans must leave its group alone. One that does not train yet is: jobs that start slowly would otherwise
-    /// be moved for ever. One that is silent may know nothing of us, and lose all it has done.
+    /// be moved for ever. One that is silent may know nothing of us, and lose all it has done. One on a node that does
+    /// not answer could not be told anything.
     fn is_pinned(&self) -> bool {
         let settling = matches!(self.state, JobState::Starting | JobState::Resizing { .. });
-        self.state.has_group() && (settling || self.silent || self.spec.flexibility != Flexibility::Elastic)
+        self.state.has_group()
+            && (settling || self.silent || self.stranded || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Takes a checked report in.

@@ -22,6 +22,7 @@ pub struct Node {
     pub(crate) gpus: u32,
     pub(crate) gpu_type: GpuType,
     pub(crate) draining: bool,
+    pub(crate) unreachable: bool,
     pub(crate) cooling_until: Option<Timestamp>,
     pub(crate) held: u32,
     pub(crate) crowding: u32,
@@ -52,6 +53,11 @@ impl Node {
         self.draining
     }
 
+    /// Whether it does not answer.
+    pub const fn is_unreachable(&self) -> bool {
+        self.unreachable
+    }
+
     /// Until when it takes nothing new because several jobs failed on it.
     pub const fn cooling_until(&self) -> Option<Timestamp> {
         self.cooling_until
@@ -69,7 +75,7 @@ impl Node {
 
     /// Whether it takes replicas.
     pub fn is_schedulable(&self, now: Timestamp) -> bool {
-        !self.draining && !self.is_cooling(now)
+        !self.draining && !self.unreachable && !self.is_cooling(now)
     }
 
     pub(crate) const fn waiting(&self) -> &BTreeSet<JobId> {
@@ -122,6 +128,7 @@ impl Nodes {
             gpus,
             gpu_type,
             draining: false,
+            unreachable: false,
             cooling_until: None,
             held: 0,
             crowding: 0,
@@ -140,6 +147,16 @@ impl Nodes {
     pub(crate) fn set_draining(&mut self, node: NodeId, draining: bool) -> Result<(), Refusal> {
         self.get_mut(node).ok_or(Refusal::UnknownNode { node })?.draining = draining;
         Ok(())
+    }
+
+    pub(crate) fn set_unreachable(&mut self, node: NodeId, unreachable: bool) -> Result<(), Refusal> {
+        self.get_mut(node).ok_or(Refusal::UnknownNode { node })?.unreachable = unreachable;
+        Ok(())
+    }
+
+    /// Whether a part of an allocation is on a node that does not answer.
+    pub(crate) fn strand(&self, allocation: &Allocation) -> bool {
+        allocation.iter().any(|(id, _)| self.get(id).is_some_and(Node::is_unreachable))
     }
 
     /// Whether all GPUs of an allocation are free. Who leaves a GPU beside its owner may be the last on it, once that is

@@ -235,6 +235,8 @@ impl Scheduler {
         let node = match event {
             Event::NodeJoined { node, .. }
             | Event::NodeLost { node }
+            | Event::NodeUnreachable { node }
+            | Event::NodeReachable { node }
             | Event::NodeDrain { node }
             | Event::NodeUndrain { node } => self.registry.name(node),
             // The others are about jobs.
@@ -304,6 +306,7 @@ impl Scheduler {
             registry: &self.registry,
             specs: &self.specs,
             checkpoints: &*self.checkpoints,
+            epoch: self.epoch,
             is_degraded: !self.unwritten.is_empty(),
             tally: self.tally,
             last_event: self.last_history,

@@ -4,6 +4,8 @@ use std::time::Duration;
 use pollux_engine::EngineSettings;
 use pollux_policy::PolicySettings;
 
+use crate::Retention;
+
 /// How a live cluster is run.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
@@ -21,6 +23,8 @@ pub struct ServerSettings {
     pub silence: Duration,
     /// After a restart, nodes that are not seen within this are taken as gone.
     pub roll_call: Duration,
+    /// How long checkpoints of jobs that are over are kept.
+    pub retention: Retention,
     /// Ends the process's part at the so manyth point at which it could be killed: for tests.
     #[doc(hidden)]
     pub halt_after: Option<u64>,
@@ -37,6 +41,7 @@ impl ServerSettings {
             grace: Duration::from_secs(30),
             silence: Duration::from_secs(10),
             roll_call: Duration::from_secs(10),
+            retention: Retention::default(),
             halt_after: None,
         }
     }

@@ -1,7 +1,10 @@
+use std::time::{Duration, SystemTime};
+
 use axum::http::{Method, StatusCode};
-use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList};
+use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList, PruneReport};
 use pollux_backend::Exit;
 use pollux_job::Phase;
+use pollux_policy::JobId;
 
 use crate::calls::Site;
 
@@ -227,4 +230,36 @@ async fn a_job_waits_for_others_and_says_so() {
     });
     let said = "depends_on 1: it is cancelled; expected a job that is not over or has succeeded, or 1:end";
     assert_eq!(refused.await.failure(422).1, said);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoints_of_jobs_that_are_over_are_pruned_and_no_others() {
+    let site = Site::new(&[("a", 1)]).await;
+    let old = SystemTime::now() - Duration::from_secs(1_000_000);
+    for name in ["done", "paused", "queued"] {
+        site.submit(name, 1).await;
+    }
+    site.until("the launch", async || site.world.running().pop()).await;
+    site.world.exit(1, Exit::Code(0));
+    site.until("the next launch", async || site.world.running_for(JobId(2)).pop()).await;
+    site.post("/v1/jobs/2/pause", "").await.is_done();
+    for job in [1, 2, 3, 99] {
+        site.world.save_checkpoint(JobId(job), 10 * job, old);
+    }
+    let prune =
+        async |body: &'static str| site.post("/v1/checkpoints/prune", body).await.json::<PruneReport>(StatusCode::OK);
+    let kept = prune("{}").await;
+    assert_eq!((kept.deleted.len(), kept.jobs_kept, kept.bytes_kept, kept.bytes_live), (0, 1, 10, 50));
+    let dry = prune(r#"{"dry_run": true, "keep_for_s": 0}"#).await;
+    assert_eq!((dry.deleted[0].job, dry.deleted[0].bytes, dry.bytes_freed, dry.dry_run), (1, 10, 10, true));
+    assert!(dry.deleted[0].age_s < 500_000, "since the job ended, not since it saved");
+    assert_eq!(site.world.saved(), [1, 2, 3, 99].map(JobId));
+    let wet = prune(r#"{"keep_bytes": 9}"#).await;
+    assert_eq!((wet.deleted.len(), wet.bytes_freed, wet.jobs_kept, wet.failures.len()), (1, 10, 0, 0));
+    assert_eq!(
+        site.world.saved(),
+        [2, 3, 99].map(JobId),
+        "not of a paused one, a live one, or one that was never ours"
+    );
+    site.post("/v1/checkpoints/prune", r#"{"dryrun": true}"#).await.failure(422);
 }
