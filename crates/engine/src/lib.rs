@@ -50,6 +50,7 @@ mod engine;
 mod lifecycle;
 mod membership;
 mod groups;
+mod leftovers;
 mod planning;
 mod state;
 mod explanation;

@@ -148,6 +148,8 @@ impl Engine {
             return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
         }
         job.enter(Phase::QUEUED, now);
+        // Its user has perhaps mended it.
+        (job.failed_starts, job.yields_until) = (0, Timestamp::default());
         self.rounds.request(now);
         Ok(())
     }
@@ -218,6 +220,7 @@ impl Engine {
                 FailureReason::RetriesExhausted { retries, cause }
             }
             FailureKind::Retryable | FailureKind::Machine => {
+                job.note_failure(self.now);
                 job.usage.retries += u32::from(kind == FailureKind::Retryable);
                 let retry_at = self.now.after_s(self.settings.backoff_s(retries + 1));
                 self.stop_group(id, Phase::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);

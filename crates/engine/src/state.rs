@@ -87,7 +87,7 @@ impl Engine {
         self.now = self.now.max(now);
         // What another policy promised is not to be judged by the rules of this one.
         let rules = PlacementRules { one_multi_node_job_per_node: false };
-        let checked = plan.map(|plan| self.view(self.now, |view| plan.check(view, rules)).map(|()| plan));
+        let checked = plan.map(|plan| self.view_with(self.now, true, |view| plan.check(view, rules)).map(|()| plan));
         self.succeeded.clear();
         self.rounds.ran(self.now);
         match checked {

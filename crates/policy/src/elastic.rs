@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use pollux_model::{Goodput, GpuType, Shape};
 
 use crate::optimiser::{JobOptions, Keep, Problem, ProblemNode, Solution};
+use crate::waiting::{Settled, settle};
 use crate::{
     Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, JobView, NodeId, PlacementRules, Plan, Quality,
     Reason, Timestamp,
@@ -58,6 +59,8 @@ pub(crate) struct Elastic<'a> {
     kinds: Vec<GpuType>,
     gpus: u32,
     pub(crate) speedups: Vec<Speedups>,
+    /// What the objective has no say in.
+    settled: Settled,
 }
 
 impl GoodputTables {
@@ -107,7 +110,13 @@ impl Table {
 }
 
 impl<'a> Elastic<'a> {
-    pub(crate) fn new(view: &'a ClusterView<'a>, tables: &mut GoodputTables, profile_limit: f64) -> Self {
+    pub(crate) fn new(
+        now: Timestamp,
+        view: &'a ClusterView<'a>,
+        tables: &mut GoodputTables,
+        profile_limit: f64,
+        rules: PlacementRules,
+    ) -> Self {
         tables.retain(view);
         let usable: Vec<usize> = (0..view.nodes.len()).filter(|&idx| view.nodes[idx].schedulable).collect();
         let mut kinds: Vec<GpuType> = usable.iter().map(|&idx| view.nodes[idx].gpu_type).collect();
@@ -117,8 +126,13 @@ impl<'a> Elastic<'a> {
         let fair_replicas = gpus.div_ceil((view.jobs.len() as u32).max(1)).max(1);
         let node_gpus_max = usable.iter().map(|&idx| view.nodes[idx].gpus).max().unwrap_or(0);
         let sizes = Sizes { gpus, fair_replicas, node_gpus_max, profile_limit };
-        let speedups = view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes)).collect();
-        Self { view, usable, kinds, gpus, speedups }
+        let speedups: Vec<Speedups> =
+            view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes)).collect();
+        let possible = |idx: usize, kind: GpuType, replicas: u32| {
+            kinds.binary_search(&kind).is_ok_and(|kind| speedups[idx].best(kind, replicas) > 0.0)
+        };
+        let settled = settle(now, view, rules.one_multi_node_job_per_node, &possible);
+        Self { view, usable, kinds, gpus, speedups, settled }
     }
 
     pub(crate) fn problem(&self, preferences: &Preferences<'_>) -> Problem {
@@ -129,12 +143,18 @@ impl<'a> Elastic<'a> {
             ProblemNode { gpus: node.gpus, hosts_multi: false, kind }
         };
         let mut nodes: Vec<ProblemNode> = self.usable.iter().map(node).collect();
-        for job in self.view.jobs.iter().filter(|job| job.is_pinned() && job.guest_of.is_none()) {
-            for (id, replicas) in job.allocation.iter() {
+        let fixed = self.view.jobs.iter().zip(&self.settled.fixed).filter(|(job, _)| job.guest_of.is_none());
+        for allocation in fixed.filter_map(|(_, fixed)| fixed.as_ref()) {
+            for (id, replicas) in allocation.iter() {
                 if let Some(place) = self.place(id) {
                     nodes[place].gpus = nodes[place].gpus.saturating_sub(replicas);
-                    nodes[place].hosts_multi |= rule && job.allocation.is_multi_node();
+                    nodes[place].hosts_multi |= rule && allocation.is_multi_node();
                 }
+            }
+        }
+        for (&id, &gpus) in &self.settled.withheld {
+            if let Some(place) = self.place(id) {
+                nodes[place].gpus = nodes[place].gpus.saturating_sub(gpus);
             }
         }
         let jobs = (0..self.view.jobs.len()).map(|idx| self.options(idx, preferences)).collect();
@@ -149,10 +169,14 @@ impl<'a> Elastic<'a> {
     fn options(&self, idx: usize, preferences: &Preferences<'_>) -> JobOptions {
         let job = &self.view.jobs[idx];
         let speedups = &self.speedups[idx];
-        let as_it_is = (preferences.utility)(idx, self.current_speedup(idx));
-        if job.is_pinned() {
-            return JobOptions { none: as_it_is, ..JobOptions::default() };
+        if let Some(fixed) = &self.settled.fixed[idx] {
+            return JobOptions { none: (preferences.utility)(idx, self.speedup_on(idx, fixed)), ..JobOptions::default() };
         }
+        let none = (preferences.utility)(idx, 0.0);
+        if self.settled.barred[idx] {
+            return JobOptions { none, ..JobOptions::default() };
+        }
+        let as_it_is = (preferences.utility)(idx, self.speedup_on(idx, job.allocation));
         let keep = self.keep(job).map(|places| Keep { value: as_it_is, places });
         let sizes = match job.flexibility {
             Flexibility::Rigid => job.replicas_requested..=job.replicas_requested,
@@ -172,12 +196,7 @@ impl<'a> Elastic<'a> {
             };
             values.iter().map(of_kind).collect()
         };
-        JobOptions {
-            none: (preferences.utility)(idx, 0.0),
-            keep,
-            single: worth(&speedups.single),
-            multi: worth(&speedups.multi),
-        }
+        JobOptions { none, keep, single: worth(&speedups.single), multi: worth(&speedups.multi) }
     }
 
     /// What a job holds as places of the problem, if all of it can be kept.
@@ -192,25 +211,24 @@ impl<'a> Elastic<'a> {
         job.allocation.iter().map(place).collect()
     }
 
-    fn current_speedup(&self, idx: usize) -> f64 {
-        let job = &self.view.jobs[idx];
-        let node = job.allocation.iter().next().and_then(|(node, _)| {
+    fn speedup_on(&self, idx: usize, allocation: &Allocation) -> f64 {
+        let node = allocation.iter().next().and_then(|(node, _)| {
             let idx = self.view.nodes.binary_search_by_key(&node, |node| node.id).ok()?;
             Some(&self.view.nodes[idx])
         });
         let kind = node.and_then(|node| self.kinds.binary_search(&node.gpu_type).ok());
-        kind.map_or(0.0, |kind| self.speedups[idx].at(kind, job.allocation.replicas(), job.allocation.is_multi_node()))
+        kind.map_or(0.0, |kind| self.speedups[idx].at(kind, allocation.replicas(), allocation.is_multi_node()))
     }
 
     /// The optimiser's answer as a plan with reasons.
     pub(crate) fn plan(&self, problem: &Problem, solution: &Solution, quality: Quality) -> Plan {
         let givers = Givers::of(problem, solution);
         let assignments = self.view.jobs.iter().enumerate().map(|(idx, job)| {
-            let places = &solution.places[idx];
             let id = |place: usize| self.view.nodes[self.usable[place]].id;
-            let planned = || places.iter().map(|&(place, replicas)| (id(place), replicas)).collect();
-            let allocation: Allocation = if job.is_pinned() { job.allocation.clone() } else { planned() };
-            let reason = self.reason(idx, places, problem, &givers);
+            let planned = || solution.places[idx].iter().map(|&(place, replicas)| (id(place), replicas)).collect();
+            let allocation = self.settled.fixed[idx].clone().unwrap_or_else(planned);
+            let places = allocation.iter().filter_map(|(node, replicas)| Some((self.place(node)?, replicas)));
+            let reason = self.reason(idx, &places.collect::<Vec<_>>(), problem, &givers);
             Assignment { job: job.id, allocation, guest_of: job.pinned_to(), reason }
         });
         Plan { assignments: assignments.collect(), quality: Some(quality) }

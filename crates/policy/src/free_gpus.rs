@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_model::GpuType;
 
@@ -79,6 +79,16 @@ impl FreeGpus {
             *pools.entry(node.gpu_type).or_default() += node.gpus;
         }
         pools
+    }
+
+    /// Free GPUs of a node.
+    pub(crate) fn on(&self, node: NodeId) -> u32 {
+        self.position(node).map_or(0, |idx| self.nodes[idx].gpus)
+    }
+
+    /// The same but for these nodes.
+    pub(crate) fn without(&self, nodes: &BTreeSet<NodeId>) -> Self {
+        Self { nodes: self.nodes.iter().filter(|node| !nodes.contains(&node.id)).copied().collect() }
     }
 
     /// The most free GPUs of a kind on one node.

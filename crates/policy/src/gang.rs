@@ -57,7 +57,8 @@ pub(crate) fn plan_placed_gangs(
     }
     // Who runs is decided on the GPUs as a pool per kind; where, once it is known who keeps what.
     let mut pools = free.by_kind();
-    let largest_pool = pools.values().copied().max().unwrap_or(0);
+    // A gang that waits for others to end is not one that can never run.
+    let largest_pool = FreeGpus::of(view).by_kind().into_values().max().unwrap_or(0);
     let (mut starting, mut waiting) = (Vec::new(), Vec::new());
     for &idx in order {
         let job = &view.jobs[idx];

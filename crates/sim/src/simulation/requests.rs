@@ -47,3 +47,9 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
         _ => REPLICAS_MAX.max(job.requested_replicas),
     }
 }
+
+/// Replicas that a job begins with. As published, users who leave the batch to the scheduler leave the size to it, too:
+/// their jobs begin with one.
+pub(super) fn replicas_requested(settings: &SimulationSettings, job: &JobSpec) -> u32 {
+    if settings.policy.adapts_batches() { 1 } else { job.requested_replicas.min(replicas_max(settings, job)) }
+}

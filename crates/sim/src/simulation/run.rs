@@ -11,7 +11,7 @@ use super::job::{BatchMode, SimJob};
 use super::oracle::Oracles;
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Queue, SimEvent};
-use super::requests::{batch_mode, check_request, replicas_max};
+use super::requests::{batch_mode, check_request, replicas_max, replicas_requested};
 use super::settings::SimulationSettings;
 use crate::{ApplicationSet, JobSpec, SimRng, Workload};
 
@@ -228,7 +228,7 @@ impl<'a> World<'a> {
         let application = self.jobs[job].application;
         let replicas_max = replicas_max(self.settings, workload_job);
         let spec = EngineJobSpec {
-            replicas_requested: workload_job.requested_replicas.min(replicas_max),
+            replicas_requested: replicas_requested(self.settings, workload_job),
             replicas_max,
             batch_size: Some(workload_job.requested_batch),
             work: self.settings.declare_epochs.then(|| Work::Epochs(application.epochs())),
