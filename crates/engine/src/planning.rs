@@ -160,12 +160,7 @@ impl Engine {
     }
 }
 
-fn job_views(
-    jobs: &BTreeMap<JobId, Job>,
-    now: Timestamp,
-    all: bool,
-    restart_cost_default_s: f64,
-) -> Vec<JobView<'_>> {
+fn job_views(jobs: &BTreeMap<JobId, Job>, now: Timestamp, all: bool, restart_cost_default_s: f64) -> Vec<JobView<'_>> {
     let plannable = jobs.values().filter(|job| job.phase.is_plannable() && (all || !job.yields(now)));
     let guest = |job: &Job| job.guest.and_then(|guest| jobs.get(&guest));
     plannable.map(|job| job.view(guest(job), now, restart_cost_default_s)).collect()

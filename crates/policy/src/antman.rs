@@ -5,7 +5,9 @@ use crate::draft::{Draft, take_gang};
 use crate::free_gpus::FreeGpus;
 use crate::gang::gang_size;
 use crate::rates::{Rates, busy_share};
-use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Priorities, Sharing, Timestamp};
+use crate::{
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Priorities, Sharing, Timestamp,
+};
 
 /// Settings of [`PolicySettings::AntMan`](crate::PolicySettings::AntMan).
 #[derive(Clone, Copy, Debug, PartialEq)]

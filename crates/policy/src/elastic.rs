@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pollux_model::{Goodput, GpuType, Shape};
 
 use crate::optimiser::{JobOptions, Keep, Problem, ProblemNode, Solution};
-use crate::waiting::{Settled, settle};
+use crate::waiting::{Settled, Terms, settle};
 use crate::{
     Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, JobView, NodeId, PlacementRules, Plan, Quality,
     Reason, Timestamp,
@@ -115,7 +115,7 @@ impl<'a> Elastic<'a> {
         view: &'a ClusterView<'a>,
         tables: &mut GoodputTables,
         profile_limit: f64,
-        rules: PlacementRules,
+        terms: &Terms,
     ) -> Self {
         tables.retain(view);
         let usable: Vec<usize> = (0..view.nodes.len()).filter(|&idx| view.nodes[idx].schedulable).collect();
@@ -126,12 +126,11 @@ impl<'a> Elastic<'a> {
         let fair_replicas = gpus.div_ceil((view.jobs.len() as u32).max(1)).max(1);
         let node_gpus_max = usable.iter().map(|&idx| view.nodes[idx].gpus).max().unwrap_or(0);
         let sizes = Sizes { gpus, fair_replicas, node_gpus_max, profile_limit };
-        let speedups: Vec<Speedups> =
-            view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes)).collect();
+        let speedups: Vec<Speedups> = view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes)).collect();
         let possible = |idx: usize, kind: GpuType, replicas: u32| {
             kinds.binary_search(&kind).is_ok_and(|kind| speedups[idx].best(kind, replicas) > 0.0)
         };
-        let settled = settle(now, view, rules.one_multi_node_job_per_node, &possible);
+        let settled = settle(now, view, terms, &possible);
         Self { view, usable, kinds, gpus, speedups, settled }
     }
 
@@ -170,7 +169,10 @@ impl<'a> Elastic<'a> {
         let job = &self.view.jobs[idx];
         let speedups = &self.speedups[idx];
         if let Some(fixed) = &self.settled.fixed[idx] {
-            return JobOptions { none: (preferences.utility)(idx, self.speedup_on(idx, fixed)), ..JobOptions::default() };
+            return JobOptions {
+                none: (preferences.utility)(idx, self.speedup_on(idx, fixed)),
+                ..JobOptions::default()
+            };
         }
         let none = (preferences.utility)(idx, 0.0);
         if self.settled.barred[idx] {

@@ -1,10 +1,14 @@
 use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
 use crate::priority::priority_weights;
+use crate::waiting::Terms;
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
 
 /// Stands in for minus infinity: at this power the smallest speedup outweighs all others by orders of magnitude.
 const MAX_MIN_POWER: f64 = -64.0;
+
+/// Its objective cannot tell starved jobs apart, so that they are helped before long.
+const PATIENCE_S: f64 = 600.0;
 
 /// Settings of [`PolicySettings::Pollux`](crate::PolicySettings::Pollux).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -52,7 +56,8 @@ impl Policy for Pollux {
         }
         let settings = self.settings;
         let rules = self.rules();
-        let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, rules);
+        let terms = Terms { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
+        let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &terms);
         let weights = priority_weights(view);
         let mean = PowerMean::new(settings.fairness);
         let factor = |job: usize, _| {
@@ -63,11 +68,8 @@ impl Policy for Pollux {
                 restart_factor(job, now)
             }
         };
-        let preferences = Preferences {
-            rules,
-            restart_factor: &factor,
-            utility: &|job, speedup| weights[job] * mean.term(speedup),
-        };
+        let preferences =
+            Preferences { rules, restart_factor: &factor, utility: &|job, speedup| weights[job] * mean.term(speedup) };
         let problem = elastic.problem(&preferences);
         let solution = solve(&problem);
         let weight: f64 = weights.iter().sum();

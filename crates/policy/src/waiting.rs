@@ -10,11 +10,17 @@ use crate::free_gpus::FreeGpus;
 use crate::priority::opportunistic;
 use crate::{Allocation, ClusterView, Flexibility, JobView, NodeId, Timestamp};
 
-/// Seconds that a job may wait before it goes first, where every job could have its fewest GPUs at once. Where there are
-/// not enough for that it is so many times as long as all jobs need more than there is.
-pub(crate) const PATIENCE_S: f64 = 600.0;
 /// Seconds for which who went first is not driven out by who came later.
 pub(crate) const TURN_S: f64 = 600.0;
+
+/// What a policy promises those who wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// Seconds that a job may wait before it goes first, where every job could have its fewest GPUs at once. Where there
+    /// are not enough for that it is as many times longer as all jobs need more than there is.
+    pub(crate) patience_s: f64,
+    pub(crate) one_multi_node_job_per_node: bool,
+}
 
 /// What is decided before the objective is asked.
 pub(crate) struct Settled {
@@ -32,10 +38,10 @@ pub(crate) struct Settled {
 pub(crate) fn settle(
     now: Timestamp,
     view: &ClusterView<'_>,
-    one_multi_node_job_per_node: bool,
+    terms: &Terms,
     possible: &dyn Fn(usize, GpuType, u32) -> bool,
 ) -> Settled {
-    let mut queue = Queue::new(now, view, one_multi_node_job_per_node, possible);
+    let mut queue = Queue::new(now, view, terms, possible);
     queue.let_overdue_in();
     queue.keep_turns();
     queue.begin_as_asked();
@@ -51,6 +57,8 @@ struct Queue<'a> {
     opportunistic: Vec<bool>,
     /// How many times more GPUs all jobs need than there are; at least 1.
     crowding: f64,
+    /// Seconds after which a job has waited too long.
+    patience_s: f64,
     /// Nodes of fixed jobs that span several.
     spanned: BTreeSet<NodeId>,
     /// GPUs that nobody has.
@@ -64,7 +72,7 @@ impl<'a> Queue<'a> {
     fn new(
         now: Timestamp,
         view: &'a ClusterView<'a>,
-        one_multi_node_job_per_node: bool,
+        terms: &Terms,
         possible: &'a dyn Fn(usize, GpuType, u32) -> bool,
     ) -> Self {
         let needed: f64 = view.jobs.iter().map(|job| f64::from(job.fewest())).sum();
@@ -72,13 +80,15 @@ impl<'a> Queue<'a> {
         for job in view.jobs.iter().filter(|job| job.guest_of.is_none()) {
             idle.pin(job.allocation);
         }
+        let crowding = (needed / f64::from(view.gpus().max(1))).max(1.0);
         let mut queue = Self {
             now,
             view,
             possible,
-            one_multi_node_job_per_node,
+            one_multi_node_job_per_node: terms.one_multi_node_job_per_node,
             opportunistic: opportunistic(view),
-            crowding: (needed / f64::from(view.gpus().max(1))).max(1.0),
+            crowding,
+            patience_s: terms.patience_s * crowding,
             spanned: BTreeSet::new(),
             idle,
             unfixed: FreeGpus::beside_pinned(view),
@@ -102,14 +112,10 @@ impl<'a> Queue<'a> {
         self.settled.fixed[idx] = Some(allocation);
     }
 
-    fn patience_s(&self) -> f64 {
-        PATIENCE_S * self.crowding
-    }
-
     fn is_overdue(&self, idx: usize) -> bool {
         let job = &self.view.jobs[idx];
         let waited_s = self.now.since_s(job.queued_since);
-        job.allocation.is_empty() && !self.opportunistic[idx] && waited_s > self.patience_s()
+        job.allocation.is_empty() && !self.opportunistic[idx] && waited_s > self.patience_s
     }
 
     /// Whether a job has had its GPUs for less than a turn.
@@ -217,7 +223,7 @@ impl<'a> Queue<'a> {
         for (idx, job) in self.view.jobs.iter().enumerate() {
             let waited_s = job.running_since.map_or(0.0, |since| since.since_s(job.queued_since));
             let is_fewest = job.allocation.replicas() == job.fewest();
-            let was_overdue = is_fewest && waited_s > self.patience_s() && !self.opportunistic[idx];
+            let was_overdue = is_fewest && waited_s > self.patience_s && !self.opportunistic[idx];
             if was_overdue && !job.is_pinned() && self.is_in_turn(job) && self.unfixed.keep(job.allocation) {
                 self.fix(idx, job.allocation.clone());
             }

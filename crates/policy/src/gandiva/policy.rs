@@ -6,7 +6,9 @@ use super::turns::{Grown, Turns};
 use crate::draft::Draft;
 use crate::gang::{gang_size, kind_of};
 use crate::rates::{Rates, busy_share, predicted};
-use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Priorities, Timestamp};
+use crate::{
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Priorities, Timestamp,
+};
 
 /// Gangs take turns on a cluster that is too small for all, two at once on GPUs that one does not use up; with idle GPUs
 /// jobs move together and grow (Gandiva, OSDI 2018). What is changed is measured, and undone where it does not help.

@@ -232,9 +232,9 @@ fn a_gang_that_has_waited_too_long_is_let_in_by_those_who_have_had_their_turn() 
             let jobs = singles(running_s).map(|job| Job { queued_s: 10_000, ..job }).chain([gang(queued_s)]);
             World::new(2, 4, jobs.collect()).replicas(policy)
         };
-        assert_eq!(held(900, 2_000, &mut *policy)[7], 4, "{}", policy.name());
-        assert_eq!(held(900, 2_000, &mut *policy).iter().sum::<u32>(), 8, "the others go on where there is room");
-        assert_eq!(held(900, 100, &mut *policy)[7], 0, "they came before it and have only just got in");
+        assert_eq!(held(2_900, 4_000, &mut *policy)[7], 4, "{}", policy.name());
+        assert_eq!(held(2_900, 4_000, &mut *policy).iter().sum::<u32>(), 8, "the others go on where there is room");
+        assert_eq!(held(2_900, 100, &mut *policy)[7], 0, "they came before it and have only just got in");
     }
 }
 
@@ -251,9 +251,10 @@ fn whoever_waits_longest_is_let_in_first_and_keeps_its_turn() {
 #[test]
 fn nobody_who_could_not_be_moved_starts_before_a_gang_that_waits_for_room() {
     for mut policy in both() {
-        let rigid = |requested, queued_s| Job { requested, flexibility: Flexibility::Rigid, queued_s, ..Job::default() };
+        let rigid =
+            |requested, queued_s| Job { requested, flexibility: Flexibility::Rigid, queued_s, ..Job::default() };
         let runs = Job { queued_s: 5_000, ..rigid(2, 0) }.running(&[(0, 2)]);
-        let world = World::new(1, 4, vec![runs.clone(), rigid(4, 3_000), rigid(2, 10)]);
+        let world = World::new(1, 4, vec![runs.clone(), rigid(4, 4_500), rigid(2, 10)]);
         assert_eq!(world.replicas(&mut *policy), [2, 0, 0], "{}", policy.name());
         let world = World::new(1, 4, vec![runs, rigid(4, 10), rigid(2, 10)]);
         assert_eq!(world.replicas(&mut *policy), [2, 0, 2], "nobody has waited long: {}", policy.name());

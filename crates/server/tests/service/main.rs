@@ -7,7 +7,9 @@ mod explaining;
 mod kills;
 mod life;
 mod limits;
+mod live;
 mod nodes;
+mod parity;
 // Shared with the tests of the REST interface, which use the rest of it.
 #[allow(dead_code)]
 mod world;

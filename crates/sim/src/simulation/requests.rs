@@ -1,5 +1,6 @@
 //! What users of a workload ask for, and what they get of it.
 
+use pollux_engine::Work;
 use pollux_model::Batch;
 
 use super::error::SimulationError;
@@ -48,8 +49,20 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
     }
 }
 
-/// Replicas that a job begins with. As published, users who leave the batch to the scheduler leave the size to it, too:
-/// their jobs begin with one.
-pub(super) fn replicas_requested(settings: &SimulationSettings, job: &JobSpec) -> u32 {
-    if settings.policy.adapts_batches() { 1 } else { job.requested_replicas.min(replicas_max(settings, job)) }
+/// What the user of a job submits. As published, users who leave the batch to the scheduler leave the size to it, too:
+/// their jobs begin with one replica.
+pub(super) fn submitted_spec(
+    job: &JobSpec,
+    settings: &SimulationSettings,
+    applications: &ApplicationSet,
+) -> pollux_engine::JobSpec {
+    let replicas_max = replicas_max(settings, job);
+    let epochs = applications.get(job.application).epochs();
+    pollux_engine::JobSpec {
+        replicas_requested: if settings.policy.adapts_batches() { 1 } else { job.requested_replicas.min(replicas_max) },
+        replicas_max,
+        batch_size: Some(job.requested_batch),
+        work: settings.declare_epochs.then(|| Work::Epochs(epochs)),
+        ..pollux_engine::JobSpec::new(&job.name, 1)
+    }
 }
