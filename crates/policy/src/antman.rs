@@ -3,10 +3,12 @@ use std::collections::BTreeSet;
 
 use crate::draft::{Draft, take_gang};
 use crate::free_gpus::FreeGpus;
-use crate::gang::gang_size;
+use crate::gang::{gang_size, quietest};
 use crate::rates::{Rates, busy_share};
+use crate::state::Memory;
 use crate::{
-    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Priorities, Sharing, Timestamp,
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Priorities,
+    Sharing, Timestamp,
 };
 
 /// Settings of [`PolicySettings::AntMan`](crate::PolicySettings::AntMan).
@@ -35,6 +37,13 @@ impl Default for AntManSettings {
 #[derive(Debug)]
 pub(crate) struct AntMan {
     settings: AntManSettings,
+    memory: AntManMemory,
+}
+
+/// What it remembers from plan to plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct AntManMemory {
     /// Jobs whose turn has come.
     guaranteed: BTreeSet<JobId>,
     /// Hosts and guests that slowed them down.
@@ -43,21 +52,21 @@ pub(crate) struct AntMan {
 }
 
 impl AntMan {
-    pub(crate) const fn new(settings: AntManSettings) -> Self {
-        Self { settings, guaranteed: BTreeSet::new(), bad_pairs: BTreeSet::new(), rates: Rates::new() }
+    pub(crate) fn new(settings: AntManSettings) -> Self {
+        Self { settings, memory: AntManMemory::default() }
     }
 
     /// Forgets jobs that ended, and notes hosts that suffer.
     fn watch(&mut self, now: Timestamp, view: &ClusterView<'_>) {
-        self.rates.watch(now, view);
+        self.memory.rates.watch(now, view);
         let present: BTreeSet<JobId> = view.jobs.iter().map(|job| job.id).collect();
-        self.guaranteed.retain(|job| present.contains(job));
-        self.bad_pairs.retain(|(host, guest)| present.contains(host) && present.contains(guest));
+        self.memory.guaranteed.retain(|job| present.contains(job));
+        self.memory.bad_pairs.retain(|(host, guest)| present.contains(host) && present.contains(guest));
         for guest in view.jobs {
             let host = guest.guest_of.and_then(|host| view.jobs.iter().find(|job| job.id == host));
-            let speed = host.and_then(|host| Some((host.id, self.rates.beside(host)?)));
+            let speed = host.and_then(|host| Some((host.id, self.memory.rates.beside(host)?)));
             if let Some((host, _)) = speed.filter(|(_, speed)| *speed < 1.0 - self.settings.slowdown_max) {
-                self.bad_pairs.insert((host, guest.id));
+                self.memory.bad_pairs.insert((host, guest.id));
             }
         }
     }
@@ -66,9 +75,9 @@ impl AntMan {
     fn guarantee(&mut self, draft: &mut Draft<'_>) {
         let view = draft.view;
         let mut queue: Vec<usize> = (0..view.jobs.len()).filter(|&idx| view.jobs[idx].priority >= 0).collect();
-        let waits = |job: &JobView<'_>| !self.guaranteed.contains(&job.id);
+        let waits = |job: &JobView<'_>| !self.memory.guaranteed.contains(&job.id);
         queue.sort_by_key(|&idx| (waits(&view.jobs[idx]), Reverse(view.jobs[idx].priority), idx));
-        let largest_pool = FreeGpus::of(view).by_kind().into_values().max().unwrap_or(0);
+        let empty = FreeGpus::of(view);
         for idx in queue {
             let (job, size) = (&view.jobs[idx], gang_size(&view.jobs[idx]));
             let held = job.allocation.replicas() == size && job.guest_of.is_none();
@@ -76,8 +85,8 @@ impl AntMan {
                 place(draft, idx);
             }
             if draft.owned(idx).is_some() {
-                self.guaranteed.insert(job.id);
-            } else if size <= largest_pool {
+                self.memory.guaranteed.insert(job.id);
+            } else if empty.has_room(job, size) {
                 return;
             }
         }
@@ -112,7 +121,7 @@ impl AntMan {
             .jobs
             .iter()
             .enumerate()
-            .filter(|(idx, host)| self.guaranteed.contains(&host.id) && draft.could_host(*idx));
+            .filter(|(idx, host)| self.memory.guaranteed.contains(&host.id) && draft.could_host(*idx));
         let mut hosts: Vec<(f64, usize)> =
             known.filter_map(|(idx, host)| Some((busy_share(host, host.allocation, view)?, idx))).collect();
         hosts.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -120,9 +129,9 @@ impl AntMan {
     }
 
     fn may_stay(&self, guest: &JobView<'_>) -> bool {
-        guest
-            .guest_of
-            .is_some_and(|host| self.guaranteed.contains(&host) && !self.bad_pairs.contains(&(host, guest.id)))
+        guest.guest_of.is_some_and(|host| {
+            self.memory.guaranteed.contains(&host) && !self.memory.bad_pairs.contains(&(host, guest.id))
+        })
     }
 
     /// The first of the hosts that a guest fits beside. Only one that can be sent away at any time is let in.
@@ -132,8 +141,8 @@ impl AntMan {
         }
         hosts.iter().enumerate().find_map(|(place, &idx)| {
             let host = &draft.view.jobs[idx];
-            let may = !self.bad_pairs.contains(&(host.id, guest.id));
-            Some((place, draft.room_beside(host, gang_size(guest)).filter(|_| may)?))
+            let may = !self.memory.bad_pairs.contains(&(host.id, guest.id));
+            Some((place, draft.room_beside(host, guest).filter(|_| may)?))
         })
     }
 }
@@ -149,12 +158,22 @@ impl Policy for AntMan {
         self.guarantee(&mut draft);
         self.fill(&mut draft);
         let plan = draft.plan();
-        self.rates.expect(now, &plan);
+        self.memory.rates.expect(now, &plan);
         plan
     }
 
     fn priorities(&self) -> Priorities {
         Priorities::Ordered
+    }
+
+    fn save(&self) -> Option<PolicyState> {
+        Some(PolicyState::new(Memory::AntMan(self.memory.clone())))
+    }
+
+    fn restore(&mut self, state: PolicyState) -> bool {
+        let Memory::AntMan(memory) = state.memory else { return false };
+        self.memory = memory;
+        true
     }
 
     fn rules(&self) -> PlacementRules {
@@ -172,17 +191,14 @@ impl Policy for AntMan {
 
 /// Places a guaranteed job where it drives nobody out, unless that takes more nodes.
 fn place(draft: &mut Draft<'_>, idx: usize) {
-    let (view, size) = (draft.view, gang_size(&draft.view.jobs[idx]));
+    let job = &draft.view.jobs[idx];
     let mut idle = draft.free.clone();
-    for (other, job) in view.jobs.iter().enumerate() {
+    for (other, job) in draft.view.jobs.iter().enumerate() {
         if !draft.has(other) && job.guest_of.is_none() {
-            idle.pin(job.allocation);
+            idle.pin_job(job);
         }
     }
-    let nodes = |allocation: &Option<Allocation>| allocation.as_ref().map(|allocation| allocation.iter().len());
-    let quiet = take_gang(&mut idle, size);
-    let best = take_gang(&mut draft.free.clone(), size);
-    let chosen = if quiet.is_some() && nodes(&quiet) <= nodes(&best) { quiet } else { best };
+    let chosen = quietest(&mut draft.free.clone(), idle, |free| take_gang(free, job));
     if let Some(allocation) = chosen {
         draft.keep(idx, &allocation);
     }

@@ -11,8 +11,10 @@
 
 mod ids;
 mod allocation;
+mod resources;
 mod view;
 mod plan;
+mod state;
 mod policy;
 mod priority;
 mod settings;
@@ -34,6 +36,7 @@ mod optimus;
 mod slaq;
 mod optimiser;
 mod waiting;
+mod givers;
 mod elastic;
 mod pollux;
 mod castor;
@@ -50,8 +53,10 @@ pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Re
 pub use policy::{Policy, Sharing};
 pub use pollux::PolluxSettings;
 pub use priority::Priorities;
+pub use resources::{NodeResources, ReplicaResources};
 pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
 pub use slaq::SlaqSettings;
+pub use state::PolicyState;
 pub use themis::ThemisSettings;
 pub use tiresias::{Consolidate, TiresiasPriority, TiresiasSettings};
 pub use view::{ClusterView, Flexibility, JobView, NodeView, Oracle, SucceededJob, TypeProfile};

@@ -8,7 +8,7 @@ use pollux_model::GpuType;
 use crate::draft::part_of;
 use crate::free_gpus::FreeGpus;
 use crate::priority::opportunistic;
-use crate::{Allocation, ClusterView, Flexibility, JobView, NodeId, Timestamp};
+use crate::{Allocation, ClusterView, Flexibility, JobView, NodeId, ReplicaResources, Timestamp};
 
 /// Seconds for which who went first is not driven out by who came later.
 pub(crate) const TURN_S: f64 = 600.0;
@@ -75,10 +75,10 @@ impl<'a> Queue<'a> {
         terms: &Terms,
         possible: &'a dyn Fn(usize, GpuType, u32) -> bool,
     ) -> Self {
-        let needed: f64 = view.jobs.iter().map(|job| f64::from(job.fewest())).sum();
+        let needed: f64 = view.jobs.iter().map(|job| f64::from(job.per_replica().gpus_of(job.fewest()))).sum();
         let mut idle = FreeGpus::of(view);
-        for job in view.jobs.iter().filter(|job| job.guest_of.is_none()) {
-            idle.pin(job.allocation);
+        for job in view.jobs {
+            idle.pin_job(job);
         }
         let crowding = (needed / f64::from(view.gpus().max(1))).max(1.0);
         let mut queue = Self {
@@ -140,21 +140,22 @@ impl<'a> Queue<'a> {
         ahead.sort_by_key(|&idx| place(idx));
         let mut ahead = ahead.into_iter().peekable();
         let mut claimable = self.unfixed.clone();
-        let largest = FreeGpus::of(self.view).by_kind().into_values().max().unwrap_or(0);
+        let empty = FreeGpus::of(self.view);
         let mut blocked = false;
         for idx in overdue {
             while let Some(safe) = ahead.next_if(|&safe| place(safe) < place(idx)) {
                 let job = &self.view.jobs[safe];
-                claimable.pin(&part_of(job.allocation, job.fewest()).unwrap_or_else(|| job.allocation.clone()));
+                let kept = part_of(job.allocation, job.fewest()).unwrap_or_else(|| job.allocation.clone());
+                claimable.pin(job.per_replica(), &kept);
             }
             let job = &self.view.jobs[idx];
-            if job.fewest() > largest || (blocked && job.flexibility != Flexibility::Elastic) {
+            if !empty.has_room(job, job.fewest()) || (blocked && job.flexibility != Flexibility::Elastic) {
                 continue;
             }
             match self.place(idx, &mut claimable) {
                 Some(allocation) => {
-                    self.unfixed.pin(&allocation);
-                    self.idle.pin(&allocation);
+                    self.unfixed.pin(job.per_replica(), &allocation);
+                    self.idle.pin(job.per_replica(), &allocation);
                     self.fix(idx, allocation);
                 }
                 None if !blocked => {
@@ -167,45 +168,54 @@ impl<'a> Queue<'a> {
     }
 
     /// Takes the fewest replicas of a job: where GPUs are idle, otherwise on as few nodes as possible.
-    fn place(&mut self, idx: usize, claimable: &mut FreeGpus) -> Option<Allocation> {
-        let size = self.view.jobs[idx].fewest();
-        let kinds: Vec<GpuType> = claimable.by_kind().into_keys().collect();
-        let kinds = || kinds.iter().copied().filter(|&kind| (self.possible)(idx, kind, size));
-        if let Some(kind) = kinds().find(|&kind| self.idle.most_on_a_node(kind) >= size) {
-            let allocation = self.idle.clone().take_consolidated(kind, size)?;
-            claimable.pin(&allocation);
+    fn place(&self, idx: usize, claimable: &mut FreeGpus) -> Option<Allocation> {
+        let job = &self.view.jobs[idx];
+        let (size, replica) = (job.fewest(), job.per_replica());
+        let kinds: Vec<GpuType> = claimable.by_kind().into_keys().filter(|&kind| self.may_run(idx, kind)).collect();
+        let found = kinds.iter().find(|&&kind| self.idle.most_on_a_node(kind, replica) >= size);
+        if let Some(&kind) = found {
+            let allocation = self.idle.clone().take_consolidated(kind, replica, size)?;
+            claimable.pin(replica, &allocation);
             return Some(allocation);
         }
-        kinds().find_map(|kind| {
-            if claimable.most_on_a_node(kind) >= size {
-                return claimable.take_consolidated(kind, size);
+        kinds.into_iter().find_map(|kind| {
+            if claimable.most_on_a_node(kind, replica) >= size {
+                return claimable.take_consolidated(kind, replica, size);
             }
-            let allocation = claimable.without(&self.spanned).take_emptiest_first(kind, size)?;
-            claimable.pin(&allocation);
+            let allocation = claimable.without(&self.spanned).take_emptiest_first(kind, replica, size)?;
+            claimable.pin(replica, &allocation);
             Some(allocation)
         })
+    }
+
+    /// Whether a job can run its fewest replicas on a kind of GPU.
+    fn may_run(&self, idx: usize, kind: GpuType) -> bool {
+        let job = &self.view.jobs[idx];
+        job.allows(kind) && (self.possible)(idx, kind, job.fewest())
     }
 
     /// Keeps idle GPUs for a job that cannot be placed yet, on the nodes that are nearest to having enough, and lets
     /// nobody behind it start who could not be moved again.
     fn make_way(&mut self, idx: usize, claimable: &mut FreeGpus) {
-        let (job, size) = (&self.view.jobs[idx], self.view.jobs[idx].fewest());
+        let job = &self.view.jobs[idx];
+        let (size, replica) = (job.fewest(), job.per_replica());
         let mut nodes: Vec<_> = self.view.nodes.iter().filter(|node| node.schedulable).collect();
         nodes.sort_by_key(|node| (std::cmp::Reverse(claimable.on(node.id)), node.id));
         let kind = nodes.iter().map(|node| node.gpu_type).find(|&kind| {
-            let gpus = nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.gpus).sum::<u32>();
-            gpus >= size && (self.possible)(idx, kind, size)
+            let rooms = nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.resources().fits(replica));
+            rooms.fold(0, u32::saturating_add) >= size && self.may_run(idx, kind)
         });
         let mut found = 0u32;
         for node in nodes.into_iter().filter(|node| Some(node.gpu_type) == kind) {
-            if found >= size {
-                break;
+            let room = node.resources().fits(replica);
+            if found >= size || room == 0 {
+                continue;
             }
-            found += node.gpus;
-            let idle = Allocation::on(node.id, self.idle.on(node.id));
-            self.settled.withheld.insert(node.id, idle.replicas());
-            for free in [&mut self.idle, &mut self.unfixed, claimable] {
-                free.pin(&idle);
+            found = found.saturating_add(room);
+            let idle = self.idle.on(node.id);
+            self.settled.withheld.insert(node.id, idle);
+            for free in [&mut self.idle, &mut self.unfixed, &mut *claimable] {
+                free.pin(ReplicaResources::ONE_GPU, &Allocation::on(node.id, idle));
             }
         }
         for (other, barred) in self.view.jobs.iter().zip(&mut self.settled.barred) {
@@ -224,7 +234,8 @@ impl<'a> Queue<'a> {
             let waited_s = job.running_since.map_or(0.0, |since| since.since_s(job.queued_since));
             let is_fewest = job.allocation.replicas() == job.fewest();
             let was_overdue = is_fewest && waited_s > self.patience_s && !self.opportunistic[idx];
-            if was_overdue && !job.is_pinned() && self.is_in_turn(job) && self.unfixed.keep(job.allocation) {
+            let keeps = was_overdue && !job.is_pinned() && self.is_in_turn(job);
+            if keeps && self.unfixed.keep(job.per_replica(), job.allocation) {
                 self.fix(idx, job.allocation.clone());
             }
         }
@@ -235,7 +246,8 @@ impl<'a> Queue<'a> {
     fn begin_as_asked(&mut self) {
         let waits = |idx: &usize| self.view.jobs[*idx].allocation.is_empty() && self.settled.fixed[*idx].is_none();
         let waiting: Vec<usize> = (0..self.view.jobs.len()).filter(waits).collect();
-        let mut needed: u32 = waiting.iter().map(|&idx| self.view.jobs[idx].fewest()).sum();
+        let gpus_of = |job: &JobView<'_>| job.per_replica().gpus_of(job.fewest());
+        let mut needed = waiting.iter().map(|&idx| gpus_of(&self.view.jobs[idx])).fold(0, u32::saturating_add);
         for idx in waiting {
             let job = &self.view.jobs[idx];
             let (fewest, asked) = (job.fewest(), job.replicas_requested.min(job.replicas_max));
@@ -243,16 +255,18 @@ impl<'a> Queue<'a> {
             if !is_new || asked <= fewest {
                 continue;
             }
-            let by_others = needed.saturating_sub(fewest);
-            let sizes = self.idle.by_kind().into_iter().map(|(kind, gpus)| {
-                let most = asked.min(gpus.saturating_sub(by_others));
-                let spread = if self.spanned_by_any() { 0 } else { most };
-                (kind, most.min(self.idle.most_on_a_node(kind)).max(spread))
+            let by_others = needed.saturating_sub(gpus_of(job));
+            let replica = job.per_replica();
+            let kinds = self.idle.by_kind().into_iter().filter(|&(kind, _)| self.may_run(idx, kind));
+            let sizes = kinds.map(|(kind, gpus)| {
+                let most = asked.min(gpus.saturating_sub(by_others) / replica.gpus.max(1));
+                let spread = if self.spanned_by_any() { 0 } else { most.min(self.idle.most(kind, replica)) };
+                (kind, most.min(self.idle.most_on_a_node(kind, replica)).max(spread))
             });
             let best = sizes.max_by_key(|&(kind, size)| (size, std::cmp::Reverse(kind)));
             let Some((kind, size)) = best.filter(|&(_, size)| size > fewest) else { continue };
-            if let Some(allocation) = self.idle.take_consolidated(kind, size) {
-                self.unfixed.pin(&allocation);
+            if let Some(allocation) = self.idle.take_consolidated(kind, replica, size) {
+                self.unfixed.pin(replica, &allocation);
                 needed = by_others;
                 self.fix(idx, allocation);
             }

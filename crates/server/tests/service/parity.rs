@@ -53,8 +53,8 @@ fn script(policy: PolicySettings) -> Script {
         (at_s(1_333.1), ScriptedEvent::Join { gpus: 4 }),
         (at_s(2_521.9), ScriptedEvent::Drain { node: 1 }),
         (at_s(3_600.6), ScriptedEvent::Undrain { node: 1 }),
-        (at_s(4_205.3), ScriptedEvent::Pause { job: 4 }),
-        (at_s(4_612.4), ScriptedEvent::Resume { job: 4 }),
+        (at_s(4_205.3), ScriptedEvent::Pause { job: 1 }),
+        (at_s(4_612.4), ScriptedEvent::Resume { job: 1 }),
         (at_s(5_001.7), ScriptedEvent::Lose { node: 0 }),
         (at_s(6_001.7), ScriptedEvent::Join { gpus: 4 }),
     ];
