@@ -18,6 +18,7 @@ mod logs;
 mod lookup;
 mod nodes;
 mod patience;
+mod priority;
 mod ps;
 mod server_args;
 mod submit;

@@ -49,6 +49,13 @@ pub enum PolicySettings {
     Slaq(SlaqSettings),
 }
 
+/// What a live cluster runs unless it is told otherwise, chosen by measurement (docs/policies.md).
+impl Default for PolicySettings {
+    fn default() -> Self {
+        Self::Castor(CastorSettings::default())
+    }
+}
+
 impl PolicySettings {
     /// A policy that has planned nothing yet.
     pub fn build(&self) -> Box<dyn Policy + Send> {

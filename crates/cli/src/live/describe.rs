@@ -5,6 +5,7 @@ use clap::builder::styling::Style;
 use pollux_api::{Flexibility, JobDetail, SubmitRequest, Work};
 
 use super::lookup::job_id;
+use super::priority;
 use super::server_args::ServerArgs;
 use super::text::{amount, count, has_ended, ids, known, moment, now_ms, percent, phase_style, seconds_between, span};
 use crate::output::{self, OutputFormat, one_line};
@@ -28,10 +29,13 @@ pub(crate) struct DescribeArgs {
 pub(crate) fn run(args: &DescribeArgs) -> anyhow::Result<()> {
     let client = args.server.client()?;
     let detail = client.job(job_id(&client, &args.job)?)?;
-    output::print(args.output, &detail, |out| write_text(&detail, now_ms(), out))
+    output::print(args.output, &detail, |out| {
+        let priority = priority::meaning(&client, detail.request.priority);
+        write_text(&detail, priority.as_deref(), now_ms(), out)
+    })
 }
 
-fn write_text(detail: &JobDetail, now_ms: u64, out: &mut dyn Write) -> io::Result<()> {
+fn write_text(detail: &JobDetail, priority: Option<&str>, now_ms: u64, out: &mut dyn Write) -> io::Result<()> {
     let job = &detail.job;
     let (bold, style) = (Style::new().bold(), phase_style(job.phase));
     let (name, phase) = (one_line(&job.name), job.phase.word());
@@ -42,7 +46,7 @@ fn write_text(detail: &JobDetail, now_ms: u64, out: &mut dyn Write) -> io::Resul
         writeln!(out, "  {style}{}{style:#}", one_line(failure))?;
     }
     let mut table = Table::without_headings(&[Align::Left, Align::Left]);
-    push(&mut table, "asked for", request_lines(&detail.request));
+    push(&mut table, "asked for", request_lines(&detail.request, priority));
     push(&mut table, "training", training_lines(detail));
     push(&mut table, "usage", usage_lines(detail, now_ms));
     table.write("  ", out)
@@ -55,7 +59,7 @@ fn push(table: &mut Table, title: &str, lines: Vec<(&str, String)>) {
     }
 }
 
-fn request_lines(request: &SubmitRequest) -> Vec<(&'static str, String)> {
+fn request_lines(request: &SubmitRequest, meaning: Option<&str>) -> Vec<(&'static str, String)> {
     let most = request.replicas_max.map_or_else(|| "as many as there are".to_owned(), |most| most.to_string());
     let sizes = match request.flexibility {
         Flexibility::Rigid => format!("exactly {}", request.replicas_requested),
@@ -75,7 +79,10 @@ fn request_lines(request: &SubmitRequest) -> Vec<(&'static str, String)> {
     let variables = request.environment.iter().map(|(name, value)| ("variable", format!("{name}={value}")));
     lines.extend(variables);
     lines.extend(request.batch_size.map(|batch| ("batch", batch.to_string())));
-    lines.extend((request.priority != 0).then(|| ("priority", request.priority.to_string())));
+    lines.extend((request.priority != 0).then(|| {
+        let meaning = meaning.map_or_else(String::new, |meaning| format!(": {meaning}"));
+        ("priority", format!("{}{meaning}", request.priority))
+    }));
     lines.extend(request.work.map(|work| match work {
         Work::Epochs(epochs) => ("work", count(epochs, "epoch")),
         Work::BaselineSteps(steps) => ("work", format!("{steps} steps at the baseline batch")),

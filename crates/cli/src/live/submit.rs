@@ -6,6 +6,7 @@ use clap::Args;
 use pollux_api::{Flexibility, Job, SubmitRequest, Work};
 
 use super::job_file::JobFile;
+use super::priority;
 use super::server_args::ServerArgs;
 use super::{LiveError, watch};
 use crate::output::{self, ListFormat, one_line};
@@ -104,6 +105,9 @@ pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
         return watch::run(&client, job.id);
     }
     if matches!(args.output, ListFormat::Table) {
+        if let Some(meaning) = priority::meaning(&client, request.priority) {
+            output::note(&format!("priority {}: {meaning}", request.priority));
+        }
         output::note(&next_steps(&job));
     }
     Ok(())
