@@ -23,10 +23,14 @@ struct Row {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let applications = ApplicationSet::parametric();
-    println!("2x4 GPUs, {JOBS} jobs at load 1, {SEEDS} seeds; minutes on average, largest rho, longest wait in minutes");
-    for (heading, declared, gangs) in
-        [("declared", true, false), ("undeclared", false, false), ("undeclared, a fifth of the jobs gangs", false, true)]
-    {
+    println!(
+        "2x4 GPUs, {JOBS} jobs at load 1, {SEEDS} seeds; minutes on average, largest rho, longest wait in minutes"
+    );
+    for (heading, declared, gangs) in [
+        ("declared", true, false),
+        ("undeclared", false, false),
+        ("undeclared, a fifth of the jobs gangs", false, true),
+    ] {
         println!("\n{heading}");
         for load in [0.5, 1.0, 1.5, 2.0, 3.0] {
             for policy in ["pollux", "castor", "tiresias", "fifo"] {

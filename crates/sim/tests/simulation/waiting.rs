@@ -2,9 +2,7 @@
 
 use pollux_engine::JobSpec;
 use pollux_policy::{Flexibility, PolicySettings, Timestamp};
-use pollux_sim::{
-    ApplicationName, ApplicationSet, ClusterSpec, Script, ScriptedJob, SimRng, SimulationSettings, play,
-};
+use pollux_sim::{ApplicationName, ApplicationSet, ClusterSpec, Script, ScriptedJob, SimRng, SimulationSettings, play};
 use proptest::prelude::*;
 
 /// What a policy promises (docs/policies.md): seconds of patience and of a turn, for each time that jobs need more GPUs
