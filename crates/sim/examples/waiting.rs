@@ -1,8 +1,8 @@
 //! The table behind the choice of the default policy in docs/policies.md: completion and waiting at several loads, with and
 //! without declared work, with and without gangs.
 
-use pollux_engine::{JobSpec, Work};
-use pollux_policy::{Flexibility, PolicySettings, Timestamp};
+use pollux_job::{Flexibility, JobSpec, Work};
+use pollux_policy::{PolicySettings, Timestamp};
 use pollux_sim::{
     ApplicationSet, ClusterSpec, GeneratorSettings, Script, ScriptedJob, SimulationSettings, Workload, generate, play,
     simulate,
@@ -87,7 +87,7 @@ impl Row {
         let jobs = workload.jobs().iter().enumerate().map(|(idx, job)| {
             let is_gang = idx % GANGS == GANGS - 1;
             let spec = JobSpec {
-                replicas_requested: if adapts && !is_gang { 1 } else { job.requested_replicas },
+                replicas: if adapts && !is_gang { 1 } else { job.requested_replicas },
                 flexibility: if is_gang { Flexibility::Rigid } else { Flexibility::Elastic },
                 batch_size: Some(job.requested_batch),
                 work: settings.declare_epochs.then(|| Work::Epochs(applications.get(job.application).epochs())),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
 use pollux_backend::Exit;
+use pollux_job::JobSpec;
 use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 use pollux_server::{Action, Handle, ManualClock, NodeAction, Server, ServerSettings};
 use pollux_sim::{
@@ -187,8 +188,9 @@ impl<'a> Live<'a> {
             }
             Happening::Submitted { job } => {
                 let scripted = &self.script.jobs[job];
-                let request = pollux_server::JobRequest { spec: scripted.spec.clone(), ..request("scripted", 1) };
-                self.groups[job].id = Some(self.handle().submit(request).wait().unwrap());
+                let JobSpec { command, working_dir, .. } = request("scripted", 1);
+                let spec = JobSpec { command, working_dir, ..scripted.spec.clone() };
+                self.groups[job].id = Some(self.handle().submit(spec).wait().unwrap());
             }
             Happening::Line { line } => self.follow(self.script.lines[line].1),
         }

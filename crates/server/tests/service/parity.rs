@@ -1,7 +1,7 @@
 //! The same arrivals, sizes and reports give the same plans on the live scheduler as in the simulator.
 
-use pollux_engine::{JobSpec, Work};
-use pollux_policy::{Flexibility, PolicySettings, Timestamp};
+use pollux_job::{Flexibility, JobSpec, Work};
+use pollux_policy::{PolicySettings, Timestamp};
 use pollux_sim::{ApplicationName, ApplicationSet, Script, ScriptedEvent, ScriptedJob, SimulationSettings};
 
 use crate::live;
@@ -41,12 +41,12 @@ fn script(policy: PolicySettings) -> Script {
         with(job(200.1, Ncf, 1), |spec| spec.flexibility = Flexibility::NonPreemptible),
         with(job(400.9, Cifar10, 2), |spec| spec.priority = 5),
         with(job(505.3, Cifar10, 2), |spec| spec.batch_size = Some(512)),
-        ScriptedJob { fails_after_s: Some(21.7), ..with(job(611.8, Cifar10, 1), |spec| spec.retries_max = 2) },
+        ScriptedJob { fails_after_s: Some(21.7), ..with(job(611.8, Cifar10, 1), |spec| spec.retries = 2) },
         with(job(702.4, Cifar10, 1), |spec| spec.priority = -1),
         with(job(905.6, Bert, 8), |spec| (spec.flexibility, spec.batch_size) = (Flexibility::Rigid, Some(96))),
         job(1_003.9, Ncf, 1),
         with(job(1_222.2, Ncf, 2), |spec| (spec.work, spec.priority) = (None, 1)),
-        ScriptedJob { fails_after_s: Some(700.9), ..with(job(1_500.7, Cifar10, 2), |spec| spec.retries_max = 1) },
+        ScriptedJob { fails_after_s: Some(700.9), ..with(job(1_500.7, Cifar10, 2), |spec| spec.retries = 1) },
         job(4_000.4, Ncf, 3),
     ];
     let lines = vec![

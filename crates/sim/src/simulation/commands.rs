@@ -39,6 +39,7 @@ impl World<'_> {
                     StopReason::Moved
                     | StopReason::Resized
                     | StopReason::Paused
+                    | StopReason::TimeLimit
                     | StopReason::Cancelled
                     | StopReason::Succeeded => self.jobs[idx].halt(self.now),
                 }

@@ -1,6 +1,6 @@
 //! What users of a workload ask for, and what they get of it.
 
-use pollux_engine::Work;
+use pollux_job::{JobSpec as EngineJobSpec, Work};
 use pollux_model::Batch;
 
 use super::error::SimulationError;
@@ -55,14 +55,14 @@ pub(super) fn submitted_spec(
     job: &JobSpec,
     settings: &SimulationSettings,
     applications: &ApplicationSet,
-) -> pollux_engine::JobSpec {
+) -> EngineJobSpec {
     let replicas_max = replicas_max(settings, job);
     let epochs = applications.get(job.application).epochs();
-    pollux_engine::JobSpec {
-        replicas_requested: if settings.policy.adapts_batches() { 1 } else { job.requested_replicas.min(replicas_max) },
-        replicas_max,
+    EngineJobSpec {
+        replicas: if settings.policy.adapts_batches() { 1 } else { job.requested_replicas.min(replicas_max) },
+        replicas_max: Some(replicas_max),
         batch_size: Some(job.requested_batch),
         work: settings.declare_epochs.then(|| Work::Epochs(epochs)),
-        ..pollux_engine::JobSpec::new(&job.name, 1)
+        ..EngineJobSpec::new(&job.name, 1)
     }
 }

@@ -1,6 +1,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
-use pollux_engine::{Command, Engine, Event, JobSpec as EngineJobSpec};
+use pollux_engine::{Command, Engine, Event};
+use pollux_job::JobSpec as EngineJobSpec;
 use pollux_model::GpuType;
 use pollux_policy::{JobId, NodeId, Sharing, Timestamp};
 

@@ -1,6 +1,7 @@
 //! A world in which what happens when is written down beforehand: jobs of every kind, nodes that come and go.
 
-use pollux_engine::{Engine, Event, JobSpec as EngineJobSpec};
+use pollux_engine::{Engine, Event};
+use pollux_job::JobSpec as EngineJobSpec;
 use pollux_policy::{JobId, NodeId, Timestamp};
 
 use super::error::SimulationError;

@@ -1,7 +1,7 @@
 //! Nobody waits for ever, however many jobs come.
 
-use pollux_engine::JobSpec;
-use pollux_policy::{Flexibility, PolicySettings, Timestamp};
+use pollux_job::{Flexibility, JobSpec};
+use pollux_policy::{PolicySettings, Timestamp};
 use pollux_sim::{ApplicationName, ApplicationSet, ClusterSpec, Script, ScriptedJob, SimRng, SimulationSettings, play};
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ fn a_gang_gets_in_beside_elastic_jobs_of_one_gpu_each() {
     for policy in ["pollux", "castor"] {
         let single = |idx: u32| {
             let mut job = scripted(f64::from(idx), ApplicationName::Cifar10, 1, Flexibility::Elastic);
-            job.spec.replicas_max = 1;
+            job.spec.replicas_max = Some(1);
             job
         };
         let gang = scripted(600.0, ApplicationName::Ncf, 4, Flexibility::Rigid);
