@@ -20,6 +20,7 @@ mod lookup;
 mod nodes;
 mod patience;
 mod prune;
+mod priority;
 mod ps;
 mod server_args;
 mod submit;

@@ -40,7 +40,7 @@ pub(crate) struct UpArgs {
 
     /// Who gets what: pollux, castor, optimus, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or a .toml file with
     /// settings of one
-    #[arg(long, value_name = "NAME", default_value = "pollux")]
+    #[arg(long, value_name = "NAME", default_value = PolicySettings::default().name())]
     policy: String,
 
     /// Slots without GPUs [default: the GPUs of this machine, or a slot for each core]

@@ -52,6 +52,7 @@ mod dependencies;
 mod time_limit;
 mod membership;
 mod groups;
+mod leftovers;
 mod planning;
 mod saved;
 mod state;

@@ -171,6 +171,8 @@ impl Engine {
             return Err(Refusal::WrongPhase { job: id, phase: job.phase() });
         }
         job.enter(JobState::QUEUED, now);
+        // Its user has perhaps mended it.
+        (job.failed_starts, job.yields_until) = (0, Timestamp::default());
         self.rounds.request(now);
         Ok(())
     }
@@ -242,6 +244,7 @@ impl Engine {
                 FailureReason::MachineFailures { failures: job.machine_failures + 1, cause }
             }
             FailureKind::Retryable | FailureKind::Machine => {
+                job.note_failure(self.now);
                 let count =
                     if kind == FailureKind::Retryable { &mut job.usage.retries } else { &mut job.machine_failures };
                 *count += 1;

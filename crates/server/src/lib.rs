@@ -36,6 +36,7 @@ mod server;
 pub mod http;
 mod daemon;
 
+pub use clock::ManualClock;
 pub use cluster::{Cluster, Tally};
 pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};

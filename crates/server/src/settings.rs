@@ -4,7 +4,7 @@ use std::time::Duration;
 use pollux_engine::EngineSettings;
 use pollux_policy::PolicySettings;
 
-use crate::Retention;
+use crate::{ManualClock, Retention};
 
 /// How a live cluster is run.
 #[derive(Clone, Debug)]
@@ -25,6 +25,9 @@ pub struct ServerSettings {
     pub roll_call: Duration,
     /// How long checkpoints of jobs that are over are kept.
     pub retention: Retention,
+    /// What the time is, instead of the machine's clock: for tests.
+    #[doc(hidden)]
+    pub clock: Option<ManualClock>,
     /// Ends the process's part at the so manyth point at which it could be killed: for tests.
     #[doc(hidden)]
     pub halt_after: Option<u64>,
@@ -42,6 +45,7 @@ impl ServerSettings {
             silence: Duration::from_secs(10),
             roll_call: Duration::from_secs(10),
             retention: Retention::default(),
+            clock: None,
             halt_after: None,
         }
     }

@@ -6,6 +6,7 @@ mod disturbances;
 mod policies;
 mod sweeps;
 mod sharing;
+mod waiting;
 
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, GeneratorSettings, RunOutcome, SimulationSettings, Workload};
