@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pollux_policy::{JobId, NodeId, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
+use pollux_policy::{JobId, NodeId, NodeResources, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
 
 use crate::node::Nodes;
 use crate::rounds::Rounds;
@@ -71,7 +71,9 @@ impl Engine {
             Event::JobSucceeded { job, revision } => self.succeed(job, revision, out),
             Event::ReplicaFailed { job, revision, node, kind } => self.replica_failed(job, revision, node, kind, out),
             Event::LaunchFailed { job, revision, node, kind } => self.launch_failed(job, revision, node, kind, out),
-            Event::NodeJoined { node, gpus, gpu_type } => self.join(node, gpus, gpu_type),
+            Event::NodeJoined { node, gpus, gpu_type, cpus, memory } => {
+                self.join(node, NodeResources { gpus, cpus, memory }, gpu_type)
+            }
             Event::NodeLost { node } => self.lose(node, out),
             Event::NodeDrain { node } => self.drain(node, out),
             Event::NodeUndrain { node } => self.undrain(node),

@@ -1,6 +1,6 @@
 use pollux_agent::AgentReport;
-use pollux_model::{Goodput, NoiseStatistics};
-use pollux_policy::{Allocation, Flexibility, JobId, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
+use pollux_model::{Goodput, GpuType, NoiseStatistics};
+use pollux_policy::{Allocation, Flexibility, JobId, JobView, NodeId, Oracle, Reason, ReplicaResources, Timestamp, TypeProfile};
 
 use crate::{JobSpec, JobUsage, Phase, ReportFault, Revision, StopReason, Work};
 
@@ -52,6 +52,9 @@ pub struct Job {
     /// Follows from the report.
     #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) profiles: Vec<TypeProfile>,
+    /// Kinds of GPU that it may run on, of those that are known; any if it named none.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    pub(crate) gpu_types: Option<Vec<GpuType>>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
     pub(crate) oracle: Option<Oracle>,
@@ -126,6 +129,7 @@ impl Job {
             report: None,
             silent: false,
             profiles: Vec::new(),
+            gpu_types: None,
             remaining_samples: None,
             oracle: None,
         }
@@ -181,10 +185,15 @@ impl Job {
         &self.leaving
     }
 
+    /// What one of its replicas takes of its node.
+    pub fn per_replica(&self) -> ReplicaResources {
+        ReplicaResources::ONE_GPU
+    }
+
     /// GPUs on which a process of it may be.
     pub fn gpus_held(&self) -> u32 {
         let leaving = self.leaving.iter().map(|leaving| leaving.allocation.replicas());
-        leaving.fold(self.group.replicas(), u32::saturating_add)
+        self.per_replica().gpus_of(leaving.fold(self.group.replicas(), u32::saturating_add))
     }
 
     /// Its usage, brought up to `now`.
@@ -341,6 +350,7 @@ impl Job {
             }
             flexibility @ (Flexibility::Elastic | Flexibility::NonPreemptible | Flexibility::Rigid) => flexibility,
         };
+        let ReplicaResources { gpus: gpus_per_replica, cpus, memory } = self.per_replica();
         JobView {
             id: self.id,
             submitted: usage.submitted,
@@ -354,10 +364,10 @@ impl Job {
             replicas_requested: self.spec.replicas_requested,
             replicas_min: self.spec.replicas_min,
             replicas_max: self.spec.replicas_max,
-            gpus_per_replica: 1,
-            cpus: 0,
-            memory: 0,
-            gpu_types: None,
+            gpus_per_replica,
+            cpus,
+            memory,
+            gpu_types: self.gpu_types.as_deref(),
             flexibility,
             batch_size: self.spec.batch_size,
             priority: self.spec.priority,
