@@ -68,6 +68,9 @@ impl Engine {
         engine.now = state.now;
         engine.jobs = state.jobs.into_iter().map(|job| (job.id, job.relearned())).collect::<BTreeMap<_, _>>();
         engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect::<BTreeSet<_>>();
+        engine.deadlines =
+            engine.jobs.values().filter_map(|job| Some((job.deadline?, job.id))).collect::<BTreeSet<_>>();
+        engine.index_dependents();
         engine.last_job = state.last_job;
         engine.nodes = state.nodes;
         engine.rounds.resume(state.rounds);

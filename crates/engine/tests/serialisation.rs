@@ -1,6 +1,6 @@
 //! Events, commands and settings survive a journal.
 
-use pollux_engine::{Command, EngineSettings, Event, JobSpec, Refusal, Revision, Work};
+use pollux_engine::{Command, EngineSettings, Event, Refusal, Revision};
 use pollux_policy::{Allocation, JobId, NodeId};
 
 #[test]

@@ -14,7 +14,6 @@
 
 mod settings;
 mod error;
-mod request;
 mod clock;
 mod tokens;
 mod files;
@@ -42,7 +41,6 @@ pub use error::{Refused, ServerError};
 pub use explaining::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};
 pub use history_event::HistoryEvent;
-pub use request::{JobRequest, RequestError};
 pub use series::{Sample, Series};
 pub use server::Server;
 pub use settings::ServerSettings;

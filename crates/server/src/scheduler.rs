@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use pollux_backend::{Backend, ReplicaId, ReplicaOrder};
 use pollux_engine::{Command, Engine, Event, Refusal};
-use pollux_policy::{JobId, Timestamp};
+use pollux_job::{JobId, JobSpec};
+use pollux_policy::Timestamp;
 use pollux_store::{Batch, HistoryEntry, Record, Store};
 use tokio::sync::broadcast;
 
@@ -22,7 +23,7 @@ use crate::fleet::Fleet;
 use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
-use crate::{Cluster, HistoryEvent, JobRequest, Refused, ServerError, ServerSettings, Tally};
+use crate::{Cluster, HistoryEvent, Refused, ServerError, ServerSettings, Tally};
 pub(crate) use doing::LOGGED_MAX;
 use intake::{Intake, TokenChange};
 
@@ -45,7 +46,7 @@ pub(crate) struct Scheduler {
     pub(crate) registry: NodeRegistry,
     pub(crate) backend: Box<dyn Backend>,
     /// What users of live jobs asked for.
-    pub(crate) requests: BTreeMap<JobId, JobRequest>,
+    pub(crate) specs: BTreeMap<JobId, JobSpec>,
     pub(crate) tokens: Tokens,
     /// Tokens that this process has given out.
     pub(crate) secrets: BTreeMap<JobId, String>,
@@ -187,7 +188,7 @@ impl Scheduler {
         self.unwritten.tokens.extend(intake.token_changes.iter().filter_map(TokenChange::row));
         self.unwritten.tokens_gone.extend(intake.token_changes.iter().filter_map(|change| change.gone));
         if self.commit()? {
-            self.requests.append(&mut intake.requests);
+            self.specs.append(&mut intake.specs);
             return Ok(true);
         }
         self.unwritten.records.truncate(records);
@@ -293,7 +294,7 @@ impl Scheduler {
             engine: &self.engine,
             fleet: &self.fleet,
             registry: &self.registry,
-            requests: &self.requests,
+            specs: &self.specs,
             backend: &*self.backend,
             is_degraded: !self.unwritten.is_empty(),
             tally: self.tally,
