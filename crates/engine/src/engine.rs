@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pollux_job::{JobId, JobSpec};
+use pollux_job::{JobId, JobSpec, Phase};
 use pollux_policy::{NodeId, NodeResources, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
 
 use crate::node::Nodes;
@@ -27,6 +27,8 @@ pub struct Engine {
     pub(crate) timers: BTreeSet<(Timestamp, JobId)>,
     /// The time limit of every job that holds GPUs and has one.
     pub(crate) deadlines: BTreeSet<(Timestamp, JobId)>,
+    /// How the last jobs ended, the newest last.
+    pub(crate) outcomes: VecDeque<(JobId, Phase)>,
     /// By the job that is waited for.
     pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     pub(crate) rounds: Rounds,
@@ -58,6 +60,7 @@ impl Engine {
             nodes: Nodes::default(),
             timers: BTreeSet::new(),
             deadlines: BTreeSet::new(),
+            outcomes: VecDeque::new(),
             dependents: BTreeMap::new(),
             rounds,
             last_plan: None,

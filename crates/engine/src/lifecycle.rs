@@ -237,7 +237,8 @@ impl Engine {
             job.usage.ended = Some(self.now);
         }
         self.retire(id);
-        self.settle_dependents(id, &state, out);
+        self.note_outcome(id, state.phase());
+        self.settle_dependents(id, state.phase(), out);
         self.rounds.request(self.now);
     }
 

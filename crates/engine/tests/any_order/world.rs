@@ -1,5 +1,5 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
-use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Job, JobState, Node, Revision, Wait};
+use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Job, Node, Revision, Wait};
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, Work};
 use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{NodeId, NodeResources, PolicySettings, Timestamp};
@@ -170,7 +170,7 @@ impl World {
             assert_eq!(*job.group(), processes.unwrap_or_default(), "{} has other processes", job.id());
             match self.engine.explain(job.id()).expect("it is in the table").wait {
                 None => assert_eq!(job.phase(), Phase::Running),
-                Some(Wait::Gpus | Wait::Resume | Wait::Round) => {}
+                Some(Wait::Gpus | Wait::Resume | Wait::Round | Wait::Jobs) => {}
                 Some(Wait::Backoff { until }) => assert!(until.since_s(self.now) <= 40.0),
                 Some(wait @ (Wait::Release | Wait::Ready)) => panic!("{job:?} waits for {wait:?} for ever"),
             }
