@@ -213,6 +213,9 @@ impl World {
                 shadow.replay_round(self.now, policy, planned.map(|(_, plan)| plan.clone()), &mut Vec::new());
             }
         }
+        for job in self.engine.jobs() {
+            self.backend.gpus_per_replica.insert(job.id(), job.per_replica().gpus);
+        }
         for command in &out {
             self.backend.carry_out(self.now, command, &mut self.dice);
         }
@@ -261,7 +264,6 @@ impl World {
             depends_on,
             ..JobSpec::default()
         };
-        self.backend.gpus_per_replica.insert(JobId(self.jobs), spec.gpus_per_replica);
         self.step(Event::JobSubmitted { job: JobId(self.jobs), spec });
     }
 
