@@ -122,6 +122,11 @@ impl FreeGpus {
         self.nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.left.fits(replica)).max().unwrap_or(0)
     }
 
+    /// What is left of a node that may be used.
+    pub(crate) fn left_on(&self, node: NodeId) -> Option<NodeResources> {
+        self.position(node).map(|idx| self.nodes[idx].left)
+    }
+
     /// Replicas that fit beside what is on a node.
     pub(crate) fn fits_on(&self, node: NodeId, replica: ReplicaResources) -> u32 {
         self.position(node).map_or(0, |idx| self.nodes[idx].left.fits(replica))

@@ -16,9 +16,9 @@ pub(super) fn check_request(
     settings: &SimulationSettings,
     applications: &ApplicationSet,
 ) -> Result<(), SimulationError> {
-    let (gpus, replicas) = (settings.gpus_max(), job.requested_replicas);
-    if replicas > gpus {
-        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
+    let ((room, _), replicas) = (settings.room(&job.needs), job.requested_replicas);
+    if replicas > room {
+        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, room });
     }
     let (application, batch_size) = (job.application, job.requested_batch);
     let limits = applications.get(application).limits();

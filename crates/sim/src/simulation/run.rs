@@ -14,7 +14,7 @@ use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Queue, SimEvent};
 use super::requests::{batch_mode, check_request, replicas_max};
 use super::settings::SimulationSettings;
-use crate::{ApplicationSet, JobSpec, SimRng, Workload};
+use crate::{ApplicationSet, JobSpec, NodeGroup, SimRng, Workload};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
 const CHECKED_JOBS_MAX: usize = 256;
@@ -46,8 +46,8 @@ pub(super) struct World<'a> {
     /// By number.
     pub(super) jobs: Vec<SimJob<'a>>,
     pub(super) modes: Vec<BatchMode>,
-    /// The engine's number and the size of each node; a node that comes back has a new number.
-    pub(super) nodes: Vec<(NodeId, u32)>,
+    /// The engine's number of each node and what it is like; a node that comes back has a new number.
+    pub(super) nodes: Vec<(NodeId, &'a NodeGroup)>,
     pub(super) failures: SimRng,
     /// How GPUs are shared, once any is.
     pub(super) sharing: Option<Sharing>,
@@ -100,15 +100,15 @@ impl<'a> World<'a> {
             specs: workload.jobs(),
             modes,
             scaling,
-            oracles: settings.policy.needs_oracle().then(|| Oracles::new(settings.node_gpus())),
+            oracles: settings.policy.needs_oracle().then(|| Oracles::default()),
             unfinished: workload.jobs().len(),
             ..Self::around(engine, settings, jobs)
         };
         for (idx, job) in workload.jobs().iter().enumerate() {
             world.queue.push(submission(job), SimEvent::Submitted { job: idx });
         }
-        for gpus in settings.first_node_gpus() {
-            world.add_node(gpus);
+        for node in settings.first_nodes() {
+            world.add_node(node);
         }
         world.look_again();
         Ok(world)
@@ -206,7 +206,8 @@ impl<'a> World<'a> {
         }
         if let Some(mut oracles) = self.oracles.take() {
             for job in self.live.clone() {
-                let oracle = oracles.of(&self.jobs[job], self.specs[job].requested_batch);
+                let spec = &self.specs[job];
+                let oracle = oracles.of(&self.jobs[job], spec.requested_batch, self.settings.room(&spec.needs).1);
                 self.deliver(Event::OracleSpoke { job: self.jobs[job].id, oracle });
             }
             self.oracles = Some(oracles);
@@ -233,6 +234,10 @@ impl<'a> World<'a> {
             replicas_max: Some(replicas_max),
             batch_size: Some(workload_job.requested_batch),
             work: self.settings.declare_epochs.then(|| Work::Epochs(application.epochs())),
+            gpus_per_replica: workload_job.needs.gpus_per_replica,
+            cpus: workload_job.needs.cpus,
+            memory: workload_job.needs.memory,
+            gpu_types: workload_job.needs.gpu_types.clone(),
             ..EngineJobSpec::new(&workload_job.name, 1)
         };
         self.live.insert(job);

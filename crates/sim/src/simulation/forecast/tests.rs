@@ -6,7 +6,7 @@ use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 use super::trainees::Trainee;
 use super::*;
 use crate::simulation::run::World;
-use crate::{ApplicationName, ApplicationSet, JobSpec, SimulationSettings, Workload};
+use crate::{ApplicationName, ApplicationSet, JobSpec, ReplicaNeeds, SimulationSettings, Workload};
 
 /// Jobs of all applications but the longest, submitted within minutes.
 fn workload(jobs: usize) -> Workload {
@@ -15,7 +15,8 @@ fn workload(jobs: usize) -> Workload {
     let job = |idx: usize| {
         let (application, requested_batch) = of[idx % of.len()];
         let (name, submitted_s) = (format!("{application}-{idx}"), 60 * idx as u64);
-        JobSpec { name, submitted_s, application, requested_replicas: 1 + idx as u32 % 4, requested_batch }
+        let (requested_replicas, needs) = (1 + idx as u32 % 4, ReplicaNeeds::default());
+        JobSpec { name, submitted_s, application, requested_replicas, requested_batch, needs }
     };
     Workload::new("forecast", None, (0..jobs).map(job).collect()).unwrap()
 }
