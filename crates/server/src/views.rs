@@ -1,7 +1,6 @@
 //! What is known, in the words of the REST interface.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use pollux_agent::AgentReport;
 use pollux_api as api;
@@ -46,7 +45,7 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
 }
 
 /// A live job, with everything that is known of it.
-pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job, state_dir: &Path) -> Option<api::JobDetail> {
+pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> Option<api::JobDetail> {
     let assignment = cluster.assignment(job.id());
     let report = job.report();
     let learned = Learned::of(report.map(|received| &received.report));
@@ -63,7 +62,7 @@ pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job, state_dir: &P
         restart_cost_s: job.usage(cluster.now()).restart_cost_s,
         reported_ms: report.map(|received| received.at.0),
         is_silent: job.is_silent(),
-        checkpoint_dir: checkpoint_dir(state_dir, job.id().0),
+        checkpoint_dir: cluster.checkpoint_dir(job.id()),
     })
 }
 
@@ -117,7 +116,7 @@ pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
 }
 
 /// A job that is over, with everything that is known of it.
-pub fn detail_of_row(row: &JobRow, state_dir: &Path) -> Option<api::JobDetail> {
+pub fn detail_of_row(row: &JobRow, checkpoint_dir: String) -> Option<api::JobDetail> {
     let job = job_of_row(row)?;
     let spec: JobSpec = serde_json::from_str(&row.submitted.request).ok()?;
     let summary: Option<JobSummary> = match &row.ended {
@@ -128,7 +127,7 @@ pub fn detail_of_row(row: &JobRow, state_dir: &Path) -> Option<api::JobDetail> {
     let replicas = summary.as_ref().map_or(&[][..], |summary| &summary.replicas);
     let learned = Learned::of(report.map(|received| &received.report));
     Some(api::JobDetail {
-        checkpoint_dir: checkpoint_dir(state_dir, job.id),
+        checkpoint_dir,
         job,
         spec: spec.without_secrets(),
         generation: 0,
@@ -253,8 +252,4 @@ pub(crate) fn failure(state: &JobState, name: impl Fn(NodeId) -> String) -> Opti
         Some(1) => format!("{what}, after 1 retry"),
         Some(retries) => format!("{what}, after {retries} retries"),
     })
-}
-
-pub(crate) fn checkpoint_dir(state_dir: &Path, job: u64) -> String {
-    state_dir.join("checkpoints").join(job.to_string()).to_string_lossy().into_owned()
 }

@@ -15,8 +15,8 @@ fn a_job_is_stopped_when_it_has_held_gpus_for_as_long_as_it_may() {
          960 wakeup                   => 1020
          1020 tick                    =>
          1039 tick                    =>
-         1040 tick                    => stop j1 g2 n0*2 time limit
-         1040 show j1                 => failed leaving g2 n0*2
+         1040 tick                    => stop j1 g2 n0*2 timelimit
+         1040 show j1                 => failed TimeLimit { limit_s: 100 } leaving g2 n0*2
          1041 released j1 g2 n0*2     =>
          1041 show j1                 => gone",
     );
@@ -29,7 +29,6 @@ fn a_job_waits_for_the_success_of_another() {
          0   submit j1 2              =>
          0   submit j2 2 after=1      =>
          0   explain j2               => waits for jobs
-         0   view                     => j1 n0:4
          60  tick j1=n0*2 j2=n0*2     => plan rejected: job 2 is unknown or planned twice
          120 tick j1=n0*2             => launch j1 g1 n0*2
          130 ready j1 g1              =>
