@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pollux_job::{JobId, JobSpec, Phase};
-use pollux_policy::{NodeId, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
+use pollux_policy::{NodeId, NodeResources, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
 
 use crate::node::Nodes;
 use crate::rounds::Rounds;
@@ -83,7 +83,9 @@ impl Engine {
             Event::JobSucceeded { job, revision } => self.succeed(job, revision, out),
             Event::ReplicaFailed { job, revision, node, kind } => self.replica_failed(job, revision, node, kind, out),
             Event::LaunchFailed { job, revision, node, kind } => self.launch_failed(job, revision, node, kind, out),
-            Event::NodeJoined { node, gpus, gpu_type } => self.join(node, gpus, gpu_type),
+            Event::NodeJoined { node, gpus, gpu_type, cpus, memory } => {
+                self.join(node, NodeResources { gpus, cpus, memory }, gpu_type)
+            }
             Event::NodeLost { node } => self.lose(node, out),
             Event::NodeUnreachable { node } => self.unreachable(node, out),
             Event::NodeReachable { node } => self.reachable(node),

@@ -110,6 +110,10 @@ pub enum Event {
         gpus: u32,
         /// Their kind.
         gpu_type: GpuType,
+        /// CPUs it has; nothing if they are not counted there.
+        cpus: Option<u32>,
+        /// Bytes of memory it has; nothing if they are not counted there.
+        memory: Option<u64>,
     },
     /// A node is gone, and every replica on it.
     NodeLost {

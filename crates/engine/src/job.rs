@@ -1,7 +1,7 @@
 use pollux_agent::AgentReport;
 use pollux_job::{Dependency, Flexibility, JobId, JobSpec, Phase, Work};
-use pollux_model::{Goodput, NoiseStatistics};
-use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
+use pollux_model::{Goodput, GpuType, NoiseStatistics};
+use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, ReplicaResources, Timestamp, TypeProfile};
 
 use crate::{JobState, JobUsage, ReportFault, Revision, StopReason};
 
@@ -42,29 +42,22 @@ pub struct Job {
     pub(crate) guest: Option<JobId>,
     pub(crate) leaving: Vec<Leaving>,
     /// When it last began to wait for GPUs.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) queued_since: Timestamp,
     /// When its group was last started from nothing.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) launched: Option<Timestamp>,
     /// Failures in a row that came before it had trained for a while.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) failed_starts: u32,
     /// After such a failure: until when it is given only what nobody uses.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) yields_until: Timestamp,
     /// When the newest group was last told to change.
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
     /// Whether replicas of its group wait for something outside of the cluster.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) pending: bool,
     /// Whether part of its group is on a node that does not answer.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) stranded: bool,
     /// Failures because of machines since it last trained.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) machine_failures: u32,
     /// When its time limit is reached, if it goes on holding GPUs.
     pub(crate) deadline: Option<Timestamp>,
@@ -78,6 +71,8 @@ pub struct Job {
     pub(crate) silent: bool,
     /// Follows from the report.
     pub(crate) profiles: Vec<TypeProfile>,
+    /// Kinds of GPU that it may run on, of those that are known; any if it named none.
+    pub(crate) gpu_types: Option<Vec<GpuType>>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
     pub(crate) oracle: Option<Oracle>,
@@ -157,6 +152,7 @@ impl Job {
             report: None,
             silent: false,
             profiles: Vec::new(),
+            gpu_types: None,
             remaining_samples: None,
             oracle: None,
         }
@@ -227,10 +223,19 @@ impl Job {
         &self.leaving
     }
 
+    /// What one of its replicas takes of its node.
+    pub fn per_replica(&self) -> ReplicaResources {
+        ReplicaResources {
+            gpus: self.spec.gpus_per_replica.max(1),
+            cpus: self.spec.cpus.unwrap_or(0),
+            memory: self.spec.memory.unwrap_or(0),
+        }
+    }
+
     /// GPUs on which a process of it may be.
     pub fn gpus_held(&self) -> u32 {
         let leaving = self.leaving.iter().map(|leaving| leaving.allocation.replicas());
-        leaving.fold(self.group.replicas(), u32::saturating_add)
+        self.per_replica().gpus_of(leaving.fold(self.group.replicas(), u32::saturating_add))
     }
 
     /// Its usage, brought up to `now`.
@@ -419,6 +424,7 @@ impl Job {
             }
             flexibility @ (Flexibility::Elastic | Flexibility::NonPreemptible | Flexibility::Rigid) => flexibility,
         };
+        let ReplicaResources { gpus: gpus_per_replica, cpus, memory } = self.per_replica();
         JobView {
             id: self.id,
             submitted: usage.submitted,
@@ -434,10 +440,10 @@ impl Job {
             replicas_requested: self.spec.replicas,
             replicas_min: self.spec.replicas_min,
             replicas_max: self.spec.replicas_limit(),
-            gpus_per_replica: self.spec.gpus_per_replica,
-            cpus: self.spec.cpus.unwrap_or(0),
-            memory: self.spec.memory.unwrap_or(0),
-            gpu_types: None,
+            gpus_per_replica,
+            cpus,
+            memory,
+            gpu_types: self.gpu_types.as_deref(),
             flexibility,
             batch_size: self.spec.batch_size,
             priority: self.spec.priority,

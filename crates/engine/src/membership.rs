@@ -1,13 +1,13 @@
 //! What happens to nodes, and to the jobs on them.
 
 use pollux_model::GpuType;
-use pollux_policy::{Allocation, Flexibility, JobId, NodeId};
+use pollux_policy::{Allocation, Flexibility, JobId, NodeId, NodeResources};
 
 use crate::{Command, Engine, JobState, Refusal, ResizeCause, StopReason};
 
 impl Engine {
-    pub(crate) fn join(&mut self, node: NodeId, gpus: u32, gpu_type: GpuType) -> Result<(), Refusal> {
-        self.nodes.join(node, gpus, gpu_type)?;
+    pub(crate) fn join(&mut self, node: NodeId, has: NodeResources, gpu_type: GpuType) -> Result<(), Refusal> {
+        self.nodes.join(node, has, gpu_type)?;
         self.rounds.request(self.now);
         Ok(())
     }

@@ -146,7 +146,13 @@ impl NodeRegistry {
             let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
             let detail = row(seen);
             let gpu_type = GpuType(u16::try_from(place).unwrap_or(u16::MAX));
-            out.events.push(Event::NodeJoined { node, gpus: seen.gpus, gpu_type });
+            out.events.push(Event::NodeJoined {
+                node,
+                gpus: seen.gpus,
+                gpu_type,
+                cpus: seen.cpus,
+                memory: seen.memory,
+            });
             joined.push((node, detail.clone()));
             self.known.insert(node, detail);
             self.current.insert(name.clone(), node);

@@ -1,8 +1,8 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
-use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Node, Revision, Wait};
+use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Job, Node, Revision, Wait};
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, Work};
 use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
-use pollux_policy::{NodeId, PolicySettings, Timestamp};
+use pollux_policy::{NodeId, NodeResources, PolicySettings, Timestamp};
 
 use crate::backend::Backend;
 use crate::dice::Dice;
@@ -144,7 +144,8 @@ impl World {
             assert_eq!(format!("{:?}", shadow.state()), format!("{:?}", self.engine.state()), "the past was another");
         }
         let held: u32 = self.engine.nodes().map(Node::gpus_held).sum();
-        let running: u32 = self.engine.jobs().map(|job| job.group().replicas()).sum();
+        let gpus = |job: &Job| job.per_replica().gpus_of(job.group().replicas());
+        let running: u32 = self.engine.jobs().map(gpus).sum();
         assert_eq!(held, running, "GPUs are leaked");
         if self.starts_all {
             self.check_that_nobody_starves();
@@ -180,9 +181,13 @@ impl World {
     }
 
     fn check_that_nobody_starves(&self) {
-        let gpus: u32 = self.engine.nodes().map(Node::gpus).sum();
         for job in self.engine.jobs().filter(|job| job.phase() != Phase::Paused && job.waits_for().is_empty()) {
-            assert!(job.spec().replicas > gpus, "{job:?} starves");
+            let fits = |node: &Node| {
+                let has = NodeResources { gpus: node.gpus(), cpus: node.cpus(), memory: node.memory() };
+                has.fits(job.per_replica())
+            };
+            let room: u32 = self.engine.nodes().map(fits).sum();
+            assert!(job.spec().replicas > room, "{job:?} starves");
         }
     }
 
@@ -210,6 +215,9 @@ impl World {
                 let policy = self.policy.as_ref().map(PolicySettings::name);
                 shadow.replay_round(self.now, policy, planned.map(|(_, plan)| plan.clone()), &mut Vec::new());
             }
+        }
+        for job in self.engine.jobs() {
+            self.backend.gpus_per_replica.insert(job.id(), job.per_replica().gpus);
         }
         for command in &out {
             self.backend.carry_out(self.now, command, &mut self.dice);
@@ -247,6 +255,9 @@ impl World {
             replicas,
             replicas_min,
             replicas_max: Some(replicas + self.dice.below(3)),
+            gpus_per_replica: *self.dice.pick(&[1, 1, 1, 2, 2, 4]).expect("some"),
+            cpus: self.dice.percent(30).then(|| 1 + self.dice.below(8)),
+            memory: self.dice.percent(30).then(|| 1 + u64::from(self.dice.below(64))),
             flexibility: *self.dice.pick(&flexibilities).expect("some"),
             batch_size: None,
             priority: i32::from(self.dice.percent(50)) - 1,
@@ -304,7 +315,9 @@ impl World {
             self.nodes += 1;
             self.backend.nodes.insert(node, gpus);
         }
-        self.step(Event::NodeJoined { node, gpus, gpu_type });
+        let cpus = self.dice.percent(40).then(|| self.dice.below(40));
+        let memory = self.dice.percent(40).then(|| u64::from(self.dice.below(200)));
+        self.step(Event::NodeJoined { node, gpus, gpu_type, cpus, memory });
     }
 
     fn lose(&mut self) {

@@ -117,8 +117,15 @@ fn event(verb: &str, words: &[&str]) -> Event {
         ("report", [name, group, rest @ ..]) => {
             Event::Report { job: job(name), revision: revision(group), report: report(rest) }
         }
-        ("join", [id, gpus]) => {
-            Event::NodeJoined { node: node(id), gpus: gpus.parse().expect("GPUs"), gpu_type: GpuType::default() }
+        ("join", [id, gpus, counted @ ..]) => {
+            let value = |key: &str| counted.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+            Event::NodeJoined {
+                node: node(id),
+                gpus: gpus.parse().expect("GPUs"),
+                gpu_type: GpuType::default(),
+                cpus: value("cpus").map(|text| text.parse().expect("CPUs")),
+                memory: value("memory").map(|text| text.parse().expect("bytes")),
+            }
         }
         ("lost", [id]) => Event::NodeLost { node: node(id) },
         ("unreachable", [id]) => Event::NodeUnreachable { node: node(id) },
@@ -140,6 +147,9 @@ fn spec(replicas: &str, options: &[&str]) -> JobSpec {
             None if *option == "nonpreemptible" => spec.flexibility = Flexibility::NonPreemptible,
             Some(("min", value)) => spec.replicas_min = value.parse().expect("replicas"),
             Some(("max", value)) => spec.replicas_max = Some(value.parse().expect("replicas")),
+            Some(("gpus", value)) => spec.gpus_per_replica = value.parse().expect("GPUs"),
+            Some(("cpus", value)) => spec.cpus = Some(value.parse().expect("CPUs")),
+            Some(("memory", value)) => spec.memory = Some(value.parse().expect("bytes")),
             Some(("retries", value)) => spec.retries = value.parse().expect("retries"),
             Some(("epochs", value)) => spec.work = Some(Work::Epochs(value.parse().expect("epochs"))),
             Some(("steps", value)) => spec.work = Some(Work::BaselineSteps(value.parse().expect("steps"))),

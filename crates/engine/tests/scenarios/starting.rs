@@ -25,7 +25,9 @@ fn a_submitted_job_is_launched_by_the_first_plan_that_gives_it_gpus() {
 fn fifo_starts_jobs_in_order_and_lets_nobody_overtake() {
     let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
     let mut out = Vec::new();
-    engine.step(Timestamp(0), Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type: Default::default() }, &mut out);
+    let (node, gpu_type) = (NodeId(0), Default::default());
+    let joined = Event::NodeJoined { node, gpus: 4, gpu_type, cpus: None, memory: None };
+    engine.step(Timestamp(0), joined, &mut out);
     for (id, replicas) in [(1, 2), (2, 3), (3, 1)] {
         let spec = JobSpec { retries: 0, ..JobSpec::new("fifo", replicas) };
         engine.step(Timestamp(0), Event::JobSubmitted { job: JobId(id), spec }, &mut out);

@@ -209,7 +209,8 @@ async fn a_job_has_the_owner_of_the_token_and_its_secrets_are_shown_to_nobody() 
 async fn a_job_waits_for_others_and_says_so() {
     let site = Site::new(&[("a", 2)]).await;
     let first = site.submit("first", 1).await;
-    let after = |which: &str| format!(r#"{{"name":"x","command":["train"],"working_dir":"/","depends_on":["{which}"]}}"#);
+    let after =
+        |which: &str| format!(r#"{{"name":"x","command":["train"],"working_dir":"/","depends_on":["{which}"]}}"#);
     let second: Job = site.post("/v1/jobs", after(&first.to_string())).await.json(StatusCode::CREATED);
     let third: Job = site.post("/v1/jobs", after(&format!("{first}:end"))).await.json(StatusCode::CREATED);
     let told: Explanation = site.get(&format!("/v1/jobs/{}/explanation", second.id)).await.json(StatusCode::OK);
