@@ -126,7 +126,7 @@ impl<'a> Live<'a> {
         for (line, &(at, _)) in script.lines.iter().enumerate() {
             live.push(at, Happening::Line { line });
         }
-        for gpus in script.settings.cluster.node_gpus() {
+        for gpus in script.settings.cluster.nodes().map(|node| node.gpus) {
             live.join_node(gpus);
         }
         live.settle();
