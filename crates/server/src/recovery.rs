@@ -11,6 +11,7 @@ use pollux_policy::JobId;
 use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
+use tracing::{info, warn};
 
 use crate::assignments::Assignments;
 use crate::clock::Clock;
@@ -20,7 +21,7 @@ use crate::node_registry::NodeRegistry;
 use crate::readers::Readers;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, HistoryEvent, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
+use crate::{Handle, HistoryEvent, JobRequest, JobSummary, Metrics, ServerError, ServerSettings};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -37,6 +38,7 @@ pub(crate) fn recover(
     // Workers start elsewhere, and are told where to save.
     let folder = settings.state_dir;
     settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
+    info!(records = recovered.records.len(), jobs = recovered.live_jobs.len(), "state folder read");
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records)?;
     let fleet = fleet(&recovered)?;
@@ -54,7 +56,9 @@ pub(crate) fn recover(
     let observations = sender.clone();
     // A scheduler that has ended hears nothing any more.
     let backend = open_backend(Box::new(move |observation| drop(observations.send(Message::Observed(observation)))))?;
+    let metrics = Arc::new(Metrics::new(settings.policy.name()));
     let handle = Handle {
+        metrics: Arc::clone(&metrics),
         messages: sender,
         waiting: Arc::clone(&waiting),
         assignments: Arc::clone(&assignments),
@@ -84,7 +88,8 @@ pub(crate) fn recover(
         snapshot,
         snapshot_tried: snapshot,
         unwritten: Batch::default(),
-        tally: Tally::default(),
+        metrics,
+        is_full: false,
         logged,
         damaged: recovered.damaged,
         pending: PendingActions { adopts: true, ..PendingActions::default() },
@@ -114,8 +119,14 @@ fn replayed(settings: &ServerSettings, snapshot: Option<&Snapshot>, records: &[R
 fn logged(store: &Store) -> Result<VecDeque<Vec<ReplicaId>>, ServerError> {
     let rows = store.reader()?.last_ended_jobs(LOGGED_MAX)?;
     let replicas = |row: &JobRow| {
-        let summary = row.ended.as_ref().and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
-        summary.map(|summary| summary.replicas).unwrap_or_default()
+        let Some(ended) = &row.ended else { return Vec::new() };
+        match serde_json::from_str::<JobSummary>(&ended.summary) {
+            Ok(summary) => summary.replicas,
+            Err(error) => {
+                warn!(job = row.submitted.id.0, %error, "the row of an ended job makes no sense; its logs are not found");
+                Vec::new()
+            }
+        }
     };
     Ok(rows.iter().rev().map(replicas).collect())
 }

@@ -39,7 +39,7 @@ const NUMBERS: &str = "accepted are whole numbers from 0";
 pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<()> {
     let client = args.server.client()?;
     let id = job_id(&client, &args.job)?;
-    let query = LogQuery { replica: args.replica, tail: args.tail, follow: args.follow };
+    let query = LogQuery { replica: args.replica, tail: args.tail };
     let mut screen = Screen::open();
     let mut is_empty = true;
     let mut show = |bytes: &[u8]| {

@@ -2,8 +2,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
+use axum::response::sse::Event;
 use pollux_api::{Failure, LogPiece};
 use pollux_backend::ReplicaId;
 use pollux_policy::JobId;
@@ -13,20 +15,15 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::events::{KEEP_ALIVE, NOTHING_NEW};
 use super::extract::{Id, Query};
 use super::failure::HttpError;
-use super::feed::{Pieces, feed};
+use super::feed::{self, Pieces};
 use super::state::AppState;
 use super::tail::{Format, Position, Tail};
 use crate::JobSummary;
 
 /// How often a log that is followed is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Looks between two signs of life.
-const LOOKS_PER_SIGN: u128 = KEEP_ALIVE.as_millis() / LOOK_AGAIN.as_millis();
-/// The last message of a stream, if the job has ended and not the server.
-const END: &str = "event: end\ndata: {}\n\n";
 /// What is told of one replica before it is the next one's turn.
 const PIECES_MAX: usize = 4;
 /// More renames in a row than any log has.
@@ -64,8 +61,7 @@ async fn logs(
     let LogsQuery { replica, tail, follow } = query;
     let wanted = Wanted { replica, start: tail.map_or(Start::First, Start::Last), follow, is_stream: false };
     let written = find(&state, job, replica, BTreeSet::new()).await?;
-    let produce = |pieces| send(state.clone(), job, wanted, written, pieces);
-    feed(&state, "text/plain; charset=utf-8", produce)
+    feed::lines(&state, |pieces| send(state.clone(), job, wanted, written, pieces))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -84,7 +80,8 @@ struct LogStreamQuery {
 }
 
 /// What the replicas of a job write, as server-sent events, until one that is called `end`: the job has ended. Pieces
-/// may begin and end anywhere in a line.
+/// may begin and end anywhere in a line. One that is called `begun` follows the first look at all replicas: from then
+/// on, whoever goes on `after` what it was told misses nothing.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs/stream", tag = "jobs", security(("token" = [])),
     params(Id, LogStreamQuery),
     responses((status = 200, body = LogPiece, content_type = "text/event-stream"),
@@ -101,7 +98,7 @@ async fn stream(
     };
     let wanted = Wanted { replica, start, follow: true, is_stream: true };
     let written = find(&state, job, replica, BTreeSet::new()).await?;
-    feed(&state, "text/event-stream", |pieces| send(state.clone(), job, wanted, written, pieces))
+    feed::events(&state, |pieces| send(state.clone(), job, wanted, written, pieces))
 }
 
 fn positions(after: &str) -> Result<BTreeMap<u64, Position>, HttpError> {
@@ -130,6 +127,8 @@ enum Start {
     Last(u64),
     /// There; replicas that are not named are news.
     After(BTreeMap<u64, Position>),
+    /// Where the last look ended; replicas that come are news.
+    Next,
 }
 
 impl Wanted {
@@ -190,10 +189,54 @@ async fn find(state: &AppState, job: JobId, only: Option<u64>, known: BTreeSet<u
     }
 }
 
-async fn send(state: AppState, job: JobId, mut wanted: Wanted, mut written: Written, pieces: Pieces) -> Option<()> {
+/// A part of an answer, made of what a [`Tail`] has told.
+trait Piece: Send + Sized {
+    fn of(told: Vec<u8>) -> Self;
+
+    /// Every replica's log is read from its place on.
+    fn begun() -> Option<Self>;
+
+    /// The last one, if the job has ended and not the server.
+    fn end() -> Option<Self>;
+}
+
+impl Piece for Bytes {
+    fn of(told: Vec<u8>) -> Self {
+        told.into()
+    }
+
+    fn begun() -> Option<Self> {
+        None
+    }
+
+    fn end() -> Option<Self> {
+        None
+    }
+}
+
+impl Piece for Event {
+    fn of(told: Vec<u8>) -> Self {
+        Self::default().data(String::from_utf8_lossy(&told))
+    }
+
+    fn begun() -> Option<Self> {
+        Some(Self::default().event("begun").data("{}"))
+    }
+
+    fn end() -> Option<Self> {
+        Some(Self::default().event("end").data("{}"))
+    }
+}
+
+async fn send<P: Piece>(
+    state: AppState,
+    job: JobId,
+    mut wanted: Wanted,
+    mut written: Written,
+    pieces: Pieces<P>,
+) -> Option<()> {
     let mut tails: BTreeMap<u64, Tail> = BTreeMap::new();
     let mut done: BTreeSet<u64> = BTreeSet::new();
-    let mut looks = 0;
     loop {
         let is_last = !wanted.follow || !written.is_live;
         let mut has_more = false;
@@ -202,27 +245,34 @@ async fn send(state: AppState, job: JobId, mut wanted: Wanted, mut written: Writ
                 continue;
             }
             let tail = tails.remove(&writer.id).unwrap_or_else(|| Tail::new(wanted.format(writer.id)));
-            let tail = open(&state, job, &writer, tail, &wanted.start).await?;
+            let mut tail = open(&state, job, &writer, tail, &wanted.start).await?;
+            // Who is cut off before the next line goes on from here.
+            if wanted.is_stream && matches!(wanted.start, Start::Last(_)) {
+                pieces.send(P::of(tail.here())).await?;
+            }
             let pieces_max = if is_last { usize::MAX } else { PIECES_MAX };
             let (mut tail, is_read) = pass_on(tail, &pieces, pieces_max).await?;
             has_more |= !is_read;
             if is_last || (is_read && !writer.runs && tail.is_settled()) {
-                pieces.send(tail.rest()).await?;
+                let rest = tail.rest();
+                if !rest.is_empty() {
+                    pieces.send(P::of(rest)).await?;
+                }
                 done.insert(writer.id);
             } else {
                 tails.insert(writer.id, tail);
             }
         }
         if is_last {
-            return if wanted.is_stream { pieces.send(END).await } else { None };
+            return pieces.send(P::end()?).await;
         }
-        wanted.start = Start::First;
+        if !matches!(std::mem::replace(&mut wanted.start, Start::Next), Start::Next)
+            && let Some(begun) = P::begun()
+        {
+            pieces.send(begun).await?;
+        }
         if !has_more {
             tokio::time::sleep(LOOK_AGAIN).await;
-            looks += 1;
-            if wanted.is_stream && looks % LOOKS_PER_SIGN == 0 {
-                pieces.send(NOTHING_NEW).await?;
-            }
         }
         let settled = tails.iter().filter(|(_, tail)| tail.is_settled()).map(|(&replica, _)| replica);
         written = find(&state, job, wanted.replica, settled.chain(done.iter().copied()).collect()).await.ok()?;
@@ -233,7 +283,7 @@ async fn send(state: AppState, job: JobId, mut wanted: Wanted, mut written: Writ
 async fn open(state: &AppState, job: JobId, writer: &Writer, mut tail: Tail, start: &Start) -> Option<Tail> {
     let Some(mut paths) = writer.files.clone() else { return Some(tail) };
     let (last, after) = match start {
-        Start::First => (None, None),
+        Start::First | Start::Next => (None, None),
         Start::Last(lines) => (Some(*lines), None),
         Start::After(positions) => (None, positions.get(&writer.id).copied()),
     };
@@ -255,7 +305,7 @@ async fn open(state: &AppState, job: JobId, writer: &Writer, mut tail: Tail, sta
 }
 
 /// Sends some of what there is, and tells whether it was all.
-async fn pass_on(mut tail: Tail, pieces: &Pieces, pieces_max: usize) -> Option<(Tail, bool)> {
+async fn pass_on<P: Piece>(mut tail: Tail, pieces: &Pieces<P>, pieces_max: usize) -> Option<(Tail, bool)> {
     for _ in 0..pieces_max {
         let work = move || {
             let lines = tail.read();
@@ -266,7 +316,7 @@ async fn pass_on(mut tail: Tail, pieces: &Pieces, pieces_max: usize) -> Option<(
         if lines.is_empty() {
             return Some((tail, true));
         }
-        pieces.send(lines).await?;
+        pieces.send(P::of(lines)).await?;
     }
     Some((tail, false))
 }

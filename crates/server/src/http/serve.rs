@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -17,11 +17,13 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
 
 use super::gate::Peer;
 use super::listeners::Listener;
 use super::timeout_stream::TimeoutStream;
 use super::{AppState, app};
+use crate::Metrics;
 
 /// Connections of one listener at once; more wait to be accepted.
 const CONNECTIONS_MAX: usize = 1_000;
@@ -44,18 +46,30 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
     let state = state.at(hosts);
     let (app, tls) = (app(state.clone()), tls.map(TlsAcceptor::from));
     let (places, graceful) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), GracefulShutdown::new());
-    let permits = ConnectionPermits::default();
+    let (permits, metrics) = (ConnectionPermits::default(), Arc::clone(&state.handle.metrics));
     let accept_all = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
-            let Ok((stream, address)) = socket.accept().await else {
-                tokio::time::sleep(RETRY).await;
+            let (stream, address) = match socket.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    warn!(%error, "no connection can be accepted");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            let Some(permit) = permits.enter(address.ip()) else {
+                metrics.count_refused_connection("too_many");
+                info!(peer = %address, limit = CONNECTIONS_OF_ONE, "connection refused: too many from this address");
                 continue;
             };
-            let Some(permit) = permits.enter(address.ip()) else { continue };
+            debug!(peer = %address, "connection accepted");
+            metrics.connections.inc();
             let (app, tls, watcher) = (app.clone(), tls.clone(), graceful.watcher());
+            let metrics = Arc::clone(&metrics);
             tokio::spawn(async move {
-                converse(stream, tls, app, Peer(address.ip()), watcher).await;
+                converse(stream, tls, app, address, watcher, &metrics).await;
+                metrics.connections.dec();
                 drop((place, permit));
             });
         }
@@ -65,8 +79,9 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
         () = state.closed() => {}
     }
     drop(socket);
-    // Whoever takes longer is cut off with the runtime.
-    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+        info!("connections that are still busy are cut off");
+    }
     Ok(())
 }
 
@@ -106,17 +121,39 @@ impl Drop for ConnectionPermit {
     }
 }
 
-async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, app: Router, peer: Peer, watcher: Watcher) {
+async fn converse(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    app: Router,
+    address: SocketAddr,
+    watcher: Watcher,
+    metrics: &Metrics,
+) {
     // Answers are whole; waiting for more to send would only delay them.
-    let _ = stream.set_nodelay(true);
-    let stream = TimeoutStream::new(stream);
-    match tls {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(peer = %address, %error, "answers may be delayed");
+    }
+    let (stream, peer) = (TimeoutStream::new(stream), Peer(address.ip()));
+    let answered = match tls {
         None => answer(stream, app, peer, watcher).await,
         Some(tls) => {
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
-                answer(stream, app, peer, watcher).await;
-            }
+            let reason = match tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
+                Ok(Ok(stream)) => return closed(address, answer(stream, app, peer, watcher).await),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("nothing for {} s", HANDSHAKE_WAIT.as_secs()),
+            };
+            metrics.count_refused_connection("tls");
+            return info!(peer = %address, reason, "connection refused: no TLS");
         }
+    };
+    closed(address, answered);
+}
+
+/// A client that hangs up or speaks something else is no fault of ours.
+fn closed(peer: SocketAddr, answered: hyper::Result<()>) {
+    match answered {
+        Ok(()) => debug!(%peer, "connection closed"),
+        Err(error) => debug!(%peer, %error, "connection broken"),
     }
 }
 
@@ -125,7 +162,7 @@ async fn answer(
     app: Router,
     peer: Peer,
     watcher: Watcher,
-) {
+) -> hyper::Result<()> {
     let app = TowerToHyperService::new(app);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
@@ -136,8 +173,7 @@ async fn answer(
         .header_read_timeout(HEADER_WAIT)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    // A client that hangs up or speaks something else is no fault of ours.
-    let _ = watcher.watch(connection).await;
+    watcher.watch(connection).await
 }
 
 #[cfg(test)]

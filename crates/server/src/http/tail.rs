@@ -19,7 +19,7 @@ const SETTLED: Duration = Duration::from_secs(2);
 pub(crate) enum Format {
     /// Whole lines, each after this.
     Lines { prefix: String },
-    /// Whatever there is of a replica, as messages that also say where they end.
+    /// Whatever there is of a replica, one message at a time, which also says where it ends.
     Messages { replica: u64 },
 }
 
@@ -101,6 +101,17 @@ impl Tail {
         told
     }
 
+    /// A message without text, which says where the log goes on.
+    pub(crate) fn here(&self) -> Vec<u8> {
+        match self.format {
+            Format::Messages { replica } => {
+                let position = self.position(self.unfinished.len());
+                crate::text(&LogPiece { replica, position, text: String::new() }).into_bytes()
+            }
+            Format::Lines { .. } => Vec::new(),
+        }
+    }
+
     /// Leaves out all before a place. One that is not there any more was before everything that is.
     pub(crate) fn skip_to(&mut self, at: Position) -> io::Result<()> {
         for idx in 0..self.files.len() {
@@ -170,7 +181,7 @@ impl Tail {
             Format::Messages { .. } if text.is_empty() => {}
             &Format::Messages { replica } => {
                 let piece = LogPiece { replica, position: self.position(waiting.len()), text: text.into_owned() };
-                told.extend(format!("data: {}\n\n", crate::text(&piece)).into_bytes());
+                told.extend(crate::text(&piece).into_bytes());
             }
         }
         self.unfinished = waiting;
@@ -348,9 +359,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let [old, log] = ["log.1", "log"].map(|name| folder.path().join(name));
         let read = |tail: &mut Tail| {
-            let told = all(tail);
-            let pieces = told.split_terminator("\n\n").map(|message| message.strip_prefix("data: ").unwrap());
-            pieces.map(|piece| serde_json::from_str::<LogPiece>(piece).unwrap()).collect::<Vec<_>>()
+            let told = std::iter::from_fn(|| Some(tail.read()).filter(|told| !told.is_empty()));
+            told.map(|piece| serde_json::from_slice::<LogPiece>(&piece).unwrap()).collect::<Vec<_>>()
         };
         let mut tail = Tail::new(Format::Messages { replica: 7 });
         append(&log, b"one\n10%\r20% \xc3");

@@ -7,12 +7,13 @@ use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
 use pollux_policy::Timestamp;
 use pollux_store::{EndedJob, Record, ReplicaRow};
+use tracing::{info, warn};
 
 use super::Scheduler;
 use crate::fleet::Effects;
 use crate::orders::{LaunchContext, assignment, order};
 use crate::views::{self, checkpoint_dir};
-use crate::{HistoryEvent, JobSummary, ServerError};
+use crate::{HistoryEvent, JobSummary, ServerError, narration};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -43,16 +44,20 @@ impl Scheduler {
         let mut out = Effects::default();
         let Self { fleet, registry, backend, .. } = self;
         fleet.apply(command, &mut |node| backend.rendezvous(registry.name(node)), &mut out);
-        let counter = match command {
-            Command::Launch { .. } => Some(&mut self.tally.launches),
-            Command::Resize { .. } => Some(&mut self.tally.resizes),
-            Command::Stop { .. } => Some(&mut self.tally.stops),
+        let kind = match command {
+            Command::Launch { .. } => Some("launch"),
+            Command::Resize { .. } => Some("resize"),
+            Command::Stop { .. } => Some("stop"),
             Command::PlanRejected { .. } | Command::Refused(_) => None,
         };
         // After a restart commands are given again: those that change no group were carried out before.
-        let is_repeated = counter.is_some() && out.regrouped.is_empty();
+        let is_repeated = kind.is_some() && out.regrouped.is_empty();
         if !is_repeated {
-            counter.into_iter().for_each(|counter| *counter += 1);
+            narration::command(command);
+            match kind {
+                Some(kind) => self.metrics.count_group_change(kind),
+                None => drop(self.metrics.plans_rejected.inc()),
+            }
             if let Some((job, history_event)) = HistoryEvent::of_command(command) {
                 self.remember(now, job, &history_event);
             }
@@ -117,6 +122,8 @@ impl Scheduler {
                 replicas,
             };
             let ended = summary.usage.ended.unwrap_or(now);
+            self.metrics.count_ended_job(&job.phase().to_string());
+            info!(job = id.0, phase = %job.phase(), failure = summary.failure, "job ended");
             let (phase, summary) = (job.phase().to_string(), crate::text(&summary));
             self.unwritten.ended.push(EndedJob { id, ended, phase, summary });
             self.pending.regrouped.insert(id);
@@ -159,8 +166,11 @@ impl Scheduler {
         }
         for order in std::mem::take(&mut self.pending.starts) {
             if let Some(checkpoints) = order.environment.get("POLLUX_CHECKPOINT_DIR") {
-                // Without it the worker cannot save, and says so.
-                let _ = DirBuilder::new().recursive(true).mode(0o700).create(checkpoints);
+                let made = DirBuilder::new().recursive(true).mode(0o700).create(checkpoints);
+                if let Err(error) = made {
+                    // The worker cannot save, and says so, too.
+                    warn!(job = order.job.0, folder = checkpoints, %error, "no folder for checkpoints");
+                }
             }
             self.backend.start(&order);
             self.may_halt()?;

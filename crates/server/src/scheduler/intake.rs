@@ -14,7 +14,7 @@ use crate::clock::milliseconds;
 use crate::fleet::{Effects, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
 use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
-use crate::{Action, HistoryEvent, JobRequest, NodeAction, Refused};
+use crate::{Action, HistoryEvent, JobRequest, NodeAction, Refused, narration};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
@@ -210,6 +210,7 @@ impl Scheduler {
 
     fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
         let mut out = Effects::default();
+        narration::observation(&observation);
         match observation {
             Observation::NodeUp { node, gpus, gpu_type } => {
                 self.registry.up(node, gpus, gpu_type, &mut self.fleet, &mut out);
@@ -218,6 +219,7 @@ impl Scheduler {
             Observation::Started { replica } => self.fleet.started(replica, now),
             Observation::StartFailed { replica, reason, retryable } => {
                 let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };
+                self.metrics.count_failed_start(if retryable { "machine" } else { "permanent" });
                 let history_event = HistoryEvent::NotStarted { replica: replica.0, reason };
                 self.conclude(now, replica, Ending::NotStarted(kind), &history_event, &mut out);
             }

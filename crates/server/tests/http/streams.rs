@@ -168,8 +168,10 @@ async fn a_stream_of_logs_goes_on_where_another_stopped_and_says_when_the_job_ha
     append("1", "step 1\nstep 2\r50%");
     append("2", "hello\n");
     let mut first = Stream::get(&site, "/v1/jobs/1/logs/stream?tail=1").await;
-    let pieces = first.pieces(2).await;
-    assert_eq!(pieces.iter().map(|piece| piece.text.as_str()).collect::<Vec<_>>(), ["step 2\r50%", "hello\n"]);
+    let pieces = first.pieces(4).await;
+    let texts = pieces.iter().map(|piece| piece.text.as_str());
+    assert_eq!(texts.collect::<Vec<_>>(), ["", "step 2\r50%", "", "hello\n"], "first from where it is told");
+    let pieces = [pieces[1].clone(), pieces[3].clone()];
     drop(first);
     append("1", "\r100%\n");
     let after: Vec<String> = pieces.iter().map(|piece| format!("{}.{}", piece.replica, piece.position)).collect();
@@ -181,6 +183,26 @@ async fn a_stream_of_logs_goes_on_where_another_stopped_and_says_when_the_job_ha
     assert!(second.all().await.ends_with("\n\nevent: end\ndata: {}\n\n"));
     let again = Stream::get(&site, "/v1/jobs/1/logs/stream?replica=2").await.all().await;
     assert!(again.contains("hello") && !again.contains("100%") && again.contains("event: end"), "{again}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_between_the_last_lines_and_the_next_stream_is_told() {
+    let (site, logs) = (Site::new(&[("a", 1)]).await, tempfile::tempdir().unwrap());
+    site.world.set_logs(logs.path());
+    let log = logs.path().join("1");
+    site.submit("job", 1).await;
+    site.until("the launch", async || site.world.running().first().cloned()).await;
+    fs::write(&log, "old\n").unwrap();
+    let mut first = Stream::get(&site, "/v1/jobs/1/logs/stream?tail=0").await;
+    while !first.text.contains("event: begun\n") {
+        assert!(first.next().await);
+    }
+    let here = first.pieces(1).await.remove(0);
+    assert_eq!((here.text.as_str(), first.pieces(1).await.len()), ("", 1), "no line was asked for");
+    drop(first);
+    fs::write(&log, "old\nmeanwhile\n").unwrap();
+    let path = format!("/v1/jobs/1/logs/stream?after=1.{}", here.position);
+    assert_eq!(Stream::get(&site, &path).await.pieces(1).await[0].text, "meanwhile\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
