@@ -227,7 +227,12 @@ impl Client {
 
     /// What the replicas of a job wrote and write, as it comes. With `after`, which has the position of the last piece of
     /// each replica, it goes on where another stream stopped.
-    pub fn log_stream(&self, id: u64, query: LogQuery, after: &BTreeMap<u64, String>) -> Result<LogStream, ClientError> {
+    pub fn log_stream(
+        &self,
+        id: u64,
+        query: LogQuery,
+        after: &BTreeMap<u64, String>,
+    ) -> Result<LogStream, ClientError> {
         let replica = query.replica.map(|replica| format!("replica={replica}"));
         let tail = query.tail.map(|tail| format!("tail={tail}"));
         let places: Vec<String> = after.iter().map(|(replica, position)| format!("{replica}.{position}")).collect();

@@ -169,7 +169,7 @@ impl Metrics {
             // Its name, without the quotes of JSON.
             let phase = crate::text(phase);
             let labels = label("phase", phase.trim_matches('"'));
-            self.levels.jobs.get_or_create(&labels).set(whole(u64::from(*count)));
+            self.levels.jobs.get_or_create(&labels).set(whole(*count));
         }
         self.levels.nodes.set(whole(*nodes as u64));
         self.levels.gpus.set(status.gpus.into());

@@ -12,7 +12,9 @@ pub(crate) fn event(event: &Event, node: &str) {
         Event::Cancel { job } => info!(job = job.0, "job cancelled"),
         Event::Pause { job } => info!(job = job.0, "job paused"),
         Event::Resume { job } => info!(job = job.0, "job resumed"),
-        Event::JobSucceeded { job, revision } => info!(job = job.0, revision = revision.0, "job has trained to its end"),
+        Event::JobSucceeded { job, revision } => {
+            info!(job = job.0, revision = revision.0, "job has trained to its end");
+        }
         Event::GroupReady { job, revision, pause_s } => {
             info!(job = job.0, revision = revision.0, pause_s, "group trains");
         }

@@ -72,7 +72,7 @@ fn copy(client: &Client, logs: &mut dyn Read, show: &mut dyn FnMut(&[u8]) -> io:
 
 /// Where logs are shown: a terminal, which must come to no harm, or anything else, which gets the bytes.
 pub(super) enum Screen {
-    Terminal(TerminalSanitizer<anstream::AutoStream<io::Stdout>>),
+    Terminal(Box<TerminalSanitizer<anstream::AutoStream<io::Stdout>>>),
     Bytes(io::Stdout),
 }
 
@@ -80,7 +80,7 @@ impl Screen {
     pub(super) fn open() -> Self {
         let stdout = io::stdout();
         if stdout.is_terminal() {
-            Self::Terminal(TerminalSanitizer::new(anstream::stdout()))
+            Self::Terminal(Box::new(TerminalSanitizer::new(anstream::stdout())))
         } else {
             Self::Bytes(stdout)
         }

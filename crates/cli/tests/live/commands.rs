@@ -211,7 +211,9 @@ fn events_and_logs_go_on_where_a_server_that_went_away_left_them() {
         "GET /v1/events?after=0&limit=50" => (200, json(&EventList { events: Vec::new(), next_after: 0 })),
         "GET /v1/events/stream?after=0" => event(1),
         "GET /v1/events/stream?after=1" => event(2),
-        "GET /v1/jobs/1/logs/stream?tail=2" => (200, [piece(7, "", "5.8"), piece(7, "a\nb\nc", "5.13"), begun()].concat()),
+        "GET /v1/jobs/1/logs/stream?tail=2" => {
+            (200, [piece(7, "", "5.8"), piece(7, "a\nb\nc", "5.13"), begun()].concat())
+        }
         "GET /v1/jobs/1/logs/stream?after=7.5.13" => {
             (200, [piece(7, "d\n", "5.15"), begun(), piece(8, "a\n", "6.2"), END.to_owned()].concat())
         }
@@ -226,7 +228,11 @@ fn events_and_logs_go_on_where_a_server_that_went_away_left_them() {
     let logs = server.pollux(&["logs", "-f", "--tail", "2", "1"]);
     assert_eq!((logs.code, logs.stdout.as_str()), (Some(0), "7| a\n7| b\n7| cd\n8| a\n"));
     let logs = server.pollux(&["logs", "-f", "--tail", "0", "2"]);
-    assert_eq!((logs.code, logs.stdout.as_str()), (Some(0), "9| written meanwhile\n"), "after --tail nothing is left out");
+    assert_eq!(
+        (logs.code, logs.stdout.as_str()),
+        (Some(0), "9| written meanwhile\n"),
+        "after --tail nothing is left out"
+    );
 }
 
 #[test]

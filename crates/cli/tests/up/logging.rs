@@ -15,7 +15,8 @@ fn lines(daemon: &Daemon) -> Vec<Value> {
 #[test]
 fn a_refused_token_a_plan_and_a_failed_start_are_each_logged_once_as_json() {
     let mut daemon = Daemon::start_with("json", &["--log-format", "json"]);
-    let refused = crate::binary::run(daemon.command(&["ps"]).env("POLLUX_TOKEN", "a-guess-of-somebody-else-entirely"), b"");
+    let refused =
+        crate::binary::run(daemon.command(&["ps"]).env("POLLUX_TOKEN", "a-guess-of-somebody-else-entirely"), b"");
     assert_ne!(refused.code, Some(0));
     let args = ["submit", "--watch", "--retries", "0", "--rigid", "--", "/no/such/program"];
     assert_eq!(daemon.pollux(&args).code, Some(1));
@@ -33,7 +34,11 @@ fn a_refused_token_a_plan_and_a_failed_start_are_each_logged_once_as_json() {
     let plans = told("plan made");
     assert_eq!((plans.len(), &plans[0]["level"], &plans[0]["commands"]), (1, &"INFO".into(), &1.into()), "{lines:#?}");
     let failed = told("replica could not be started");
-    assert_eq!((failed.len(), &failed[0]["replica"], &failed[0]["level"]), (1, &1.into(), &"WARN".into()), "{lines:#?}");
+    assert_eq!(
+        (failed.len(), &failed[0]["replica"], &failed[0]["level"]),
+        (1, &1.into(), &"WARN".into()),
+        "{lines:#?}"
+    );
     assert!(failed[0]["reason"].as_str().unwrap().contains("/no/such/program"), "{}", failed[0]);
     for message in ["job submitted", "launch", "job ended"] {
         let found = told(message);

@@ -61,7 +61,7 @@ async fn read(body: Body) -> Result<Vec<u8>, HttpError> {
 /// Why a body did not come to its end.
 fn broken(error: &(dyn Error + 'static)) -> HttpError {
     let mut causes = std::iter::successors(Some(error), |&cause| cause.source());
-    match causes.any(|cause| cause.is::<LengthLimitError>()) {
+    match causes.any(<dyn Error>::is::<LengthLimitError>) {
         true => HttpError::TooLarge { limit: BODY_BYTES_MAX },
         false => UNFINISHED,
     }

@@ -12,6 +12,8 @@ use crate::ServerError;
 
 /// The port at which workers of earlier processes look for us.
 const WORKER_PORT_FILE: &str = "worker-port";
+/// Clients that connect at once and wait to be accepted: all workers come back together when a server starts anew.
+const BACKLOG: i32 = 4_096;
 /// How long an address that is taken is waited for.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
 const RELEASE_LOOK: Duration = Duration::from_millis(20);
@@ -97,6 +99,7 @@ impl Listener {
     fn bind(address: SocketAddr, tls: Option<Arc<ServerConfig>>, names: &[String]) -> Result<Self, ServerError> {
         let refused = |reason| ServerError::Listen { address, reason };
         let socket = listen(address).map_err(refused)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(|error| refused(error.into()))?;
         socket.set_nonblocking(true).map_err(refused)?;
         let address = socket.local_addr().map_err(refused)?;
         let hosts = Hosts::new(address, tls.is_some(), names);

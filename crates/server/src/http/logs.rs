@@ -245,7 +245,7 @@ async fn send<P: Piece>(
                 continue;
             }
             let tail = tails.remove(&writer.id).unwrap_or_else(|| Tail::new(wanted.format(writer.id)));
-            let mut tail = open(&state, job, &writer, tail, &wanted.start).await?;
+            let tail = open(&state, job, &writer, tail, &wanted.start).await?;
             // Who is cut off before the next line goes on from here.
             if wanted.is_stream && matches!(wanted.start, Start::Last(_)) {
                 pieces.send(P::of(tail.here())).await?;

@@ -13,6 +13,7 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -25,10 +26,10 @@ use super::timeout_stream::TimeoutStream;
 use super::{AppState, app};
 use crate::Metrics;
 
-/// Connections of one listener at once; more wait to be accepted.
-const CONNECTIONS_MAX: usize = 1_000;
+/// Connections of one listener at once, if there are files enough; more wait to be accepted. Each worker holds one.
+const CONNECTIONS_MAX: usize = 32_768;
 /// Connections of another machine at once, so that none can keep all others out; more are hung up on.
-const CONNECTIONS_OF_ONE: usize = 200;
+const CONNECTIONS_OF_ONE: usize = 2_000;
 /// What is kept of a request's head and its next piece.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// What a client may take to say who it is, and to ask the next thing.
@@ -45,8 +46,11 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
     let socket = TcpListener::from_std(socket)?;
     let state = state.at(hosts);
     let (app, tls) = (app(state.clone()), tls.map(TlsAcceptor::from));
-    let (places, graceful) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), GracefulShutdown::new());
-    let (permits, metrics) = (ConnectionPermits::default(), Arc::clone(&state.handle.metrics));
+    let connections_max = connections_max(getrlimit(Resource::Nofile).current);
+    let (places, graceful) = (Arc::new(Semaphore::new(connections_max)), GracefulShutdown::new());
+    let permits = ConnectionPermits::new(connections_max);
+    let metrics = Arc::clone(&state.handle.metrics);
+    debug!(connections_max, "listening");
     let accept_all = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
@@ -60,7 +64,7 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
             };
             let Some(permit) = permits.enter(address.ip()) else {
                 metrics.count_refused_connection("too_many");
-                info!(peer = %address, limit = CONNECTIONS_OF_ONE, "connection refused: too many from this address");
+                info!(peer = %address, limit = permits.of_one, "connection refused: too many from this address");
                 continue;
             };
             debug!(peer = %address, "connection accepted");
@@ -85,9 +89,20 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
     Ok(())
 }
 
+/// Leaves some of the files that may be open to the journal, logs and replicas.
+fn connections_max(files_max: Option<u64>) -> usize {
+    let files = files_max.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
+    (files / 8 * 5).min(CONNECTIONS_MAX)
+}
+
 /// Who is connected, and how often.
-#[derive(Clone, Default)]
-struct ConnectionPermits(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+#[derive(Clone)]
+struct ConnectionPermits {
+    open: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    /// What this machine, and what any other may have.
+    of_this: usize,
+    of_one: usize,
+}
 
 /// One connection of an address, while it lasts.
 struct ConnectionPermit {
@@ -96,10 +111,15 @@ struct ConnectionPermit {
 }
 
 impl ConnectionPermits {
+    fn new(connections_max: usize) -> Self {
+        let of_one = CONNECTIONS_OF_ONE.min(connections_max / 2);
+        Self { open: Arc::default(), of_this: connections_max, of_one }
+    }
+
     /// Lets one more in, unless there are enough from that address.
     fn enter(&self, address: IpAddr) -> Option<ConnectionPermit> {
-        let limit = if address.is_loopback() { CONNECTIONS_MAX } else { CONNECTIONS_OF_ONE };
-        let mut permits = self.0.lock().expect("nobody panics with it");
+        let limit = if address.is_loopback() { self.of_this } else { self.of_one };
+        let mut permits = self.open.lock().expect("nobody panics with it");
         let connections = permits.entry(address).or_default();
         if *connections >= limit {
             return None;
@@ -111,7 +131,7 @@ impl ConnectionPermits {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut permits = self.permits.0.lock().expect("nobody panics with it");
+        let mut permits = self.permits.open.lock().expect("nobody panics with it");
         if let Entry::Occupied(mut connections) = permits.entry(self.address) {
             *connections.get_mut() -= 1;
             if *connections.get() == 0 {
@@ -182,7 +202,7 @@ mod tests {
 
     #[test]
     fn one_address_cannot_keep_all_others_out() {
-        let permits = ConnectionPermits::default();
+        let permits = ConnectionPermits::new(10 * CONNECTIONS_OF_ONE);
         let [far, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         let mut inside: Vec<ConnectionPermit> = (0..CONNECTIONS_OF_ONE).map_while(|_| permits.enter(far)).collect();
         assert_eq!(inside.len(), CONNECTIONS_OF_ONE);
@@ -191,6 +211,16 @@ mod tests {
         inside.pop();
         assert!(permits.enter(far).is_some());
         drop(inside);
-        assert!(permits.0.lock().unwrap().is_empty());
+        assert!(permits.open.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn ten_thousand_workers_are_connected_where_files_allow_it_and_some_files_are_left_where_not() {
+        assert_eq!(
+            [Some(16_384), Some(1 << 20), None].map(connections_max),
+            [10_240, CONNECTIONS_MAX, CONNECTIONS_MAX]
+        );
+        let small = ConnectionPermits::new(connections_max(Some(1_024)));
+        assert_eq!((small.of_this, small.of_one), (640, 320));
     }
 }

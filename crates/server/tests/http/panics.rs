@@ -15,10 +15,9 @@ async fn a_view_or_a_handler_that_panics_answers_500_and_the_scheduler_goes_on()
         let looked = handle.look(|_| -> String { panic!("a broken view") }).get().await;
         looked.map_err(|refused| (StatusCode::INTERNAL_SERVER_ERROR, refused.to_string()))
     };
-    let broken = Router::new().route("/broken-view", get(look)).route(
-        "/broken-handler",
-        get(async || -> String { panic!("a broken handler") }),
-    );
+    let broken = Router::new()
+        .route("/broken-view", get(look))
+        .route("/broken-handler", get(async || -> String { panic!("a broken handler") }));
     site.app = app_with(site.state.clone(), broken);
     let view = site.get("/broken-view").await;
     assert_eq!((view.status.as_u16(), view.body.contains("which runs on")), (500, true), "{}", view.body);
