@@ -2,6 +2,7 @@
 
 use pollux_backend::{Exit, Observation};
 use pollux_engine::{Command, Event, Refusal};
+use pollux_policy::JobId;
 use tracing::{debug, info, trace, warn};
 
 /// Something that the engine took in; `node` is the name of the node in it. What follows from an observation or comes
@@ -64,18 +65,19 @@ pub(crate) fn command(command: &Command) {
     }
 }
 
-/// Something that the backend saw.
-pub(crate) fn observation(observation: &Observation) {
+/// Something that the backend saw, of a replica of this job.
+pub(crate) fn observation(observation: &Observation, job: Option<JobId>) {
+    let job = job.map(|job| job.0);
     match observation {
         Observation::NodeUp { node, gpus, gpu_type } => debug!(node, gpus, gpu_type, "node seen"),
         Observation::NodeGone { node } => debug!(node, "node gone"),
-        Observation::Started { replica } => debug!(replica = replica.0, "replica started"),
+        Observation::Started { replica } => debug!(job, replica = replica.0, "replica started"),
         Observation::StartFailed { replica, reason, retryable } => {
-            warn!(replica = replica.0, reason, retryable, "replica could not be started");
+            warn!(job, replica = replica.0, reason, retryable, "replica could not be started");
         }
         Observation::Exited { replica, exit: exit @ (Exit::Code(0) | Exit::Signal(_)) } => {
-            info!(replica = replica.0, %exit, "replica ended");
+            info!(job, replica = replica.0, %exit, "replica ended");
         }
-        Observation::Exited { replica, exit } => warn!(replica = replica.0, %exit, "replica ended"),
+        Observation::Exited { replica, exit } => warn!(job, replica = replica.0, %exit, "replica ended"),
     }
 }

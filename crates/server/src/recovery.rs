@@ -11,7 +11,7 @@ use pollux_policy::JobId;
 use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use crate::assignments::Assignments;
 use crate::clock::Clock;
@@ -38,7 +38,7 @@ pub(crate) fn recover(
     // Workers start elsewhere, and are told where to save.
     let folder = settings.state_dir;
     settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
-    info!(records = recovered.records.len(), jobs = recovered.live_jobs.len(), "state folder read");
+    debug!(records = recovered.records.len(), jobs = recovered.live_jobs.len(), "state folder read");
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records)?;
     let fleet = fleet(&recovered)?;

@@ -75,20 +75,20 @@ impl Asked {
         let (status, took_s) = (response.status().as_u16(), took.as_secs_f64());
         metrics.count_request(self.route.as_ref().map_or("unknown", MatchedPath::as_str), status, took);
         let caller = caller.as_ref().map(tracing::field::display);
-        let Some(Reason { code, message }) = response.extensions().get() else {
+        let Some(Reason { code, message: answer }) = response.extensions().get() else {
             return debug!(%method, path, %peer, caller, status, took_s, "answered");
         };
         metrics.count_refusal(code);
         let is_worker = matches!(self.caller, Some(Caller::Job(_)));
         match status {
-            500 => error!(%method, path, %peer, caller, status, reason = code, message, "request failed"),
-            501.. => warn!(%method, path, %peer, caller, status, reason = code, message, "request refused"),
-            401 | 403 | 429 => warn!(%method, path, %peer, caller, status, reason = code, message, "request refused"),
+            500 => error!(%method, path, %peer, caller, status, reason = code, answer, "request failed"),
+            501.. => warn!(%method, path, %peer, caller, status, reason = code, answer, "request refused"),
+            401 | 403 | 429 => warn!(%method, path, %peer, caller, status, reason = code, answer, "request refused"),
             // Workers of a group that has changed speak a moment longer.
             404 | 409 if is_worker => {
-                debug!(%method, path, %peer, caller, status, reason = code, message, "request refused");
+                debug!(%method, path, %peer, caller, status, reason = code, answer, "request refused");
             }
-            _ => info!(%method, path, %peer, caller, status, reason = code, message, "request refused"),
+            _ => info!(%method, path, %peer, caller, status, reason = code, answer, "request refused"),
         }
     }
 }

@@ -210,7 +210,14 @@ impl Scheduler {
 
     fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
         let mut out = Effects::default();
-        narration::observation(&observation);
+        let replica = match observation {
+            Observation::Started { replica }
+            | Observation::StartFailed { replica, .. }
+            | Observation::Exited { replica, .. } => Some(replica),
+            Observation::NodeUp { .. } | Observation::NodeGone { .. } => None,
+        };
+        let job = replica.and_then(|replica| self.fleet.replica(replica)).map(|replica| replica.job);
+        narration::observation(&observation, job);
         match observation {
             Observation::NodeUp { node, gpus, gpu_type } => {
                 self.registry.up(node, gpus, gpu_type, &mut self.fleet, &mut out);
