@@ -57,7 +57,7 @@ fn plans_that_do_not_fit_after_a_change_of_timeouts_are_left_out_and_no_job_is_l
             let mut commands = Vec::new();
             match record {
                 Record::Event(at, event) => reader.replay(at, event, &mut commands),
-                Record::Round(at, plan) => reader.replay_round(at, plan, &mut commands),
+                Record::Round(at, plan) => reader.replay_round(at, Some("fifo"), plan, &mut commands),
             }
             reader.check_invariants();
             let is_rejected = commands.iter().any(|command| matches!(command, Command::PlanRejected { .. }));

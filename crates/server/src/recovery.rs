@@ -108,7 +108,9 @@ fn replayed(settings: &ServerSettings, snapshot: Option<&Snapshot>, records: &[R
     for record in records {
         match record {
             Record::Event { at, event } => engine.replay(*at, event.clone(), &mut carried_out),
-            Record::Round { at, plan } => engine.replay_round(*at, plan.clone(), &mut carried_out),
+            Record::Round { at, policy, plan } => {
+                engine.replay_round(*at, policy.as_deref(), plan.clone(), &mut carried_out);
+            }
         }
         carried_out.clear();
     }

@@ -42,7 +42,7 @@ fn what_was_committed_is_read_back_in_order() {
     assert!(recovered.records.is_empty() && recovered.snapshot.is_none());
     store.commit(&submission(1)).unwrap();
     store.commit(&submission(2)).unwrap();
-    let round = Record::Round { at: Timestamp(60_000), plan: Some(Plan::default()) };
+    let round = Record::Round { at: Timestamp(60_000), policy: Some("fifo".to_owned()), plan: Some(Plan::default()) };
     let replica = ReplicaRow { id: 5, job: JobId(2), detail: "on a".to_owned() };
     store
         .commit(&Batch { records: vec![round.clone()], replicas_ordered: vec![replica.clone()], ..end(1, "succeeded") })

@@ -292,6 +292,17 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
     }
 }
 
+/// Waits until the scheduler has planned with all that it knows now: whatever it did not do then, it did not want to do.
+#[track_caller]
+pub(crate) fn after_plan(handle: &Handle) {
+    let planned = || handle.look(|cluster| cluster.engine().last_plan().map(|(at, _)| at)).wait().unwrap();
+    // The first of them may have been under way.
+    for _ in 0..2 {
+        let before = planned();
+        eventually("another plan", || (planned() > before).then_some(()));
+    }
+}
+
 /// The phase of a live job, in a word.
 pub(crate) fn phase(handle: &Handle, job: JobId) -> Option<String> {
     let found = handle.look(move |cluster| cluster.engine().job(job).map(|job| job.phase().to_string())).wait();
