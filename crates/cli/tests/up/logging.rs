@@ -34,11 +34,7 @@ fn a_refused_token_a_plan_and_a_failed_start_are_each_logged_once_as_json() {
     let plans = told("plan made");
     assert_eq!((plans.len(), &plans[0]["level"], &plans[0]["commands"]), (1, &"INFO".into(), &1.into()), "{lines:#?}");
     let failed = told("replica could not be started");
-    assert_eq!(
-        (failed.len(), &failed[0]["replica"], &failed[0]["job"]),
-        (1, &1.into(), &1.into()),
-        "{lines:#?}"
-    );
+    assert_eq!((failed.len(), &failed[0]["replica"], &failed[0]["job"]), (1, &1.into(), &1.into()), "{lines:#?}");
     assert!(failed[0]["reason"].as_str().unwrap().contains("/no/such/program"), "{}", failed[0]);
     for message in ["job submitted", "launch", "job ended"] {
         let found = told(message);

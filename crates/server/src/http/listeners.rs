@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use tokio_rustls::rustls::ServerConfig;
+use tracing::warn;
 
 use super::hosts::Hosts;
 use super::tls;
@@ -70,7 +71,11 @@ impl Listeners {
         let public = again.map_or_else(|| bind(settings.listen), Ok)?;
         let is_plain = public.tls.is_none();
         let at = |port| Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None, &[]);
-        let there = known.filter(|&port| !is_plain || port != public.address.port()).and_then(|port| at(port).ok());
+        let elsewhere = known.filter(|&port| !is_plain || port != public.address.port());
+        let there = elsewhere.and_then(|port| {
+            // Workers of an earlier server train on, and nobody hears of them.
+            at(port).inspect_err(|error| warn!(port, %error, "workers of an earlier server look for it in vain")).ok()
+        });
         let workers = match there {
             None if !is_plain => Some(at(0)?),
             there => there,
