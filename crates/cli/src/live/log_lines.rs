@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use pollux_api::LogPiece;
 use pollux_client::{Client, ClientError, LogQuery, LogStream};
 
 use super::patience::Patience;
@@ -44,7 +45,7 @@ fn read_on(
 ) -> anyhow::Result<()> {
     for piece in stream {
         match piece {
-            Ok(piece) => show(lines.take(piece.replica, &piece.text, piece.position))?,
+            Ok(piece) => show(lines.take(piece))?,
             // A server that is killed ends its answers in their middle.
             Err(ClientError::Away { .. } | ClientError::Garbage { .. }) => break,
             Err(error) => return Err(error.into()),
@@ -66,11 +67,19 @@ struct LogLines {
 
 impl LogLines {
     /// Those that have come to their end.
-    fn take(&mut self, replica: u64, text: &str, position: String) -> Vec<u8> {
+    fn take(&mut self, piece: LogPiece) -> Vec<u8> {
+        let LogPiece { replica, text, position, dropped } = piece;
         if !position.is_empty() {
             self.positions.insert(replica, position);
         }
         let mut lines = Vec::new();
+        if dropped > 0 {
+            if self.unfinished.contains_key(&replica) {
+                self.end_line(replica, &mut lines);
+            }
+            self.unfinished.insert(replica, format!("[{dropped} bytes before this are not kept]"));
+            self.end_line(replica, &mut lines);
+        }
         for part in text.split_inclusive('\n') {
             let line = self.unfinished.entry(replica).or_default();
             line.push_str(part);
@@ -104,11 +113,15 @@ impl LogLines {
 mod tests {
     use super::*;
 
+    fn piece(replica: u64, text: &str, position: &str, dropped: u64) -> LogPiece {
+        LogPiece { replica, text: text.to_owned(), position: position.to_owned(), dropped }
+    }
+
     #[test]
     fn pieces_of_several_replicas_become_lines_of_each() {
         let mut lines = LogLines { has_prefixes: true, ..LogLines::default() };
         let mut take = |replica, text: &str, position: &str| {
-            String::from_utf8(lines.take(replica, text, position.to_owned())).unwrap()
+            String::from_utf8(lines.take(piece(replica, text, position, 0))).unwrap()
         };
         assert_eq!(take(1, "a\nb", "5.3"), "1| a\n");
         assert_eq!(take(2, "x\ny\n\n", "6.5"), "2| x\n2| y\n2| \n");
@@ -116,13 +129,15 @@ mod tests {
         assert_eq!(take(2, "", ""), "");
         assert_eq!(take(2, "end", "6.8"), "");
         assert_eq!(lines.positions, BTreeMap::from([(1, "5.9".to_owned()), (2, "6.8".to_owned())]));
-        assert_eq!([lines.rest(), lines.rest()], [b"2| end\n".to_vec(), Vec::new()]);
+        let gap = String::from_utf8(lines.take(piece(2, "on\nen", "9.9", 97))).unwrap();
+        assert_eq!(gap, "2| end\n2| [97 bytes before this are not kept]\n2| on\n");
+        assert_eq!([lines.rest(), lines.rest()], [b"2| en\n".to_vec(), Vec::new()]);
     }
 
     #[test]
     fn a_line_that_never_ends_is_told_in_pieces() {
         let mut lines = LogLines::default();
-        let told = lines.take(1, &"x".repeat(LINE_BYTES_MAX + 1), String::new());
+        let told = lines.take(piece(1, &"x".repeat(LINE_BYTES_MAX + 1), "", 0));
         assert_eq!((told.len(), lines.unfinished.len()), (LINE_BYTES_MAX + 2, 0));
     }
 }

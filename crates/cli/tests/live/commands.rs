@@ -202,7 +202,7 @@ fn events_and_logs_go_on_where_a_server_that_went_away_left_them() {
         (200, format!("id: {sequence}\ndata: {}\n\n", json(&event)))
     };
     let piece = |replica: u64, text: &str, position: &str| {
-        let piece = LogPiece { replica, text: text.to_owned(), position: position.to_owned() };
+        let piece = LogPiece { replica, text: text.to_owned(), position: position.to_owned(), dropped: 0 };
         format!("data: {}\n\n", json(&piece))
     };
     let begun = || "event: begun\ndata: {}\n\n".to_owned();

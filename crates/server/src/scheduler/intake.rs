@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use pollux_api::{ReadyRequest, ReportRequest};
-use pollux_backend::{Observation, ReplicaId};
+use pollux_backend::{Epoch, Observation, ReplicaId};
 use pollux_engine::{Event, FailureKind, Phase, Refusal};
 use pollux_policy::{JobId, Timestamp};
 use pollux_store::{HistoryEntry, SubmittedJob, TokenRow};
@@ -34,6 +34,8 @@ pub(crate) struct Intake {
     pub(crate) token_changes: Vec<TokenChange>,
     pub(crate) looks: Vec<Look>,
     pub(crate) shut_down: Option<Reply<()>>,
+    /// The scheduler that has taken over.
+    pub(crate) superseded: Option<Epoch>,
 }
 
 /// Something that somebody waits for.
@@ -219,10 +221,11 @@ impl Scheduler {
         let job = replica.and_then(|replica| self.fleet.replica(replica)).map(|replica| replica.job);
         narration::observation(&observation, job);
         match observation {
-            Observation::NodeUp { node, gpus, gpu_type } => {
-                self.registry.up(node, gpus, gpu_type, &mut self.fleet, &mut out);
-            }
+            Observation::NodeUp(node) => self.registry.up(node, &mut self.fleet, &mut out),
+            Observation::NodeUnreachable { node } => self.registry.unreachable(&node),
             Observation::NodeGone { node } => self.registry.gone(&node, &mut self.fleet, &mut out),
+            Observation::Superseded { by } => intake.superseded = Some(by),
+            Observation::Pending { .. } => {}
             Observation::Started { replica } => self.fleet.started(replica, now),
             Observation::StartFailed { replica, reason, retryable } => {
                 let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };
