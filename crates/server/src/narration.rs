@@ -1,9 +1,10 @@
 //! What the scheduler's log says of events, commands and observations: each once, with its job, node, replica and revision.
 
-use pollux_backend::{Exit, Observation};
+use pollux_backend::{Exit, Observation, ReplicaId};
 use pollux_engine::{Command, Event, Refusal};
-use pollux_policy::JobId;
-use tracing::{debug, info, trace, warn};
+use tracing::{debug, error, info, trace, warn};
+
+use crate::fleet::Replica;
 
 /// Something that the engine took in; `node` is the name of the node in it. What follows from an observation or comes
 /// often is told to those who look closely.
@@ -65,19 +66,29 @@ pub(crate) fn command(command: &Command) {
     }
 }
 
-/// Something that the backend saw, of a replica of this job.
-pub(crate) fn observation(observation: &Observation, job: Option<JobId>) {
-    let job = job.map(|job| job.0);
+/// Something that the backend saw. Of a replica that has ended it is told again, perhaps, and not news.
+pub(crate) fn observation<'a>(observation: &Observation, live: impl Fn(ReplicaId) -> Option<&'a Replica>) {
+    let job = |replica: ReplicaId| live(replica).map(|replica| replica.job.0);
     match observation {
-        Observation::NodeUp { node, gpus, gpu_type } => debug!(node, gpus, gpu_type, "node seen"),
+        Observation::NodeUp(node) => debug!(node = node.name, gpus = node.gpus, gpu_type = node.gpu_type, "node seen"),
+        Observation::NodeUnreachable { node } => warn!(node, "node does not answer"),
         Observation::NodeGone { node } => debug!(node, "node gone"),
-        Observation::Started { replica } => debug!(job, replica = replica.0, "replica started"),
-        Observation::StartFailed { replica, reason, retryable } => {
-            warn!(job, replica = replica.0, reason, retryable, "replica could not be started");
+        Observation::Superseded { by } => error!(epoch = by.0, "another scheduler has taken over"),
+        &Observation::Pending { replica, ref reason } => {
+            info!(job = job(replica), replica = replica.0, reason, "replica waits to be started");
         }
-        Observation::Exited { replica, exit: exit @ (Exit::Code(0) | Exit::Signal(_)) } => {
-            info!(job, replica = replica.0, %exit, "replica ended");
+        &Observation::Started { replica } => debug!(job = job(replica), replica = replica.0, "replica started"),
+        Observation::StartFailed { replica, .. } | Observation::Exited { replica, .. } if job(*replica).is_none() => {
+            debug!(replica = replica.0, "the end of a replica is told again");
         }
-        Observation::Exited { replica, exit } => warn!(job, replica = replica.0, %exit, "replica ended"),
+        &Observation::StartFailed { replica, ref reason, retryable } => {
+            warn!(job = job(replica), replica = replica.0, reason, retryable, "replica could not be started");
+        }
+        &Observation::Exited { replica, exit: exit @ (Exit::Code(0) | Exit::Signal(_)) } => {
+            info!(job = job(replica), replica = replica.0, %exit, "replica ended");
+        }
+        &Observation::Exited { replica, exit } => {
+            warn!(job = job(replica), replica = replica.0, %exit, "replica ended");
+        }
     }
 }

@@ -65,7 +65,8 @@ impl Tail {
             }
             Format::Lines { prefix } => {
                 if chunk.dropped > 0 {
-                    told.lines.extend(format!("{prefix}[{} bytes before this are not kept]\n", chunk.dropped).into_bytes());
+                    told.lines
+                        .extend(format!("{prefix}[{} bytes before this are not kept]\n", chunk.dropped).into_bytes());
                 }
                 self.take_lines(&chunk.bytes, &mut told);
             }

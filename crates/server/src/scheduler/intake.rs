@@ -212,14 +212,7 @@ impl Scheduler {
 
     fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
         let mut out = Effects::default();
-        let replica = match observation {
-            Observation::Started { replica }
-            | Observation::StartFailed { replica, .. }
-            | Observation::Exited { replica, .. } => Some(replica),
-            Observation::NodeUp { .. } | Observation::NodeGone { .. } => None,
-        };
-        let job = replica.and_then(|replica| self.fleet.replica(replica)).map(|replica| replica.job);
-        narration::observation(&observation, job);
+        narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
             Observation::NodeUp(node) => self.registry.up(node, &mut self.fleet, &mut out),
             Observation::NodeUnreachable { node } => self.registry.unreachable(&node),
@@ -229,7 +222,6 @@ impl Scheduler {
             Observation::Started { replica } => self.fleet.started(replica, now),
             Observation::StartFailed { replica, reason, retryable } => {
                 let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };
-                self.metrics.count_failed_start(if retryable { "machine" } else { "permanent" });
                 let history_event = HistoryEvent::NotStarted { replica: replica.0, reason };
                 self.conclude(now, replica, Ending::NotStarted(kind), &history_event, &mut out);
             }
@@ -252,6 +244,9 @@ impl Scheduler {
     ) {
         let Some(job) = self.fleet.replica(replica).filter(|it| !it.has_ended()).map(|it| it.job) else { return };
         self.remember(now, Some(job), history_event);
+        if let Ending::NotStarted(kind) = ending {
+            self.metrics.count_failed_start(if kind == FailureKind::Machine { "machine" } else { "permanent" });
+        }
         let before = out.events.len();
         self.fleet.ended(replica, ending, now, out);
         let is_failure = |event: &Event| matches!(event, Event::ReplicaFailed { .. } | Event::LaunchFailed { .. });
