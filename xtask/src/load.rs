@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use pollux_api::SubmitRequest;
 use pollux_client::{Client, ClientError, Connection, EventQuery, JobAction, JobQuery};
+use pollux_job::JobSpec;
 use pollux_policy::JobId;
 use pollux_store::{Batch, EndedJob, HistoryEntry, Store, SubmittedJob};
 
@@ -281,7 +281,7 @@ fn read(client: &Client) -> anyhow::Result<Vec<(&'static str, Vec<Duration>)>> {
     Ok(times)
 }
 
-pub(crate) fn request(name: &str, command: &[&str]) -> SubmitRequest {
+pub(crate) fn request(name: &str, command: &[&str]) -> JobSpec {
     let command = command.iter().map(|&word| word.to_owned()).collect();
-    SubmitRequest { name: Some(name.to_owned()), ..SubmitRequest::new(command, "/") }
+    JobSpec { command, working_dir: "/".into(), ..JobSpec::new(name, 1) }
 }

@@ -74,6 +74,8 @@ pub enum StopReason {
     Cancelled,
     /// It is done; what has not ended by itself is to end.
     Succeeded,
+    /// It has held GPUs for as long as it may: save.
+    TimeLimit,
     /// Another replica of the group failed, or the group did not train in time.
     Failed,
     /// The group lost a node and cannot go on without it.

@@ -1,8 +1,9 @@
 use pollux_agent::AgentReport;
+use pollux_job::{JobId, JobSpec};
 use pollux_model::GpuType;
-use pollux_policy::{Allocation, JobId, NodeId, Oracle};
+use pollux_policy::{Allocation, NodeId, Oracle};
 
-use crate::{JobSpec, Revision};
+use crate::Revision;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]

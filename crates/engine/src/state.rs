@@ -1,6 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pollux_policy::{ClusterView, JobId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
+use pollux_job::{JobId, Phase};
+use pollux_policy::{ClusterView, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
 use thiserror::Error;
 
 use crate::node::Nodes;
@@ -22,6 +23,9 @@ pub struct EngineState {
     nodes: Nodes,
     rounds: RoundTimes,
     succeeded: Vec<SucceededJob>,
+    /// How the last jobs ended.
+    #[cfg_attr(feature = "serde", serde(default))]
+    outcomes: VecDeque<(JobId, Phase)>,
     #[cfg_attr(feature = "serde", serde(default))]
     policy: Option<PolicyState>,
 }
@@ -54,6 +58,7 @@ impl Engine {
             nodes: self.nodes.clone(),
             rounds: self.rounds.times(),
             succeeded: self.succeeded.clone(),
+            outcomes: self.outcomes.clone(),
             policy: self.policy.save(),
         }
     }
@@ -68,10 +73,14 @@ impl Engine {
         engine.now = state.now;
         engine.jobs = state.jobs.into_iter().map(|job| (job.id, job.relearned())).collect::<BTreeMap<_, _>>();
         engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect::<BTreeSet<_>>();
+        engine.deadlines =
+            engine.jobs.values().filter_map(|job| Some((job.deadline?, job.id))).collect::<BTreeSet<_>>();
+        engine.index_dependents();
         engine.last_job = state.last_job;
         engine.nodes = state.nodes;
         engine.rounds.resume(state.rounds);
         engine.succeeded = state.succeeded;
+        engine.outcomes = state.outcomes;
         let _is_of_this_policy = state.policy.is_some_and(|memory| engine.policy.restore(memory));
         Ok(engine)
     }

@@ -1,6 +1,7 @@
 //! Events, commands and settings survive a journal.
 
-use pollux_engine::{Command, EngineSettings, Event, JobSpec, Refusal, Revision, Work};
+use pollux_engine::{Command, EngineSettings, Event, Refusal, Revision};
+use pollux_job::{JobSpec, Work};
 use pollux_policy::{Allocation, JobId, NodeId};
 
 #[test]

@@ -3,14 +3,15 @@ use std::collections::BTreeMap;
 
 use pollux_api::Assignment;
 use pollux_backend::{Checkpoints, ReplicaId};
-use pollux_engine::{Engine, FairShare, JobUsage, Phase, ReceivedReport};
+use pollux_engine::{Engine, FairShare, JobState, JobUsage, ReceivedReport};
+use pollux_job::JobSpec;
 use pollux_model::GpuType;
 use pollux_policy::{JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::ServerSettings;
 use crate::fleet::Fleet;
 use crate::node_registry::NodeRegistry;
-use crate::{JobRequest, ServerSettings};
 
 /// The cluster as it is now, for questions.
 pub struct Cluster<'a> {
@@ -19,7 +20,7 @@ pub struct Cluster<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) fleet: &'a Fleet,
     pub(crate) registry: &'a NodeRegistry,
-    pub(crate) requests: &'a BTreeMap<JobId, JobRequest>,
+    pub(crate) specs: &'a BTreeMap<JobId, JobSpec>,
     pub(crate) checkpoints: &'a dyn Checkpoints,
     pub(crate) is_degraded: bool,
     pub(crate) last_event: u64,
@@ -50,8 +51,8 @@ impl Cluster<'_> {
     }
 
     /// What the user of a live job asked for.
-    pub fn request(&self, job: JobId) -> Option<&JobRequest> {
-        self.requests.get(&job)
+    pub fn spec(&self, job: JobId) -> Option<&JobSpec> {
+        self.specs.get(&job)
     }
 
     /// The newest group of a live job.
@@ -108,7 +109,7 @@ impl Cluster<'_> {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobSummary {
     /// How it ended.
-    pub phase: Phase,
+    pub phase: JobState,
     /// Why it was given up.
     #[serde(default)]
     pub failure: Option<String>,

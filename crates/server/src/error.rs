@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use pollux_backend::Epoch;
 use pollux_engine::{Refusal, SettingsError, StateError};
-use pollux_policy::JobId;
+use pollux_job::{JobId, SpecError};
 use pollux_store::StoreError;
 use thiserror::Error;
 
-use crate::{RequestError, WhatIfError};
+use crate::WhatIfError;
 
 /// Why a server cannot start, or go on.
 #[derive(Debug, Error)]
@@ -111,7 +111,15 @@ pub enum Refused {
     Engine(#[from] Refusal),
     /// A job that cannot be run.
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] SpecError),
+    /// It waits for the success of a job that did not succeed.
+    #[error("depends_on {}: it has {phase}; expected a job that is not over or has succeeded, or {}:end", .job.0, .job.0)]
+    Dependency {
+        /// The job to be waited for.
+        job: JobId,
+        /// How it ended.
+        phase: String,
+    },
     /// A question about the future that has no answer.
     #[error(transparent)]
     WhatIf(#[from] WhatIfError),

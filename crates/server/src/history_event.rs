@@ -1,7 +1,7 @@
 use std::fmt;
 
 use pollux_backend::Exit;
-use pollux_engine::{Command, Event, Phase, StopReason};
+use pollux_engine::{Command, Event, JobState, StopReason};
 use pollux_policy::JobId;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ pub enum HistoryEvent {
     /// A job is over, and nothing of it runs any more.
     Ended {
         /// How it ended.
-        phase: Phase,
+        phase: JobState,
     },
     /// A user set a job aside.
     Paused,
@@ -123,6 +123,7 @@ impl fmt::Display for HistoryEvent {
                     StopReason::Paused => "its user paused it",
                     StopReason::Cancelled => "its user cancelled it",
                     StopReason::Succeeded => "it is done",
+                    StopReason::TimeLimit => "it reached its time limit",
                     StopReason::Failed => "one of them failed",
                     StopReason::NodeLost => "a node was lost",
                 };

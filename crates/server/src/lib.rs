@@ -14,7 +14,6 @@
 
 mod settings;
 mod error;
-mod request;
 mod clock;
 mod metrics;
 mod narration;
@@ -45,7 +44,6 @@ pub use explaining::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};
 pub use history_event::HistoryEvent;
 pub use metrics::Metrics;
-pub use request::{JobRequest, RequestError};
 pub use series::{Sample, Series};
 pub use server::Server;
 pub use settings::ServerSettings;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use pollux_api::{AssignedReplica, Assignment, AssignmentState};
 use pollux_backend::{Epoch, ReplicaId, ReplicaOrder};
+use pollux_job::JobSpec;
 use pollux_policy::NodeId;
 
-use crate::JobRequest;
 use crate::fleet::{Fleet, Group, Replica};
 use crate::node_registry::NodeRegistry;
 
@@ -48,7 +48,7 @@ pub(crate) struct LaunchContext<'a> {
 pub(crate) fn order(
     id: ReplicaId,
     replica: &Replica,
-    request: &JobRequest,
+    spec: &JobSpec,
     assignment: &Assignment,
     context: LaunchContext<'_>,
 ) -> Option<ReplicaOrder> {
@@ -66,21 +66,24 @@ pub(crate) fn order(
         ("POLLUX_GENERATION", assignment.generation.to_string()),
         ("POLLUX_CHECKPOINT_DIR", context.checkpoint_dir.to_owned()),
     ];
-    let mut environment = request.environment.clone();
+    let mut environment = spec.env.clone();
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    let mut secrets: BTreeMap<String, String> =
+        spec.secrets.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
+    secrets.insert("POLLUX_TOKEN".to_owned(), context.token.to_owned());
     Some(ReplicaOrder {
         epoch: context.epoch,
         replica: id,
         job: replica.job,
         node: place.node.clone(),
-        gpus: 1,
-        cpus: None,
-        memory: None,
+        gpus: spec.gpus_per_replica,
+        cpus: spec.cpus,
+        memory: spec.memory,
         shares_with: replica.shares_with,
-        command: request.command.clone(),
-        working_dir: request.working_dir.clone(),
+        command: spec.command.clone(),
+        working_dir: spec.working_dir.clone(),
         checkpoint_dir: context.checkpoint_dir.to_owned(),
         environment,
-        secrets: BTreeMap::from([("POLLUX_TOKEN".to_owned(), context.token.to_owned())]),
+        secrets,
     })
 }

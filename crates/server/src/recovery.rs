@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use pollux_backend::{Backend, Epoch, Observer, ReplicaId};
-use pollux_engine::{Engine, Event, FailureKind, Phase};
-use pollux_policy::JobId;
+use pollux_engine::{Engine, Event, FailureKind};
+use pollux_job::{JobId, JobSpec, Phase};
 use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError};
 use serde::de::DeserializeOwned;
 use tokio::sync::broadcast;
@@ -21,7 +21,7 @@ use crate::node_registry::NodeRegistry;
 use crate::readers::Readers;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, HistoryEvent, JobRequest, JobSummary, Metrics, ServerError, ServerSettings};
+use crate::{Handle, HistoryEvent, JobSummary, Metrics, ServerError, ServerSettings};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -43,7 +43,7 @@ pub(crate) fn recover(
     let fleet = fleet(&recovered)?;
     let known = read_all(recovered.nodes.iter().map(|(node, detail)| (*node, detail.as_str())), "node")?;
     let requests = recovered.live_jobs.iter().map(|job| (job.id, job.request.as_str()));
-    let requests: BTreeMap<JobId, JobRequest> = read_all(requests, "job")?;
+    let specs: BTreeMap<JobId, JobSpec> = read_all(requests, "job")?;
 
     let logged = logged(&store)?;
 
@@ -78,7 +78,7 @@ pub(crate) fn recover(
         engine,
         fleet,
         backend,
-        requests,
+        specs,
         tokens,
         secrets: BTreeMap::new(),
         assignments,
@@ -189,17 +189,17 @@ impl Scheduler {
     }
 
     /// Jobs that were acknowledged, but whose record at the end of the journal was damaged.
-    fn forgotten_jobs(&self) -> Vec<(JobId, pollux_engine::JobSpec)> {
+    fn forgotten_jobs(&self) -> Vec<(JobId, JobSpec)> {
         let ended: Vec<JobId> = self.engine.ended_jobs().map(pollux_engine::Job::id).collect();
         let is_forgotten = |job: &JobId| self.engine.job(*job).is_none() && !ended.contains(job);
-        let forgotten = self.requests.iter().filter(|(job, _)| is_forgotten(job));
-        forgotten.map(|(job, request)| (*job, request.spec.clone())).collect()
+        let forgotten = self.specs.iter().filter(|(job, _)| is_forgotten(job));
+        forgotten.map(|(job, spec)| (*job, spec.without_launch())).collect()
     }
 
     /// Jobs whose end is written, but which the engine still has: under other settings their end made no sense to it.
     fn finished_jobs(&self) -> Vec<JobId> {
         let live = self.engine.jobs().filter(|job| !job.phase().is_ended()).map(pollux_engine::Job::id);
-        live.filter(|job| !self.requests.contains_key(job)).collect()
+        live.filter(|job| !self.specs.contains_key(job)).collect()
     }
 
     /// Replicas that were ordered and may not have been started: starting them again does no harm.
@@ -216,20 +216,20 @@ impl Scheduler {
     fn reconcile(&mut self, out: &mut Effects) {
         let groups: Vec<_> = self.fleet.groups().map(|(job, group)| (job, group.revision)).collect();
         for (job, revision) in groups {
-            let live = self.engine.job(job).filter(|live| live.phase().has_group() && live.revision() == revision);
+            let live = self.engine.job(job).filter(|live| live.state().has_group() && live.revision() == revision);
             let Some(live) = live else {
                 let members = self.fleet.group(job).map(|group| group.members.clone()).unwrap_or_default();
                 members.into_iter().for_each(|id| self.fleet.evict(id, out));
                 continue;
             };
-            if *live.phase() == Phase::Running {
+            if live.phase() == Phase::Running {
                 self.fleet.settle(job);
             }
         }
         for id in self.fleet.unassigned() {
             self.fleet.evict(id, out);
         }
-        for live in self.engine.jobs().filter(|live| live.phase().has_group()) {
+        for live in self.engine.jobs().filter(|live| live.state().has_group()) {
             let (job, revision) = (live.id(), live.revision());
             let there = self.fleet.allocation(job);
             let missing = live.group().minus(&there);

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use pollux_backend::{Backend, Checkpoints, Epoch, ReplicaId, ReplicaOrder};
 use pollux_engine::{Command, Engine, Event, Refusal};
-use pollux_policy::{JobId, Timestamp};
+use pollux_job::{JobId, JobSpec};
+use pollux_policy::Timestamp;
 use pollux_store::{Batch, HistoryEntry, Record, Store};
 use tokio::sync::broadcast;
 use tracing::{debug, error, info, warn};
@@ -23,7 +24,7 @@ use crate::fleet::Fleet;
 use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
-use crate::{Cluster, HistoryEvent, JobRequest, Metrics, Refused, ServerError, ServerSettings, narration};
+use crate::{Cluster, HistoryEvent, Metrics, Refused, ServerError, ServerSettings, narration};
 pub(crate) use doing::LOGGED_MAX;
 use intake::{Intake, TokenChange};
 
@@ -49,7 +50,7 @@ pub(crate) struct Scheduler {
     pub(crate) epoch: Epoch,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     /// What users of live jobs asked for.
-    pub(crate) requests: BTreeMap<JobId, JobRequest>,
+    pub(crate) specs: BTreeMap<JobId, JobSpec>,
     pub(crate) tokens: Tokens,
     /// Tokens that this process has given out.
     pub(crate) secrets: BTreeMap<JobId, String>,
@@ -196,7 +197,7 @@ impl Scheduler {
         self.unwritten.tokens.extend(intake.token_changes.iter().filter_map(TokenChange::row));
         self.unwritten.tokens_gone.extend(intake.token_changes.iter().filter_map(|change| change.gone));
         if self.commit()? {
-            self.requests.append(&mut intake.requests);
+            self.specs.append(&mut intake.specs);
             return Ok(true);
         }
         self.unwritten.records.truncate(records);
@@ -320,7 +321,7 @@ impl Scheduler {
             engine: &self.engine,
             fleet: &self.fleet,
             registry: &self.registry,
-            requests: &self.requests,
+            specs: &self.specs,
             checkpoints: &*self.checkpoints,
             is_degraded: !self.unwritten.is_empty(),
             last_event: self.last_history,

@@ -12,7 +12,7 @@ const JOB_COLUMNS: &str = "id, submitted_ms, request, ended_ms, phase, summary";
 
 /// No index helps to find a part of a name; a hundred thousand are looked through in a moment. Requests that make no
 /// sense have none.
-const FOUND: &str = "AND (instr(lower(CASE WHEN json_valid(request) THEN request ->> '$.spec.name' END), lower(?4)) > 0
+const FOUND: &str = "AND (instr(lower(CASE WHEN json_valid(request) THEN coalesce(request ->> '$.name', request ->> '$.spec.name') END), lower(?4)) > 0
                      OR CAST(id AS TEXT) = ?4)";
 
 /// Which ended jobs are asked for.

@@ -4,7 +4,8 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, Transaction, params};
+use pollux_job::JobId;
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::recovery::{self, Recovered};
 use crate::{Batch, Reader, StoreError, schema};
@@ -93,6 +94,12 @@ impl Store {
     #[doc(hidden)]
     pub fn limit_pages(&self, pages: u32) {
         drop(self.connection.pragma_update(None, "max_page_count", pages));
+    }
+
+    /// How a job ended; nothing of one that has not, or never was.
+    pub fn ended_phase(&self, job: JobId) -> Result<Option<String>, StoreError> {
+        let mut query = self.connection.prepare_cached("SELECT phase FROM jobs WHERE id = ?1")?;
+        Ok(query.query_row([number(job.0)], |row| row.get(0)).optional()?.flatten())
     }
 
     /// A way to read beside whoever writes.

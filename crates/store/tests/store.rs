@@ -3,7 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use pollux_engine::{Event, JobSpec};
+use pollux_engine::Event;
+use pollux_job::JobSpec;
 use pollux_policy::{JobId, NodeId, Plan, Timestamp};
 use pollux_store::{
     Batch, EndedJob, EndedQuery, HistoryEntry, Record, ReplicaRow, Store, StoreError, SubmittedJob, TokenRow,

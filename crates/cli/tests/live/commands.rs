@@ -2,8 +2,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use pollux_api::{
-    ClusterStatus, Event, EventList, Explanation, JobList, LogPiece, Node, NodeJob, NodeList, Phase, SizeOutlook,
+    ClusterStatus, Event, EventList, Explanation, JobList, LogPiece, Node, NodeJob, NodeList, SizeOutlook,
 };
+use pollux_job::Phase;
 
 use crate::binary::run;
 use crate::recorded::{detail, failure, job, json, list};

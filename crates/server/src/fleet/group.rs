@@ -66,6 +66,7 @@ impl Group {
         self.last_leader = match why {
             StopReason::Paused | StopReason::Preempted | StopReason::Moved => self.members.first().copied(),
             StopReason::Resized
+            | StopReason::TimeLimit
             | StopReason::Cancelled
             | StopReason::Succeeded
             | StopReason::Failed

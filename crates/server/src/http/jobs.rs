@@ -1,11 +1,11 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::http::header::LOCATION;
 use axum::response::{IntoResponse, Response};
-use pollux_api::{Explanation, Failure, Job, JobDetail, JobList, Phase, SubmitRequest};
-use pollux_policy::JobId;
+use pollux_api::{Explanation, Failure, Job, JobDetail, JobList};
+use pollux_job::{JobId, JobSpec, Phase};
 use pollux_store::{EndedQuery, JobRow, SubmittedJob};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -16,7 +16,7 @@ use super::extract::{Id, Json, Query, page};
 use super::failure::HttpError;
 use super::state::AppState;
 use crate::clock::milliseconds;
-use crate::{Action, JobRequest, Refused, explain, explain_ended, views};
+use crate::{Action, Caller, Refused, explain, explain_ended, views};
 
 /// For users.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -34,12 +34,16 @@ pub(super) fn own_routes() -> OpenApiRouter<AppState> {
 }
 
 /// Submits a job. It is durable when this is answered.
-#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", security(("token" = [])), request_body = SubmitRequest,
+#[utoipa::path(post, path = "/v1/jobs", tag = "jobs", security(("token" = [])), request_body = JobSpec,
     responses((status = 201, body = Job, headers(("Location" = String))), (status = "default", body = Failure)))]
-async fn submit(State(state): State<AppState>, Json(asked): Json<SubmitRequest>) -> Result<Response, HttpError> {
-    let request = views::job_request(asked);
-    let asked_for = as_asked_for(&request)?;
-    let id = state.handle.submit(request).get().await?;
+async fn submit(
+    State(state): State<AppState>,
+    Extension(caller): Extension<Caller>,
+    Json(spec): Json<JobSpec>,
+) -> Result<Response, HttpError> {
+    let spec = JobSpec { owner: owner(&spec, &caller)?, ..spec }.named();
+    let asked_for = as_asked_for(&spec)?;
+    let id = state.handle.submit(spec).get().await?;
     let live = state.handle.look(move |cluster| cluster.engine().job(id).map(|job| views::job(cluster, job)));
     // It is durable: whatever keeps us from a look at it, whoever asked must not ask again.
     let job = live.get().await.ok().flatten().unwrap_or(Job { id: id.0, ..asked_for });
@@ -47,10 +51,19 @@ async fn submit(State(state): State<AppState>, Json(asked): Json<SubmitRequest>)
     Ok((StatusCode::CREATED, [(LOCATION, location)], Json(job)).into_response())
 }
 
-/// A job of which nothing is known but the request.
-fn as_asked_for(request: &JobRequest) -> Result<Job, HttpError> {
+/// Who submits, by the label of the token. Nobody submits for others.
+fn owner(spec: &JobSpec, caller: &Caller) -> Result<String, HttpError> {
+    let Caller::User(name) = caller else { return Ok(String::new()) };
+    if spec.owner.is_empty() || spec.owner == *name {
+        return Ok(name.clone());
+    }
+    Err(HttpError::Owner { given: spec.owner.clone(), caller: name.clone() })
+}
+
+/// A job of which nothing is known but the specification.
+fn as_asked_for(spec: &JobSpec) -> Result<Job, HttpError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let submitted = SubmittedJob { id: JobId(0), submitted: milliseconds(now), request: crate::text(request) };
+    let submitted = SubmittedJob { id: JobId(0), submitted: milliseconds(now), request: crate::text(spec) };
     readable(submitted.id, views::job_of_row(&JobRow { submitted, ended: None }))
 }
 
@@ -87,7 +100,7 @@ async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> 
             let is_asked_for = |job: &&pollux_engine::Job| {
                 after_live.is_none_or(|after| job.id().0 > after)
                     && search.as_deref().is_none_or(|search| is_found(job, search))
-                    && phase.is_none_or(|phase| views::phase(job.phase()) == phase)
+                    && phase.is_none_or(|phase| job.phase() == phase)
             };
             let live = cluster.engine().jobs().filter(is_asked_for);
             live.take(limit + 1).map(|job| views::job(cluster, job)).collect()

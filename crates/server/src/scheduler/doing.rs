@@ -80,10 +80,10 @@ impl Scheduler {
         let checkpoint_dir = &self.checkpoints.location(job);
         let (url, token) = (&self.settings.url, &self.secrets[&job]);
         let context = LaunchContext { epoch: self.epoch, url, checkpoint_dir, token };
-        let (replica, group, request) = (self.fleet.replica(id), self.fleet.group(job), self.requests.get(&job));
-        if let (Some(replica), Some(group), Some(request)) = (replica, group, request) {
+        let (replica, group, spec) = (self.fleet.replica(id), self.fleet.group(job), self.specs.get(&job));
+        if let (Some(replica), Some(group), Some(spec)) = (replica, group, spec) {
             let assignment = assignment(group, &self.fleet, &self.registry);
-            self.pending.starts.extend(order(id, replica, request, &assignment, context));
+            self.pending.starts.extend(order(id, replica, spec, &assignment, context));
         }
         Ok(())
     }
@@ -103,7 +103,7 @@ impl Scheduler {
         for job in self.engine.take_ended_jobs() {
             let id = job.id();
             // After a restart the engine tells again of those whose end was written.
-            if self.requests.remove(&id).is_none() {
+            if self.specs.remove(&id).is_none() {
                 continue;
             }
             let mut replicas = self.fleet.disband(id);
@@ -113,7 +113,7 @@ impl Scheduler {
                 self.pending.outdated.extend(self.logged.pop_front().unwrap_or_default());
             }
             let summary = JobSummary {
-                phase: job.phase().clone(),
+                phase: job.state().clone(),
                 failure: self.failure(&job),
                 usage: job.usage(now),
                 report: job.report().cloned(),
@@ -126,14 +126,14 @@ impl Scheduler {
             self.unwritten.ended.push(EndedJob { id, ended, phase, summary });
             self.pending.regrouped.insert(id);
             self.secrets.remove(&id);
-            self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.phase().clone() });
+            self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.state().clone() });
         }
     }
 
     /// Why a job was given up, with how its last replica ended.
     fn failure(&mut self, job: &pollux_engine::Job) -> Option<String> {
         let ending = self.last_failures.remove(&job.id());
-        let failure = views::failure(job.phase(), |node| self.registry.name(node).to_owned())?;
+        let failure = views::failure(job.state(), |node| self.registry.name(node).to_owned())?;
         Some(match ending {
             Some(ending) => format!("{failure}: {ending}"),
             None => failure,
