@@ -154,7 +154,7 @@ fn commits_per_s(folder: &Path) -> anyhow::Result<f64> {
     while began.elapsed() < Duration::from_secs(2) {
         commits += 1;
         let submitted =
-            SubmittedJob { id: JobId(commits), submitted: pollux_policy::Timestamp(0), request: "{}".to_owned() };
+            SubmittedJob { id: JobId(commits), submitted: pollux_policy::Timestamp(0), spec: JobSpec::default() };
         store.commit(&Batch { submitted: vec![submitted], ..Batch::default() })?;
     }
     Ok(commits as f64 / began.elapsed().as_secs_f64())

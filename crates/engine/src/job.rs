@@ -16,18 +16,14 @@ pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
 /// A job as the cluster sees it.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Job {
     pub(crate) id: JobId,
     pub(crate) spec: JobSpec,
-    #[cfg_attr(feature = "serde", serde(rename = "phase"))]
     pub(crate) state: JobState,
     pub(crate) phase_since: Timestamp,
     /// The newest group; 0 before the first.
-    #[cfg_attr(feature = "serde", serde(rename = "generation"))]
     pub(crate) revision: Revision,
     /// The oldest group whose words count: in a resize the old one is listened to until the new one trains.
-    #[cfg_attr(feature = "serde", serde(rename = "generation_heard"))]
     pub(crate) revision_heard: Revision,
     /// Replicas that were launched or kept, and not told to leave.
     pub(crate) group: Allocation,
@@ -43,22 +39,16 @@ pub struct Job {
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
     /// When its time limit is reached, if it goes on holding GPUs.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) deadline: Option<Timestamp>,
     /// Jobs that have to end before it.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) waits_for: Vec<Dependency>,
-    #[cfg_attr(feature = "serde", serde(rename = "books"))]
     pub(crate) usage: JobUsage,
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) size_change: Option<SizeChange>,
     pub(crate) reason: Option<Reason>,
     pub(crate) report: Option<ReceivedReport>,
     /// Whether it runs without a word.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) silent: bool,
     /// Follows from the report.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
@@ -67,7 +57,6 @@ pub struct Job {
 
 /// A group was told to become smaller or larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SizeChange {
     /// When.
     pub at: Timestamp,
@@ -79,32 +68,29 @@ pub struct SizeChange {
 
 /// Replicas that were told to leave and may still be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leaving {
     /// The revision of the command that told them.
-    #[cfg_attr(feature = "serde", serde(rename = "generation"))]
     pub revision: Revision,
     /// Which ones.
     pub allocation: Allocation,
     /// What for.
     pub why: StopReason,
-    pub(crate) seats: Seats,
+    /// The GPUs they are on.
+    pub seats: Seats,
 }
 
 /// GPUs that replicas are on. Of those on one node that leave it is not told which do, so that both parts may count
 /// one that is still there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Seats {
+pub struct Seats {
     /// They are nobody else's.
-    pub(crate) owned: Allocation,
+    pub owned: Allocation,
     /// Another job owns them.
-    pub(crate) shared: Allocation,
+    pub shared: Allocation,
 }
 
 /// The newest report of an agent.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReceivedReport {
     /// When it came.
     pub at: Timestamp,
@@ -345,14 +331,6 @@ impl Job {
         self.remaining_samples = self.spec.work.and_then(|work| remaining_samples(work, &report));
         self.report = Some(ReceivedReport { at, report });
         self.silent = false;
-    }
-
-    /// A saved job with what follows from its report.
-    pub(crate) fn relearned(mut self) -> Self {
-        if let Some(ReceivedReport { at, report }) = self.report.take() {
-            self.learn(at, report);
-        }
-        self
     }
 
     /// What a policy may know of it, and of `guest` on its GPUs.

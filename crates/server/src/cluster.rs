@@ -3,11 +3,10 @@ use std::collections::BTreeMap;
 
 use pollux_api::Assignment;
 use pollux_backend::{Checkpoints, ReplicaId};
-use pollux_engine::{Engine, FairShare, JobState, JobUsage, ReceivedReport};
+use pollux_engine::{Engine, FairShare};
 use pollux_job::JobSpec;
 use pollux_model::GpuType;
 use pollux_policy::{JobId, NodeId, Timestamp};
-use serde::{Deserialize, Serialize};
 
 use crate::ServerSettings;
 use crate::fleet::Fleet;
@@ -103,21 +102,4 @@ impl Cluster<'_> {
     pub const fn is_degraded(&self) -> bool {
         self.is_degraded
     }
-}
-
-/// What is kept of a job that is over: the summary of its row, as JSON.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JobSummary {
-    /// How it ended.
-    pub phase: JobState,
-    /// Why it was given up.
-    #[serde(default)]
-    pub failure: Option<String>,
-    /// Its times and GPU-seconds.
-    #[serde(rename = "books")]
-    pub usage: JobUsage,
-    /// What its agent said last.
-    pub report: Option<ReceivedReport>,
-    /// Replicas that worked for it, the oldest first; of very many the oldest are forgotten.
-    pub replicas: Vec<ReplicaId>,
 }

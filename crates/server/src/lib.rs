@@ -37,7 +37,7 @@ mod server;
 pub mod http;
 mod daemon;
 
-pub use cluster::{Cluster, JobSummary};
+pub use cluster::Cluster;
 pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
 pub use explaining::{explain, explain_ended};

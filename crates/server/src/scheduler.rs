@@ -68,6 +68,8 @@ pub(crate) struct Scheduler {
     pub(crate) snapshot_tried: u64,
     /// A record that was set aside at the start.
     pub(crate) damaged: Option<u64>,
+    /// A policy whose memory was dropped at the start.
+    pub(crate) forgotten_policy: Option<String>,
     /// What has happened and is not durable yet.
     pub(crate) unwritten: Batch,
     pub(crate) pending: PendingActions,
@@ -337,7 +339,7 @@ impl Scheduler {
         }
         self.may_halt()?;
         self.snapshot_tried = self.store.sequence();
-        match self.store.save_snapshot(&crate::text(&self.engine.state())) {
+        match self.store.save_snapshot(&self.engine.state()) {
             Ok(()) => {
                 debug!(record = self.snapshot_tried, "snapshot saved");
                 self.snapshot = self.snapshot_tried;

@@ -3,14 +3,14 @@
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
 use pollux_policy::Timestamp;
-use pollux_store::{EndedJob, Record, ReplicaRow};
+use pollux_store::{EndedJob, JobSummary, Record};
 use tracing::info;
 
 use super::Scheduler;
 use crate::fleet::Effects;
 use crate::orders::{LaunchContext, assignment, order};
 use crate::views;
-use crate::{HistoryEvent, JobSummary, ServerError, narration};
+use crate::{HistoryEvent, ServerError, narration};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -61,8 +61,7 @@ impl Scheduler {
         }
         for id in std::mem::take(&mut out.start) {
             let Some(replica) = self.fleet.replica(id) else { continue };
-            let (job, detail) = (replica.job, crate::text(replica));
-            self.unwritten.replicas_ordered.push(ReplicaRow { id: id.0, job, detail });
+            self.unwritten.replicas_ordered.push(replica.row(id));
             self.order(id)?;
         }
         self.absorb(out, events);
@@ -113,17 +112,16 @@ impl Scheduler {
                 self.pending.outdated.extend(self.logged.pop_front().unwrap_or_default());
             }
             let summary = JobSummary {
-                phase: job.state().clone(),
+                state: job.state().clone(),
                 failure: self.failure(&job),
                 usage: job.usage(now),
                 report: job.report().cloned(),
-                replicas,
+                replicas: replicas.iter().map(|id| id.0).collect(),
             };
             let ended = summary.usage.ended.unwrap_or(now);
             self.metrics.count_ended_job(&job.phase().to_string());
             info!(job = id.0, phase = %job.phase(), failure = summary.failure, "job ended");
-            let (phase, summary) = (job.phase().to_string(), crate::text(&summary));
-            self.unwritten.ended.push(EndedJob { id, ended, phase, summary });
+            self.unwritten.ended.push(EndedJob { id, ended, summary });
             self.pending.regrouped.insert(id);
             self.secrets.remove(&id);
             self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.state().clone() });
@@ -142,7 +140,7 @@ impl Scheduler {
 
     /// Groups are written as they are now, wherever they changed.
     pub(crate) fn write_groups(&mut self) {
-        let group = |job| (job, self.fleet.group(job).map(crate::text));
+        let group = |job| (job, self.fleet.group(job).map(Into::into));
         self.unwritten.groups = self.pending.regrouped.iter().copied().map(group).collect();
     }
 

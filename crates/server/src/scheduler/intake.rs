@@ -142,7 +142,7 @@ impl Scheduler {
         let id = self.last_job;
         let history_event = HistoryEvent::Submitted { name: spec.name.clone() };
         intake.history.push(self.entry(now, Some(id), &history_event));
-        intake.submitted.push(SubmittedJob { id, submitted: now, request: crate::text(&spec) });
+        intake.submitted.push(SubmittedJob { id, submitted: now, spec: spec.clone() });
         let event = Event::JobSubmitted { job: id, spec: spec.without_launch() };
         intake.specs.insert(id, spec);
         // Who asked may have gone.
@@ -159,7 +159,8 @@ impl Scheduler {
                 unmet.push(dependency);
                 continue;
             }
-            let unwritten = self.unwritten.ended.iter().find(|ended| ended.id == job).map(|ended| ended.phase.clone());
+            let unwritten =
+                self.unwritten.ended.iter().find(|ended| ended.id == job).map(|ended| ended.summary.state.to_string());
             let phase = match unwritten {
                 Some(phase) => Some(phase),
                 None => self.store.ended_phase(job).map_err(|error| Refused::Unreadable(error.to_string()))?,
