@@ -161,6 +161,9 @@ pub enum Refused {
     /// The system gives no random numbers, and there are no tokens without.
     #[error("the system gives no random numbers: try again")]
     NoRandom,
+    /// Whatever made the answer panicked.
+    #[error("this could not be answered because of an error of the scheduler, which runs on: its log says more")]
+    Broken,
     /// The journal does not let itself be read.
     #[error("{0}")]
     Unreadable(String),
