@@ -216,7 +216,7 @@ impl Machines {
             |it: &&Process| it.exit.is_none() && it.order.node == order.node && it.order.shares_with.is_none();
         let used = self.replicas.values().filter(on_node).count() as u32;
         let gpus = self.nodes.get(&order.node).copied().unwrap_or(0);
-        if used >= gpus {
+        if order.shares_with.is_none() && used >= gpus {
             self.faults.push(format!("{replica} of {} comes to {}, where {used} of {gpus} run", order.job, order.node));
         }
         // In a resize a survivor leads, so that who is started as a leader is to be alone.
