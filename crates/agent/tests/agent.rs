@@ -2,7 +2,7 @@
 
 use pollux_agent::{Agent, AgentError, AgentSettings, AgentState, Placement, Progress, StepObservation, Tuning};
 use pollux_model::{
-    BatchLimits, Goodput, GpuType, GradientNorms, LearningRateRule, LossCurve, ModelError, NoiseStatistics,
+    BatchLimits, BatchMode, Goodput, GpuTypeName, GradientNorms, LearningRateRule, LossCurve, ModelError, NoiseStatistics,
     Parallelism, Shape, StepParams, ThroughputModel,
 };
 use serde_json::{Value, json};
@@ -247,7 +247,6 @@ fn restore_changed(change: impl FnOnce(&mut Value)) -> Result<Agent, AgentError>
 #[test]
 fn a_state_that_does_not_fit_is_refused() {
     let restore = |change: fn(&mut Value)| restore_changed(change).map(|_| ()).unwrap_err();
-    assert_eq!(restore(|state| state["version"] = json!(9)), AgentError::StateVersion { found: 9, supported: 2 });
     assert_eq!(
         restore(|state| state["noise"]["batch_size_baseline"] = json!(64)).to_string(),
         "agent state of baseline batch 64: this job's baseline is 128; keep it, or start afresh"
@@ -256,6 +255,48 @@ fn a_state_that_does_not_fit_is_refused() {
         restore(|state| state["progress"]["baseline_steps"] = json!(-3.0)),
         AgentError::Progress { value: -3.0 }
     );
+}
+
+#[test]
+fn a_state_of_another_version_is_learned_anew_and_keeps_its_progress() {
+    let learned = restore_changed(|_| ()).unwrap().report();
+    let changes: [fn(&mut Value); 4] = [
+        |state| state["version"] = json!(9),
+        |state| state["noise"] = json!("told otherwise"),
+        |state| state["profiles"] = json!({"a100": []}),
+        |state| drop(state.as_object_mut().unwrap().remove("losses")),
+    ];
+    for change in changes {
+        let relearning = restore_changed(change).unwrap().report();
+        assert_eq!((relearning.types, relearning.noise, relearning.tuning), (Vec::new(), None, None));
+        assert_eq!(relearning.progress, learned.progress);
+    }
+}
+
+#[test]
+fn a_state_that_numbers_types_keeps_all_but_what_was_measured_on_them() {
+    let learned = restore_changed(|_| ()).unwrap().report();
+    let restored = restore_changed(|state| {
+        state["profiles"][0]["gpu_type"] = json!(0);
+        state["running"]["placement"]["gpu_type"] = json!(0);
+        state["later"] = json!("a field that is not known");
+    });
+    let restored = restored.unwrap().report();
+    assert_eq!((restored.noise, restored.progress, restored.types), (learned.noise, learned.progress, Vec::new()));
+}
+
+#[test]
+fn a_batch_that_the_user_fixed_is_kept_whatever_was_learned() {
+    let fixed = |batch_size| AgentSettings { batch_mode: BatchMode::Fixed { batch_size }, ..settings() };
+    let size = |tuning: Tuning, replicas| replicas * tuning.local_batch * (tuning.accumulation_steps + 1);
+    let mut agent = Agent::restore(fixed(Some(256)), trained().state().clone()).unwrap();
+    assert_eq!(size(agent.resize(on(1, 4)).unwrap(), 4), 256);
+    assert_eq!(agent.retune().unwrap(), None);
+    assert_eq!(size(agent.end_epoch().unwrap().unwrap(), 4), 256);
+    agent.set_batch_mode(BatchMode::Fixed { batch_size: None });
+    assert_eq!(size(agent.retune().unwrap().unwrap(), 4), 128, "the baseline");
+    agent.set_batch_mode(BatchMode::Adaptive);
+    assert!(size(agent.retune().unwrap().unwrap(), 4) > 256, "the noise allows more");
 }
 
 #[test]
@@ -315,7 +356,7 @@ fn a_profile_that_no_agent_would_write_is_refused() {
             let twice = state["profiles"][0].clone();
             state["profiles"].as_array_mut().unwrap().push(twice);
         }),
-        AgentError::ProfileOrder { gpu_type: 0 }
+        AgentError::ProfileOrder { gpu_type: GpuTypeName::default() }
     );
 }
 
@@ -422,16 +463,16 @@ fn a_learning_rate_rule_that_fails_keeps_no_report_from_the_scheduler() {
 #[test]
 fn kinds_of_gpus_are_profiled_apart() {
     let mut agent = trained();
-    let fast = Placement { gpu_type: GpuType(1), ..on(1, 2) };
+    let fast = Placement { gpu_type: GpuTypeName::new("h100").unwrap(), ..on(1, 2) };
     let tuning = Tuning { local_batch: 64, accumulation_steps: 0 };
-    let usual = step(fast, tuning);
+    let usual = step(fast.clone(), tuning);
     agent
         .observe_step(&StepObservation { compute_s: usual.compute_s / 10.0, sync_s: usual.sync_s / 10.0, ..usual })
         .unwrap();
     let types = agent.report().types;
     assert_eq!(
-        types.iter().map(|kind| (kind.gpu_type.0, kind.replicas_profiled)).collect::<Vec<_>>(),
-        [(0, 4), (1, 2)]
+        types.iter().map(|kind| (kind.gpu_type.as_str(), kind.replicas_profiled)).collect::<Vec<_>>(),
+        [("gpu", 4), ("h100", 2)]
     );
     let step_s = |idx: usize| types[idx].model.final_step_s(fast.shape, 64.0);
     assert!(step_s(1) < step_s(0) / 5.0);

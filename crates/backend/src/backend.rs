@@ -1,4 +1,3 @@
-use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -19,9 +18,6 @@ pub trait Backend: Send {
     /// Asks a replica to end, and ends it with everything that it started once the `grace` is over. Asking again may
     /// shorten the grace, never extend it; of a replica that is gone the end is observed again.
     fn stop(&mut self, replica: ReplicaId, grace: Duration);
-
-    /// An address on that node at which a new group may meet: host and a free port.
-    fn rendezvous(&mut self, node: &str) -> io::Result<(String, u16)>;
 
     /// What a replica has written, oldest first.
     fn log_files(&self, replica: ReplicaId) -> Vec<PathBuf>;

@@ -14,7 +14,6 @@
 
 mod trial;
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::{Exit, Observation, ReplicaId};
@@ -45,7 +44,6 @@ macro_rules! conformance_tests {
             a_replica_that_never_started_is_lost,
             what_is_forgotten_is_gone,
             what_nobody_keeps_is_gone,
-            a_rendezvous_is_free,
         }
     };
     ($trial:path: $($check:ident),+ $(,)?) => {
@@ -248,13 +246,4 @@ pub fn what_nobody_keeps_is_gone(trial: &mut Trial) {
     assert!([kept, running].iter().all(|replica| !trial.backend().log_files(*replica).is_empty()));
     trial.backend().stop(running, PATIENT);
     assert!(!matches!(trial.exit_of(running), Exit::Lost));
-}
-
-/// One may listen there.
-pub fn a_rendezvous_is_free(trial: &mut Trial) {
-    let node = trial.node();
-    let (host, port) = trial.backend().rendezvous(&node).expect("the node is up");
-    assert!(!host.is_empty());
-    TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
-    assert!(trial.backend().rendezvous("no such node").is_err());
 }

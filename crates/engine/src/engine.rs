@@ -1,7 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use pollux_model::{GpuType, GpuTypeName};
 use pollux_policy::{JobId, NodeId, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
 
+use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
 use crate::rounds::Rounds;
 use crate::{Command, EngineSettings, Event, Job, JobSpec, Node, PlanChange, Refusal, SettingsError};
@@ -20,6 +22,7 @@ pub struct Engine {
     pub(crate) succeeded: Vec<SucceededJob>,
     pub(crate) last_job: Option<JobId>,
     pub(crate) nodes: Nodes,
+    pub(crate) gpu_types: GpuTypes,
     /// The timer of every job that has one.
     pub(crate) timers: BTreeSet<(Timestamp, JobId)>,
     pub(crate) rounds: Rounds,
@@ -48,6 +51,7 @@ impl Engine {
             succeeded: Vec::new(),
             last_job: None,
             nodes: Nodes::default(),
+            gpu_types: GpuTypes::default(),
             timers: BTreeSet::new(),
             rounds,
             last_plan: None,
@@ -145,6 +149,22 @@ impl Engine {
     /// A node that is up.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)
+    }
+
+    /// The number of a type of GPU that a node has or had.
+    pub fn gpu_type(&self, name: &GpuTypeName) -> Option<GpuType> {
+        self.gpu_types.number(name)
+    }
+
+    /// The name of a type of GPU that a node has or had.
+    pub fn gpu_type_name(&self, number: GpuType) -> Option<&GpuTypeName> {
+        self.gpu_types.name(number)
+    }
+
+    /// The type of GPU under a job's group, if it has one.
+    pub fn gpu_type_of(&self, id: JobId) -> Option<&GpuTypeName> {
+        let (node, _) = self.jobs.get(&id)?.group.iter().next()?;
+        self.gpu_types.name(self.nodes.get(node)?.gpu_type())
     }
 
     /// The highest number that a node has had.

@@ -1,5 +1,5 @@
 use pollux_agent::AgentReport;
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{Allocation, JobId, NodeId, Oracle};
 
 use crate::{JobSpec, Revision};
@@ -101,8 +101,8 @@ pub enum Event {
         node: NodeId,
         /// GPUs it has.
         gpus: u32,
-        /// Their kind.
-        gpu_type: GpuType,
+        /// Their type.
+        gpu_type: GpuTypeName,
     },
     /// A node is gone, and every replica on it.
     NodeLost {

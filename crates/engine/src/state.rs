@@ -1,8 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
+use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, PlacementRules, Plan, PolicySettings, SucceededJob, Timestamp};
 use thiserror::Error;
 
+use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
 use crate::rounds::RoundTimes;
 use crate::{Command, Engine, EngineSettings, Event, Job, SettingsError};
@@ -19,6 +21,9 @@ pub struct EngineState {
     jobs: Vec<Job>,
     last_job: Option<JobId>,
     nodes: Nodes,
+    /// Empty in a state of version 0.1, which only numbered them.
+    #[cfg_attr(feature = "serde", serde(default))]
+    gpu_types: GpuTypes,
     rounds: RoundTimes,
     succeeded: Vec<SucceededJob>,
 }
@@ -40,6 +45,15 @@ pub enum StateError {
     Settings(#[from] SettingsError),
 }
 
+impl EngineState {
+    /// Names the types of GPU in a state of version 0.1, which only numbered them; others know their names.
+    pub fn name_gpu_types(&mut self, names: Vec<GpuTypeName>) {
+        if self.gpu_types.is_empty() {
+            self.gpu_types = GpuTypes::from_names(names);
+        }
+    }
+}
+
 impl Engine {
     /// All it knows. Jobs that are over are to be taken before.
     pub fn state(&self) -> EngineState {
@@ -49,6 +63,7 @@ impl Engine {
             jobs: self.jobs.values().cloned().collect(),
             last_job: self.last_job,
             nodes: self.nodes.clone(),
+            gpu_types: self.gpu_types.clone(),
             rounds: self.rounds.times(),
             succeeded: self.succeeded.clone(),
         }
@@ -61,7 +76,12 @@ impl Engine {
         }
         let mut engine = Self::new(settings, policy)?;
         engine.now = state.now;
-        engine.jobs = state.jobs.into_iter().map(|job| (job.id, job.relearned())).collect::<BTreeMap<_, _>>();
+        engine.gpu_types = state.gpu_types;
+        for node in state.nodes.iter() {
+            engine.gpu_types.cover(node.gpu_type());
+        }
+        let relearned = state.jobs.into_iter().map(|job| (job.id, job.relearned(&engine.gpu_types)));
+        engine.jobs = relearned.collect::<BTreeMap<_, _>>();
         engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect::<BTreeSet<_>>();
         engine.last_job = state.last_job;
         engine.nodes = state.nodes;

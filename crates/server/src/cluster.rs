@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use pollux_api::Assignment;
 use pollux_backend::{Backend, ReplicaId};
 use pollux_engine::{Engine, FairShare, JobUsage, Phase, ReceivedReport};
-use pollux_model::GpuType;
+use pollux_model::{GpuType, GpuTypeName};
 use pollux_policy::{JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,8 @@ impl Cluster<'_> {
 
     /// The newest group of a live job.
     pub fn assignment(&self, job: JobId) -> Option<Assignment> {
-        self.fleet.group(job).map(|group| crate::orders::assignment(group, self.fleet, self.registry))
+        let batch = crate::orders::batch_mode(self.settings, self.engine.job(job));
+        self.fleet.group(job).map(|group| crate::orders::assignment(job, group, self.fleet, self.registry, batch))
     }
 
     /// Replicas that work or worked for a live job, the oldest first; of very many the oldest are forgotten.
@@ -104,9 +105,9 @@ impl Cluster<'_> {
         self.registry.current(name)
     }
 
-    /// The name of a kind of GPU.
+    /// The name of a type of GPU.
     pub fn gpu_type_name(&self, gpu_type: GpuType) -> &str {
-        self.registry.kind(gpu_type)
+        self.engine.gpu_type_name(gpu_type).map_or("", GpuTypeName::as_str)
     }
 
     /// What was done since the process began.

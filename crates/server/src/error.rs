@@ -116,6 +116,14 @@ pub enum Refused {
         /// The newest one; 0 for none.
         current: u64,
     },
+    /// A place where nobody can be reached.
+    #[error("rendezvous {address:?}, port {port}: accepted are a host name or address and a port above 0")]
+    Rendezvous {
+        /// The host given.
+        address: String,
+        /// The port given.
+        port: u16,
+    },
     /// No node of that name is up.
     #[error("{name} is no node that is up")]
     UnknownNode {

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use pollux_api::{Assignment, ReadyRequest, ReportRequest};
+use pollux_api::{Assignment, ReadyRequest, RendezvousRequest, ReportRequest};
 use pollux_backend::Observation;
 use pollux_policy::JobId;
 use pollux_store::{HistoryEntry, Reader, StoreError};
@@ -74,6 +74,7 @@ pub(crate) enum Message {
     ActOnNode(String, NodeAction, Reply<()>),
     Report(JobId, Box<ReportRequest>, Reply<()>),
     Ready(JobId, ReadyRequest, Reply<()>),
+    Rendezvous(JobId, RendezvousRequest, Reply<()>),
     Grant { label: String, digest: TokenDigest, replaces: bool, reply: Reply<()> },
     Revoke(String, Reply<()>),
     Look(Look),
@@ -106,6 +107,11 @@ impl Handle {
     /// Passes on that a group trains.
     pub fn ready(&self, job: JobId, ready: ReadyRequest) -> Answer<()> {
         self.ask(|reply| Message::Ready(job, ready, reply))
+    }
+
+    /// Passes on where a group meets.
+    pub fn rendezvous(&self, job: JobId, rendezvous: RendezvousRequest) -> Answer<()> {
+        self.ask(|reply| Message::Rendezvous(job, rendezvous, reply))
     }
 
     /// Answers a question about the cluster.

@@ -3,18 +3,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_engine::{Engine, Event};
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Effects, Fleet};
 
+/// The types that version 0.1 only numbered, by their numbers: in the order in which their nodes came.
+pub(crate) fn numbered_types(known: &BTreeMap<NodeId, NodeDetail>) -> Vec<GpuTypeName> {
+    let mut names: Vec<GpuTypeName> = Vec::new();
+    for detail in known.values() {
+        if !names.contains(&detail.gpu_type) {
+            names.push(detail.gpu_type.clone());
+        }
+    }
+    names
+}
+
 /// All nodes that ever were, and those that are up.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRegistry {
     known: BTreeMap<NodeId, NodeDetail>,
-    /// Kinds of GPU; their places are what the engine calls them.
-    kinds: Vec<String>,
     /// Nodes that the engine has, by name.
     current: BTreeMap<String, NodeId>,
     /// What the backend has seen last.
@@ -25,31 +34,24 @@ pub(crate) struct NodeRegistry {
 
 /// What is kept of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct NodeDetail {
     name: String,
-    gpu_type: String,
+    gpu_type: GpuTypeName,
     gpus: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     gpus: u32,
-    gpu_type: String,
+    gpu_type: GpuTypeName,
 }
 
 impl NodeRegistry {
     pub(crate) fn recovered(known: BTreeMap<NodeId, NodeDetail>, engine: &Engine) -> Self {
-        let mut kinds: Vec<String> = Vec::new();
-        for detail in known.values() {
-            if !kinds.contains(&detail.gpu_type) {
-                kinds.push(detail.gpu_type.clone());
-            }
-        }
         let up = engine.nodes().filter_map(|node| Some((known.get(&node.id())?.name.clone(), node.id())));
         let current: BTreeMap<String, NodeId> = up.collect();
         let missing = current.keys().cloned().collect();
-        Self { known, kinds, current, seen: BTreeMap::new(), missing }
+        Self { known, current, seen: BTreeMap::new(), missing }
     }
 
     /// The name of a node, also of one that is gone.
@@ -62,9 +64,14 @@ impl NodeRegistry {
         self.current.get(name).copied()
     }
 
-    /// What the backend calls a kind of GPU.
-    pub(crate) fn kind(&self, kind: GpuType) -> &str {
-        self.kinds.get(usize::from(kind.0)).map_or("", String::as_str)
+    /// The type of a node's GPUs, also of one that is gone.
+    pub(crate) fn gpu_type(&self, node: NodeId) -> GpuTypeName {
+        self.known.get(&node).map(|detail| detail.gpu_type.clone()).unwrap_or_default()
+    }
+
+    /// The host under which the replicas of a node are reached.
+    pub(crate) fn address(&self, _node: NodeId) -> &str {
+        "127.0.0.1"
     }
 
     /// Whether nodes from before a restart were not seen yet.
@@ -73,8 +80,9 @@ impl NodeRegistry {
     }
 
     /// The backend sees a node. One of the same name and size is the same.
-    pub(crate) fn up(&mut self, name: String, gpus: u32, gpu_type: String, fleet: &mut Fleet, out: &mut Effects) {
+    pub(crate) fn up(&mut self, name: String, gpus: u32, gpu_type: &str, fleet: &mut Fleet, out: &mut Effects) {
         self.missing.remove(&name);
+        let gpu_type = GpuTypeName::nearest(gpu_type);
         let is_same = |detail: &NodeDetail| detail.gpus == gpus && detail.gpu_type == gpu_type;
         let before = self.current.get(&name).copied();
         if let Some(node) = before.filter(|node| !self.known.get(node).is_some_and(is_same)) {
@@ -121,14 +129,9 @@ impl NodeRegistry {
             if self.current.contains_key(name) || !self.known.iter().all(cleared) {
                 continue;
             }
-            let place = self.kinds.iter().position(|kind| kind == gpu_type).unwrap_or_else(|| {
-                self.kinds.push(gpu_type.clone());
-                self.kinds.len() - 1
-            });
             let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
             let detail = NodeDetail { name: name.clone(), gpu_type: gpu_type.clone(), gpus: *gpus };
-            let gpu_type = GpuType(u16::try_from(place).unwrap_or(u16::MAX));
-            out.events.push(Event::NodeJoined { node, gpus: *gpus, gpu_type });
+            out.events.push(Event::NodeJoined { node, gpus: *gpus, gpu_type: gpu_type.clone() });
             joined.push((node, crate::text(&detail)));
             self.known.insert(node, detail);
             self.current.insert(name.clone(), node);

@@ -6,7 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use pollux_backend::{Backend, Observer, ReplicaId};
-use pollux_engine::{Engine, Event, FailureKind, Phase};
+use pollux_engine::{Engine, EngineState, Event, FailureKind, Phase};
+use pollux_model::GpuTypeName;
 use pollux_policy::JobId;
 use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError};
 use serde::de::DeserializeOwned;
@@ -16,7 +17,7 @@ use crate::assignments::Assignments;
 use crate::clock::Clock;
 use crate::fleet::{Effects, Fleet};
 use crate::handle::Message;
-use crate::node_registry::NodeRegistry;
+use crate::node_registry::{NodeRegistry, numbered_types};
 use crate::readers::Readers;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
@@ -38,9 +39,9 @@ pub(crate) fn recover(
     let folder = settings.state_dir;
     settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
-    let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records)?;
-    let fleet = fleet(&recovered)?;
     let known = read_all(recovered.nodes.iter().map(|(node, detail)| (*node, detail.as_str())), "node")?;
+    let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records, &numbered_types(&known))?;
+    let fleet = fleet(&recovered)?;
     let requests = recovered.live_jobs.iter().map(|job| (job.id, job.request.as_str()));
     let requests: BTreeMap<JobId, JobRequest> = read_all(requests, "job")?;
 
@@ -92,22 +93,48 @@ pub(crate) fn recover(
     Ok((scheduler, handle))
 }
 
-fn replayed(settings: &ServerSettings, snapshot: Option<&Snapshot>, records: &[Record]) -> Result<Engine, ServerError> {
+fn replayed(
+    settings: &ServerSettings,
+    snapshot: Option<&Snapshot>,
+    records: &[Record],
+    numbered: &[GpuTypeName],
+) -> Result<Engine, ServerError> {
     let mut engine = match snapshot {
         Some(Snapshot { state, .. }) => {
-            Engine::restore(settings.engine, &settings.policy, read(state, || "the snapshot".to_owned())?)?
+            let mut state: EngineState = read(state, || "the snapshot".to_owned())?;
+            state.name_gpu_types(numbered.to_vec());
+            Engine::restore(settings.engine, &settings.policy, state)?
         }
         None => Engine::new(settings.engine, &settings.policy)?,
     };
     let mut carried_out = Vec::new();
     for record in records {
         match record {
-            Record::Event { at, event } => engine.replay(*at, event.clone(), &mut carried_out),
+            Record::Event { at, event } => engine.replay(*at, named(event.clone(), numbered), &mut carried_out),
             Record::Round { at, plan } => engine.replay_round(*at, plan.clone(), &mut carried_out),
         }
         carried_out.clear();
     }
     Ok(engine)
+}
+
+/// An event of version 0.1, which numbered types of GPU, as it is told today.
+fn named(mut event: Event, numbered: &[GpuTypeName]) -> Event {
+    let name = |gpu_type: &mut GpuTypeName| {
+        if let Some(found) = gpu_type.number().and_then(|number| numbered.get(usize::from(number))) {
+            *gpu_type = found.clone();
+        }
+    };
+    match &mut event {
+        Event::NodeJoined { gpu_type, .. } => name(gpu_type),
+        Event::Report { report, .. } => {
+            report.types.iter_mut().for_each(|learned| name(&mut learned.gpu_type));
+            report.types.sort_by(|a, b| a.gpu_type.cmp(&b.gpu_type));
+        }
+        // Nothing else speaks of types.
+        _ => {}
+    }
+    event
 }
 
 /// Replicas of jobs that are over and whose logs are kept. Of a job whose row makes no sense none are known.

@@ -10,7 +10,6 @@ const PAST_MAX: usize = 64;
 /// Every change of the members is a generation, 1, 2, 3, ..., which workers are told. A revision of the engine that
 /// both removes and adds has two: the survivors alone, who go on at once, then all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Group {
     /// Of the newest membership.
     #[serde(rename = "number")]
@@ -21,9 +20,9 @@ pub(crate) struct Group {
     /// The oldest membership whose words count, with its revision.
     heard: (u64, Revision),
     pub(crate) members: Vec<ReplicaId>,
-    /// Host and port.
-    #[serde(rename = "meeting")]
-    pub(crate) rendezvous: (String, u16),
+    /// Host and port, once its leader has told.
+    #[serde(rename = "meeting", default)]
+    pub(crate) rendezvous: Option<(String, u16)>,
     /// Whether members of this revision are still to be launched.
     pub(crate) awaits_additions: bool,
     /// Whether members left since the newest membership was announced.
@@ -73,9 +72,9 @@ impl Group {
         };
     }
 
-    pub(super) fn announce(&mut self, rendezvous: (String, u16)) {
+    pub(super) fn announce(&mut self) {
         self.generation += 1;
-        self.rendezvous = rendezvous;
+        self.rendezvous = None;
         self.shrunk = false;
     }
 

@@ -12,7 +12,7 @@ fn ids(numbers: &[u64]) -> Vec<ReplicaId> {
 
 fn apply(fleet: &mut Fleet, command: &Command) -> Effects {
     let mut out = Effects::default();
-    fleet.apply(command, &mut |node| Ok((format!("host-{}", node.0), 4711)), &mut out);
+    fleet.apply(command, &mut out);
     out
 }
 

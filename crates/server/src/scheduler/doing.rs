@@ -5,12 +5,13 @@ use std::os::unix::fs::DirBuilderExt;
 
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
-use pollux_policy::Timestamp;
+use pollux_model::BatchMode;
+use pollux_policy::{JobId, Timestamp};
 use pollux_store::{EndedJob, Record, ReplicaRow};
 
 use super::Scheduler;
 use crate::fleet::Effects;
-use crate::orders::{LaunchContext, assignment, order};
+use crate::orders::{LaunchContext, assignment, batch_mode, order};
 use crate::views::{self, checkpoint_dir};
 use crate::{HistoryEvent, JobSummary, ServerError};
 
@@ -41,8 +42,7 @@ impl Scheduler {
 
     fn apply(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
         let mut out = Effects::default();
-        let Self { fleet, registry, backend, .. } = self;
-        fleet.apply(command, &mut |node| backend.rendezvous(registry.name(node)), &mut out);
+        self.fleet.apply(command, &mut out);
         let counter = match command {
             Command::Launch { .. } => Some(&mut self.tally.launches),
             Command::Resize { .. } => Some(&mut self.tally.resizes),
@@ -76,13 +76,23 @@ impl Scheduler {
             self.unwritten.tokens.push(row);
         }
         let checkpoints = checkpoint_dir(&self.settings.state_dir, job.0);
-        let context = LaunchContext { url: &self.settings.url, checkpoints: &checkpoints, token: &self.secrets[&job] };
         let (replica, group, request) = (self.fleet.replica(id), self.fleet.group(job), self.requests.get(&job));
         if let (Some(replica), Some(group), Some(request)) = (replica, group, request) {
-            let assignment = assignment(group, &self.fleet, &self.registry);
+            let context = LaunchContext {
+                url: &self.settings.url,
+                address: self.registry.address(replica.node),
+                checkpoints: &checkpoints,
+                token: &self.secrets[&job],
+            };
+            let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
             self.pending.starts.extend(order(id, replica, request, &assignment, context));
         }
         Ok(())
+    }
+
+    /// Who chooses the batch of a job.
+    fn batch_mode(&self, job: JobId) -> BatchMode {
+        batch_mode(&self.settings, self.engine.job(job))
     }
 
     /// Keeps what is to be written and done; what the engine is to be told is added to `events`.
@@ -150,7 +160,10 @@ impl Scheduler {
         for job in std::mem::take(&mut self.pending.regrouped) {
             match self.fleet.group(job) {
                 // Workers that are told to leave find out why.
-                Some(group) => self.assignments.post(job, assignment(group, &self.fleet, &self.registry)),
+                Some(group) => {
+                    let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
+                    self.assignments.post(job, assignment);
+                }
                 None => {
                     self.assignments.remove(job);
                     self.tokens.forget(job);

@@ -209,12 +209,6 @@ impl Backend for Machine {
         machines.observe(Observation::Exited { replica, exit });
     }
 
-    fn rendezvous(&mut self, node: &str) -> io::Result<(String, u16)> {
-        let mut machines = self.0.machines();
-        machines.ports += 1;
-        Ok((node.to_owned(), machines.ports))
-    }
-
     fn log_files(&self, replica: ReplicaId) -> Vec<PathBuf> {
         let folder = self.0.machines().logs.clone();
         let files = [format!("{}.old", replica.0), replica.0.to_string()].map(|name| folder.join(name));
@@ -239,7 +233,7 @@ fn report(assignment: &Assignment) -> AgentReport {
     AgentReport {
         limits: BatchLimits::new(64, 4096, 1, 512).unwrap(),
         types: vec![TypeReport {
-            gpu_type: GpuType::default(),
+            gpu_type: assignment.replicas[0].gpu_type.clone(),
             model: Parallelism::DataParallel.model(params).unwrap(),
             replicas_profiled: assignment.replicas.len() as u32,
         }],

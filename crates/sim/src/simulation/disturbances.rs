@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pollux_engine::Event;
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
 
 use super::job::SimJob;
@@ -73,7 +73,7 @@ impl World<'_> {
         let id = self.next_node();
         self.nodes[node].0 = id;
         let gpus = self.nodes[node].1;
-        self.deliver(Event::NodeJoined { node: id, gpus, gpu_type: GpuType::default() });
+        self.deliver(Event::NodeJoined { node: id, gpus, gpu_type: GpuTypeName::default() });
         if self.settings.failures.per_node_day > 0.0 {
             let mean_s = DAY_S / self.settings.failures.per_node_day;
             let after_s = -mean_s * (1.0 - self.failures.unit()).ln();

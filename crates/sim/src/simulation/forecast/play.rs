@@ -139,7 +139,7 @@ impl World<'_> {
                 Change::AddNodes { count, gpus, gpu_type } => {
                     for _ in 0..*count {
                         let node = self.next_node();
-                        self.deliver(Event::NodeJoined { node, gpus: *gpus, gpu_type: *gpu_type });
+                        self.deliver(Event::NodeJoined { node, gpus: *gpus, gpu_type: gpu_type.clone() });
                     }
                 }
                 Change::Drain(node) => self.deliver(Event::NodeDrain { node: *node }),
