@@ -185,3 +185,14 @@ class Applications:
 
 def simulate(applications: Applications, options: Mapping[str, object]) -> dict[str, Any]:
     """Simulates a workload under a policy."""
+
+def fit(options: Mapping[str, object]) -> dict[str, Any]:
+    """Fits a throughput model to measured steps."""
+
+def experiment(
+    folder: str | os.PathLike[str],
+    data: str | os.PathLike[str] | None = None,
+    out: str | os.PathLike[str] | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Runs the experiment of a folder and saves its table and plot."""

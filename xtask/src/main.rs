@@ -1,6 +1,7 @@
 //! `cargo xtask`: the checks and measurements of this workspace that are programs of their own.
 
 mod bench;
+mod deny;
 mod instances;
 mod load;
 mod reference;
@@ -9,6 +10,7 @@ mod simulations;
 mod tidy;
 
 use std::env;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -25,6 +27,12 @@ struct Arguments {
 enum Command {
     /// Check layout, purity, manifests and leftovers; exit code 1 if something is found
     Tidy {
+        /// Root of the workspace to check
+        #[arg(default_value_os_t = root(), hide_default_value = true)]
+        root: PathBuf,
+    },
+    /// Check licenses, versions and sources of all dependencies against deny.toml; exit code 1 if something is found
+    Deny {
         /// Root of the workspace to check
         #[arg(default_value_os_t = root(), hide_default_value = true)]
         root: PathBuf,
@@ -52,7 +60,8 @@ enum Command {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Tidy { root } => tidy(&root),
+        Command::Tidy { root } => tidy::tidy(&root).map(|findings| report("tidy", &findings)),
+        Command::Deny { root } => deny::deny(&root).map(|findings| report("deny", &findings)),
         Command::Reference { folder } => reference(&folder),
         Command::Crowd { program, state } => load::finish_jobs(&program, &state).map(|()| ExitCode::SUCCESS),
         Command::Bench { folder } => bench::bench(&root(), &folder, &data()),
@@ -75,16 +84,16 @@ fn data() -> PathBuf {
     env::var_os("POLLUX_DATA").map_or_else(|| root().join("../shared/data"), PathBuf::from)
 }
 
-fn tidy(root: &Path) -> anyhow::Result<ExitCode> {
-    let findings = tidy::tidy(root)?;
-    for finding in &findings {
+/// Prints what a check found, one a line.
+fn report(check: &str, findings: &[impl Display]) -> ExitCode {
+    for finding in findings {
         println!("{finding}");
     }
     if findings.is_empty() {
-        return Ok(ExitCode::SUCCESS);
+        return ExitCode::SUCCESS;
     }
-    eprintln!("error: tidy findings: {}", findings.len());
-    Ok(ExitCode::FAILURE)
+    eprintln!("error: {check} findings: {}", findings.len());
+    ExitCode::FAILURE
 }
 
 fn reference(folder: &Path) -> anyhow::Result<ExitCode> {

@@ -1,6 +1,6 @@
 use pollux_model::{
-    BatchChoice, BatchLimits, BatchMode, Goodput, GpuTypeName, GradientNorms, LearningRateRule, ModelError, NoiseEstimator,
-    NoiseStatistics, Parallelism, ScalingContext, ThroughputModel,
+    BatchChoice, BatchLimits, BatchMode, Goodput, GpuTypeName, GradientNorms, LearningRateRule, ModelError,
+    NoiseEstimator, NoiseStatistics, Parallelism, ScalingContext, ThroughputModel,
 };
 
 use crate::losses::Losses;

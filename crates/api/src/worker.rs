@@ -104,9 +104,7 @@ impl Assignment {
     /// Where the others find rank 0; `None` until it has told.
     pub fn endpoint(&self) -> Option<Endpoint> {
         match &self.rendezvous {
-            Rendezvous::Given => {
-                Some(Endpoint { address: self.master_address.clone(), port: self.master_port })
-            }
+            Rendezvous::Given => Some(Endpoint { address: self.master_address.clone(), port: self.master_port }),
             Rendezvous::Awaited => None,
             Rendezvous::At(endpoint) => Some(endpoint.clone()),
         }

@@ -1,5 +1,4 @@
 use std::fs::DirBuilder;
-use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};

@@ -5,8 +5,7 @@
 //!  files ──────────┘           └──────> stderr (notes, progress, one line per mistake)
 //! ```
 //!
-//! Decisions are made elsewhere: `pollux fit` asks `pollux-model`, `pollux sim` and `pollux experiment` ask
-//! `pollux-sim`, `pollux up` runs `pollux-server`, and what speaks to a running scheduler does so through
+//! Decisions are made elsewhere: `pollux fit`, `pollux sim` and `pollux experiment` ask `pollux-lab`, `pollux up` runs `pollux-server`, and what speaks to a running scheduler does so through
 //! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 130 for
 //! an interruption, 1 for any other failure.
 
@@ -15,10 +14,7 @@ mod demo;
 mod experiment;
 mod fit;
 mod live;
-mod measurements;
 mod output;
-mod plot;
-mod policy_settings;
 mod progress;
 mod sim;
 mod table;
@@ -32,6 +28,7 @@ use std::{env, io};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use pollux_client::ClientError;
+use pollux_lab::{ExperimentError, SimError};
 
 /// Goodput-driven scheduling of deep-learning jobs on shared GPUs.
 #[derive(Parser)]
@@ -111,15 +108,21 @@ fn run(command: &Command) -> anyhow::Result<()> {
             for note in &report.notes {
                 output::note(note);
             }
-            output::print(args.output, &report, |out| report.write_text(out))
+            output::print(args.output, &report, |out| fit::write_text(&report, out))
         }
         Command::Sim(command) => {
             let report = sim::run(command)?;
-            output::print(command.args().output, &report, |out| report.write_text(out))
+            for note in &report.notes {
+                output::note(note);
+            }
+            output::print(command.args().output, &report, |out| sim::write_text(&report, out))
         }
         Command::Experiment(args) => {
             let report = experiment::run(args)?;
-            output::print(args.output, &report, |out| report.write_text(out))
+            for note in &report.notes {
+                output::note(note);
+            }
+            output::print(args.output, &report, |out| experiment::write_text(&report, out))
         }
         Command::Up(args) => up::run(args),
         Command::Live(command) => live::run(command),
@@ -140,9 +143,9 @@ fn exit_code(error: &anyhow::Error) -> u8 {
     if let Some(error) = error.downcast_ref::<demo::DemoError>() {
         return error.exit_code();
     }
-    let mistake = error.is::<fit::FitError>()
-        || error.is::<sim::SimError>()
-        || error.is::<experiment::ExperimentError>()
+    let mistake = error.is::<fit::FitCommandError>()
+        || error.downcast_ref::<SimError>().is_some_and(SimError::is_mistake)
+        || error.downcast_ref::<ExperimentError>().is_some_and(ExperimentError::is_mistake)
         || error.downcast_ref::<up::UpError>().is_some_and(up::UpError::is_mistake)
         || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake);
     if mistake { 2 } else { 1 }

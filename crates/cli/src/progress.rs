@@ -1,7 +1,9 @@
-//! A line on stderr that says how far a long reading has come.
+//! What stderr shows of how far a long piece of work is.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::output::one_line;
 
@@ -9,7 +11,7 @@ use crate::output::one_line;
 const QUIET_TIME: Duration = Duration::from_secs(1);
 const REDRAW_TIME: Duration = Duration::from_millis(200);
 
-/// Progress of one piece of work; it only shows on a terminal and disappears at the end.
+/// Progress of a reading; it only shows on a terminal and disappears at the end.
 pub(crate) struct Progress {
     is_terminal: bool,
     next: Instant,
@@ -43,5 +45,31 @@ impl Drop for Progress {
         if self.drawn {
             self.draw("");
         }
+    }
+}
+
+/// How many jobs of simulations are finished; it only shows on a terminal and disappears at the end.
+pub(crate) struct JobsBar {
+    bar: ProgressBar,
+}
+
+impl JobsBar {
+    /// Nothing shows before the first job is finished.
+    pub(crate) fn start() -> Self {
+        let template = "simulating {bar:30.cyan/blue} {pos}/{len} jobs {elapsed}, {eta} left";
+        let style = ProgressStyle::with_template(template).expect("the template is ours").progress_chars("━╸─");
+        Self { bar: ProgressBar::no_length().with_style(style) }
+    }
+
+    /// Shows how far it is.
+    pub(crate) fn show(&self, progress: pollux_lab::Progress) {
+        self.bar.set_length(progress.jobs as u64);
+        self.bar.set_position(progress.finished as u64);
+    }
+}
+
+impl Drop for JobsBar {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
     }
 }

@@ -1,25 +1,16 @@
 //! `pollux sim`: workloads under policies, in virtual time.
-//!
-//! ```text
-//!  arguments ──> Experiment ──> runs, one per policy and scenario ──> table, JSON, page
-//!  files ───────────┘             (all cores)
-//! ```
 
-pub(crate) mod args;
-mod error;
-mod experiment;
-mod page;
-mod report;
-pub(crate) mod runs;
+mod args;
 mod text;
-pub(crate) mod workloads;
 
 use clap::Subcommand;
+use pollux_lab::{SimError, SimOptions, SimReport, labelled_policy};
 
 use args::SimArgs;
-pub(crate) use error::SimError;
-use experiment::Experiment;
-use report::SimReport;
+pub(crate) use args::threads;
+pub(crate) use text::write_text;
+
+use crate::progress::JobsBar;
 
 /// What `pollux sim` can do. Both take the same arguments and differ in the policies that are simulated by default.
 #[derive(Debug, Subcommand)]
@@ -46,15 +37,12 @@ impl SimCommand {
     }
 }
 
-/// Simulates what was asked for; draws the page if there should be one.
-pub(crate) fn run(command: &SimCommand) -> anyhow::Result<SimReport> {
+/// Simulates what was asked for, and draws the page if there should be one.
+pub(crate) fn run(command: &SimCommand) -> Result<SimReport, SimError> {
     let args = command.args();
-    let experiment = Experiment::resolve(args, command.default_policies())?;
-    // Before the work: an hour of simulation is a bad time to learn that its page cannot be written.
-    let page = args.report.as_deref().map(page::prepare).transpose()?;
-    let outcomes = runs::simulate_all(&experiment.applications, &experiment.runs(), experiment.threads)?;
-    if let Some(path) = page {
-        page::write(&path, &experiment, &outcomes)?;
-    }
-    Ok(SimReport::new(&experiment, &outcomes))
+    let given: Vec<&str> = args.policy.iter().map(String::as_str).collect();
+    let names = if given.is_empty() { command.default_policies() } else { &given };
+    let policies = names.iter().map(|name| labelled_policy(name)).collect::<Result<_, _>>()?;
+    let bar = JobsBar::start();
+    pollux_lab::simulate(&SimOptions { policies, ..args.options() }, &|progress| bar.show(progress))
 }

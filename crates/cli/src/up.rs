@@ -14,13 +14,13 @@ use clap::Args;
 use clap::builder::styling::Style;
 use pollux_backend_local::{LocalBackend, LocalError, LocalSettings, LogLimits, NodeLayout, NodeSummary};
 use pollux_engine::EngineSettings;
+use pollux_lab::policy_named;
 use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
 use pollux_server::{Daemon, ServerSettings};
 
 use crate::live::StateArgs;
 use crate::output;
-use crate::policy_settings::policy_named;
 use crate::table::{Align, Cell, Table};
 use crate::usage::{number, whole};
 pub(crate) use error::UpError;

@@ -12,6 +12,8 @@ use crate::{Command, EngineSettings, Event, Job, JobSpec, Node, PlanChange, Refu
 pub struct Engine {
     pub(crate) settings: EngineSettings,
     pub(crate) policy: Box<dyn Policy + Send>,
+    /// Whether what the policy plans depends on what it planned before.
+    pub(crate) policy_remembers: bool,
     pub(crate) now: Timestamp,
     /// Jobs that wait, run or are paused, and ended ones whose replicas are not all gone; by number, which is the
     /// order of submission.
@@ -44,6 +46,7 @@ impl Engine {
         let rounds = Rounds::new(&settings, policy.plans_on_events());
         Ok(Self {
             settings,
+            policy_remembers: policy.save().is_some(),
             policy,
             now: Timestamp::default(),
             jobs: BTreeMap::new(),
@@ -170,6 +173,11 @@ impl Engine {
     /// The highest number that a node has had.
     pub const fn last_node(&self) -> Option<NodeId> {
         self.nodes.last()
+    }
+
+    /// The name of the policy that makes its plans.
+    pub fn policy_name(&self) -> &'static str {
+        self.policy.name()
     }
 
     /// The last plan that was carried out, and when.

@@ -136,7 +136,7 @@ impl Engine {
     }
 }
 
-fn job_views(jobs: &BTreeMap<JobId, Job>, now: Timestamp, restart_cost_default_s: f64) -> Vec<JobView<'_>> {
+pub(crate) fn job_views(jobs: &BTreeMap<JobId, Job>, now: Timestamp, restart_cost_default_s: f64) -> Vec<JobView<'_>> {
     let plannable = jobs.values().filter(|job| job.phase.is_plannable());
     let guest = |job: &Job| job.guest.and_then(|guest| jobs.get(&guest));
     plannable.map(|job| job.view(guest(job), now, restart_cost_default_s)).collect()

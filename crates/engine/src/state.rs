@@ -1,17 +1,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_model::GpuTypeName;
-use pollux_policy::{JobId, PlacementRules, Plan, PolicySettings, SucceededJob, Timestamp};
+use pollux_policy::{ClusterView, JobId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
 use thiserror::Error;
 
 use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
+use crate::planning::job_views;
 use crate::rounds::RoundTimes;
 use crate::{Command, Engine, EngineSettings, Event, Job, SettingsError};
 
 const STATE_VERSION: u32 = 1;
 
-/// Everything an engine knows, but for what its policy remembers: plain data that outlives the process.
+/// Everything an engine knows, and what its policy remembers: plain data that outlives the process.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -26,6 +27,8 @@ pub struct EngineState {
     gpu_types: GpuTypes,
     rounds: RoundTimes,
     succeeded: Vec<SucceededJob>,
+    #[cfg_attr(feature = "serde", serde(default))]
+    policy: Option<PolicyState>,
 }
 
 /// Why a saved state cannot be carried on with.
@@ -66,10 +69,12 @@ impl Engine {
             gpu_types: self.gpu_types.clone(),
             rounds: self.rounds.times(),
             succeeded: self.succeeded.clone(),
+            policy: self.policy.save(),
         }
     }
 
-    /// An engine that knows what another knew, perhaps under another policy or other settings.
+    /// An engine that knows what another knew, perhaps under another policy or other settings. What another policy
+    /// remembered is dropped.
     pub fn restore(settings: EngineSettings, policy: &PolicySettings, state: EngineState) -> Result<Self, StateError> {
         if state.version != STATE_VERSION {
             return Err(StateError::Version { found: state.version, supported: STATE_VERSION });
@@ -87,6 +92,7 @@ impl Engine {
         engine.nodes = state.nodes;
         engine.rounds.resume(state.rounds);
         engine.succeeded = state.succeeded;
+        let _is_of_this_policy = state.policy.is_some_and(|memory| engine.policy.restore(memory));
         Ok(engine)
     }
 
@@ -101,10 +107,14 @@ impl Engine {
         }
     }
 
-    /// A round of the past and what came of it; nothing, if its plan could not be used. Under other settings than those
-    /// of the past a plan may not fit any more: it is left out, and the next round decides.
-    pub fn replay_round(&mut self, now: Timestamp, plan: Option<Plan>, out: &mut Vec<Command>) {
+    /// A round of the past, the policy that was asked in it, and what came of it; nothing, if its plan could not be
+    /// used. Under other settings than those of the past a plan may not fit any more: it is left out, and the next round
+    /// decides.
+    pub fn replay_round(&mut self, now: Timestamp, policy: Option<&str>, plan: Option<Plan>, out: &mut Vec<Command>) {
         self.now = self.now.max(now);
+        if self.policy_remembers && policy == Some(self.policy.name()) {
+            self.remember_round();
+        }
         // What another policy promised is not to be judged by the rules of this one.
         let rules = PlacementRules { one_multi_node_job_per_node: false };
         let checked = plan.map(|plan| self.view(self.now, |view| plan.check(view, rules)).map(|()| plan));
@@ -115,5 +125,13 @@ impl Engine {
             Some(Ok(plan)) => self.adopt(plan, out),
             Some(Err(error)) => out.push(Command::PlanRejected { error }),
         }
+    }
+
+    /// Shows the policy what it saw then, for it to remember what it remembered then. What it plans is known already.
+    fn remember_round(&mut self) {
+        let nodes = self.nodes.views(self.now);
+        let jobs = job_views(&self.jobs, self.now, self.settings.restart_cost_default_s);
+        let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &self.succeeded };
+        drop(self.policy.plan(self.now, &view));
     }
 }

@@ -1,7 +1,7 @@
 //! A journal is replayed by another engine than the one that wrote it.
 
 use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec};
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, Plan, PolicySettings, Timestamp};
 
 enum Record {
@@ -18,7 +18,7 @@ fn engine(settle_timeout_s: f64) -> Engine {
 fn journal(engine: &mut Engine) -> Vec<Record> {
     let spec = JobSpec { retries_max: 1_000, ..JobSpec::new("resnet", 1) };
     let mut events = vec![
-        Event::NodeJoined { node: NodeId(1), gpus: 1, gpu_type: GpuType::default() },
+        Event::NodeJoined { node: NodeId(1), gpus: 1, gpu_type: GpuTypeName::default() },
         Event::JobSubmitted { job: JobId(1), spec },
     ];
     let (mut now, mut records) = (Timestamp(0), Vec::new());
@@ -57,7 +57,7 @@ fn plans_that_do_not_fit_after_a_change_of_timeouts_are_left_out_and_no_job_is_l
             let mut commands = Vec::new();
             match record {
                 Record::Event(at, event) => reader.replay(at, event, &mut commands),
-                Record::Round(at, plan) => reader.replay_round(at, plan, &mut commands),
+                Record::Round(at, plan) => reader.replay_round(at, Some("fifo"), plan, &mut commands),
             }
             reader.check_invariants();
             let is_rejected = commands.iter().any(|command| matches!(command, Command::PlanRejected { .. }));

@@ -30,7 +30,7 @@ fn events_and_commands_come_back_as_they_were() {
 
 #[test]
 fn an_allocation_read_out_of_order_is_put_in_order() {
-    let text = r#"{"replicas_released":{"job":7,"revision":1,"allocation":[[5,1],[3,2],[4,0]]}}"#;
+    let text = r#"{"replicas_released":{"job":7,"generation":1,"allocation":[[5,1],[3,2],[4,0]]}}"#;
     let allocation = [(NodeId(3), 2), (NodeId(5), 1)].into_iter().collect();
     let expected = Event::ReplicasReleased { job: JobId(7), revision: Revision(1), allocation };
     assert_eq!(serde_json::from_str::<Event>(text).unwrap(), expected);

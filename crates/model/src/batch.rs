@@ -101,7 +101,7 @@ mod tests {
     #[cfg(feature = "serde")]
     #[test]
     fn a_mode_reads_as_documented() {
-        let read = |text| serde_json::from_str::<BatchMode>(text).unwrap();
+        let read = |text: &str| serde_json::from_str::<BatchMode>(text).unwrap();
         let fixed = BatchMode::Fixed { batch_size: Some(64) };
         assert_eq!(read(r#"{"mode":"fixed","batch_size":64}"#), fixed);
         assert_eq!(read(&serde_json::to_string(&fixed).unwrap()), fixed);

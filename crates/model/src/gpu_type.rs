@@ -29,7 +29,8 @@ impl GpuTypeName {
 
     /// The nearest name to what a machine says of itself.
     pub fn nearest(told: &str) -> Self {
-        let printable: String = told.trim().chars().filter(|letter| !letter.is_control()).take(NAME_CHARS_MAX).collect();
+        let printable: String =
+            told.trim().chars().filter(|letter| !letter.is_control()).take(NAME_CHARS_MAX).collect();
         Self::new(printable.trim()).unwrap_or_default()
     }
 

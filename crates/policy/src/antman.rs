@@ -5,7 +5,10 @@ use crate::draft::{Draft, take_gang};
 use crate::free_gpus::FreeGpus;
 use crate::gang::gang_size;
 use crate::rates::{Rates, busy_share};
-use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Sharing, Timestamp};
+use crate::state::Memory;
+use crate::{
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Sharing, Timestamp,
+};
 
 /// Settings of [`PolicySettings::AntMan`](crate::PolicySettings::AntMan).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +36,13 @@ impl Default for AntManSettings {
 #[derive(Debug)]
 pub(crate) struct AntMan {
     settings: AntManSettings,
+    memory: AntManMemory,
+}
+
+/// What it remembers from plan to plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct AntManMemory {
     /// Jobs whose turn has come.
     guaranteed: BTreeSet<JobId>,
     /// Hosts and guests that slowed them down.
@@ -41,21 +51,21 @@ pub(crate) struct AntMan {
 }
 
 impl AntMan {
-    pub(crate) const fn new(settings: AntManSettings) -> Self {
-        Self { settings, guaranteed: BTreeSet::new(), bad_pairs: BTreeSet::new(), rates: Rates::new() }
+    pub(crate) fn new(settings: AntManSettings) -> Self {
+        Self { settings, memory: AntManMemory::default() }
     }
 
     /// Forgets jobs that ended, and notes hosts that suffer.
     fn watch(&mut self, now: Timestamp, view: &ClusterView<'_>) {
-        self.rates.watch(now, view);
+        self.memory.rates.watch(now, view);
         let present: BTreeSet<JobId> = view.jobs.iter().map(|job| job.id).collect();
-        self.guaranteed.retain(|job| present.contains(job));
-        self.bad_pairs.retain(|(host, guest)| present.contains(host) && present.contains(guest));
+        self.memory.guaranteed.retain(|job| present.contains(job));
+        self.memory.bad_pairs.retain(|(host, guest)| present.contains(host) && present.contains(guest));
         for guest in view.jobs {
             let host = guest.guest_of.and_then(|host| view.jobs.iter().find(|job| job.id == host));
-            let speed = host.and_then(|host| Some((host.id, self.rates.beside(host)?)));
+            let speed = host.and_then(|host| Some((host.id, self.memory.rates.beside(host)?)));
             if let Some((host, _)) = speed.filter(|(_, speed)| *speed < 1.0 - self.settings.slowdown_max) {
-                self.bad_pairs.insert((host, guest.id));
+                self.memory.bad_pairs.insert((host, guest.id));
             }
         }
     }
@@ -64,7 +74,7 @@ impl AntMan {
     fn guarantee(&mut self, draft: &mut Draft<'_>) {
         let view = draft.view;
         let mut queue: Vec<usize> = (0..view.jobs.len()).filter(|&idx| view.jobs[idx].priority >= 0).collect();
-        let waits = |job: &JobView<'_>| !self.guaranteed.contains(&job.id);
+        let waits = |job: &JobView<'_>| !self.memory.guaranteed.contains(&job.id);
         queue.sort_by_key(|&idx| (waits(&view.jobs[idx]), Reverse(view.jobs[idx].priority), idx));
         let largest_pool = FreeGpus::of(view).by_kind().into_values().max().unwrap_or(0);
         for idx in queue {
@@ -74,7 +84,7 @@ impl AntMan {
                 place(draft, idx);
             }
             if draft.owned(idx).is_some() {
-                self.guaranteed.insert(job.id);
+                self.memory.guaranteed.insert(job.id);
             } else if size <= largest_pool {
                 return;
             }
@@ -110,7 +120,7 @@ impl AntMan {
             .jobs
             .iter()
             .enumerate()
-            .filter(|(idx, host)| self.guaranteed.contains(&host.id) && draft.could_host(*idx));
+            .filter(|(idx, host)| self.memory.guaranteed.contains(&host.id) && draft.could_host(*idx));
         let mut hosts: Vec<(f64, usize)> =
             known.filter_map(|(idx, host)| Some((busy_share(host, host.allocation, view)?, idx))).collect();
         hosts.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
@@ -118,9 +128,9 @@ impl AntMan {
     }
 
     fn may_stay(&self, guest: &JobView<'_>) -> bool {
-        guest
-            .guest_of
-            .is_some_and(|host| self.guaranteed.contains(&host) && !self.bad_pairs.contains(&(host, guest.id)))
+        guest.guest_of.is_some_and(|host| {
+            self.memory.guaranteed.contains(&host) && !self.memory.bad_pairs.contains(&(host, guest.id))
+        })
     }
 
     /// The first of the hosts that a guest fits beside. Only one that can be sent away at any time is let in.
@@ -130,7 +140,7 @@ impl AntMan {
         }
         hosts.iter().enumerate().find_map(|(place, &idx)| {
             let host = &draft.view.jobs[idx];
-            let may = !self.bad_pairs.contains(&(host.id, guest.id));
+            let may = !self.memory.bad_pairs.contains(&(host.id, guest.id));
             Some((place, draft.room_beside(host, gang_size(guest)).filter(|_| may)?))
         })
     }
@@ -147,8 +157,18 @@ impl Policy for AntMan {
         self.guarantee(&mut draft);
         self.fill(&mut draft);
         let plan = draft.plan();
-        self.rates.expect(now, &plan);
+        self.memory.rates.expect(now, &plan);
         plan
+    }
+
+    fn save(&self) -> Option<PolicyState> {
+        Some(PolicyState::new(Memory::AntMan(self.memory.clone())))
+    }
+
+    fn restore(&mut self, state: PolicyState) -> bool {
+        let Memory::AntMan(memory) = state.memory else { return false };
+        self.memory = memory;
+        true
     }
 
     fn rules(&self) -> PlacementRules {

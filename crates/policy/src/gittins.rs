@@ -34,6 +34,11 @@ impl JobSizes {
         self.sorted.insert(self.sorted.partition_point(|size| *size < gpu_s), gpu_s);
     }
 
+    /// What was learned, oldest first; nothing where sizes were given.
+    pub(crate) fn finished(&self) -> Vec<f64> {
+        self.finished.iter().flatten().copied().collect()
+    }
+
     /// Whether enough is known to go by.
     pub(crate) fn are_known(&self) -> bool {
         self.finished.as_ref().is_none_or(|finished| finished.len() >= JOBS_MIN)

@@ -1,4 +1,4 @@
-use crate::{ClusterView, PlacementRules, Plan, Timestamp};
+use crate::{ClusterView, PlacementRules, Plan, PolicyState, Timestamp};
 
 /// How a host and its guest divide a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,17 @@ pub trait Policy {
 
     /// A plan for the jobs of the view. Jobs that it leaves out get nothing.
     fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan;
+
+    /// What it remembers from plan to plan; nothing, and always nothing, if its plans follow from the view alone.
+    fn save(&self) -> Option<PolicyState> {
+        None
+    }
+
+    /// Carries on with what was saved. Returns whether it could: what another policy remembered is of no use.
+    fn restore(&mut self, state: PolicyState) -> bool {
+        drop(state);
+        false
+    }
 
     /// What its plans keep beside capacity and bounds.
     fn rules(&self) -> PlacementRules;

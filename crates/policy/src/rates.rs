@@ -11,12 +11,14 @@ use crate::{Allocation, ClusterView, JobId, JobView, Plan, Timestamp};
 const STEADY_S: f64 = 30.0;
 
 /// Rates of jobs, by what they ran on and beside whom.
-#[derive(Debug)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Rates {
     jobs: BTreeMap<JobId, Watched>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Watched {
     allocation: Allocation,
     partner: Option<JobId>,
@@ -28,10 +30,6 @@ struct Watched {
 }
 
 impl Rates {
-    pub(crate) const fn new() -> Self {
-        Self { jobs: BTreeMap::new() }
-    }
-
     /// Looks at all jobs. One that does not train yet, or beside one that does not, is not steady.
     pub(crate) fn watch(&mut self, now: Timestamp, view: &ClusterView<'_>) {
         let guests: BTreeMap<JobId, JobId> = view.jobs.iter().filter_map(|job| Some((job.guest_of?, job.id))).collect();

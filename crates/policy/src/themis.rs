@@ -7,8 +7,10 @@ use pollux_model::{GpuType, Shape};
 use crate::auction::{Bid, partial_allocation};
 use crate::free_gpus::FreeGpus;
 use crate::gang::{gang_size, kind_of, plan_of};
+use crate::state::Memory;
 use crate::{
-    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Timestamp, TypeProfile,
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Timestamp,
+    TypeProfile,
 };
 
 /// The work of an auction grows with its bidders; more of them than this wait for the next.
@@ -45,6 +47,13 @@ impl Default for ThemisSettings {
 #[derive(Debug)]
 pub(crate) struct Themis {
     settings: ThemisSettings,
+    memory: ThemisMemory,
+}
+
+/// What it remembers from plan to plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct ThemisMemory {
     accounts: BTreeMap<JobId, Account>,
     /// Seconds that jobs were present, added up.
     job_s: f64,
@@ -52,7 +61,8 @@ pub(crate) struct Themis {
 }
 
 /// What is remembered of a job.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Account {
     first_seen: Timestamp,
     job_s_before: f64,
@@ -90,20 +100,20 @@ struct Grant<'a> {
 }
 
 impl Themis {
-    pub(crate) const fn new(settings: ThemisSettings) -> Self {
-        Self { settings, accounts: BTreeMap::new(), job_s: 0.0, planned: None }
+    pub(crate) fn new(settings: ThemisSettings) -> Self {
+        Self { settings, memory: ThemisMemory::default() }
     }
 
     fn keep_accounts(&mut self, now: Timestamp, view: &ClusterView<'_>) {
         let present: BTreeSet<JobId> = view.jobs.iter().map(|job| job.id).collect();
-        self.accounts.retain(|job, _| present.contains(job));
-        self.job_s += self.planned.map_or(0.0, |planned| now.since_s(planned)) * view.jobs.len() as f64;
-        self.planned = Some(now);
+        self.memory.accounts.retain(|job, _| present.contains(job));
+        self.memory.job_s += self.memory.planned.map_or(0.0, |planned| now.since_s(planned)) * view.jobs.len() as f64;
+        self.memory.planned = Some(now);
         for job in view.jobs {
             // Whoever is found running has just got its GPUs, as far as anybody knows.
             let lease_ends = (!job.allocation.is_empty()).then(|| now.after_s(self.settings.lease_s));
-            let account = Account { first_seen: now, job_s_before: self.job_s, lease_ends };
-            self.accounts.entry(job.id).or_insert(account);
+            let account = Account { first_seen: now, job_s_before: self.memory.job_s, lease_ends };
+            self.memory.accounts.entry(job.id).or_insert(account);
         }
     }
 
@@ -112,14 +122,14 @@ impl Themis {
     }
 
     fn lease_left_s(&self, job: &JobView<'_>, now: Timestamp) -> f64 {
-        let lease_ends = self.accounts.get(&job.id).and_then(|account| account.lease_ends);
+        let lease_ends = self.memory.accounts.get(&job.id).and_then(|account| account.lease_ends);
         lease_ends.map_or(0.0, |ends| ends.since_s(now))
     }
 
     /// GPUs a job would have had if all had shared alike while it was here, at most those it asked for.
     fn share(&self, job: &JobView<'_>, now: Timestamp, view: &ClusterView<'_>) -> f64 {
-        let jobs = self.accounts.get(&job.id).map_or(0.0, |account| {
-            (self.job_s - account.job_s_before) / now.since_s(account.first_seen).max(f64::MIN_POSITIVE)
+        let jobs = self.memory.accounts.get(&job.id).map_or(0.0, |account| {
+            (self.memory.job_s - account.job_s_before) / now.since_s(account.first_seen).max(f64::MIN_POSITIVE)
         });
         let jobs = if jobs >= 1.0 { jobs } else { view.jobs.len() as f64 };
         (f64::from(view.gpus()) / jobs).min(f64::from(gang_size(job)))
@@ -207,7 +217,7 @@ impl Themis {
     fn renew_leases(&mut self, now: Timestamp, view: &ClusterView<'_>, granted: &[Option<Allocation>]) {
         for (job, granted) in view.jobs.iter().zip(granted) {
             let holds = self.holds_lease(job, now);
-            let Some(account) = self.accounts.get_mut(&job.id) else { continue };
+            let Some(account) = self.memory.accounts.get_mut(&job.id) else { continue };
             match granted {
                 // What is added to a lease ends with it.
                 Some(_) if holds => {}
@@ -254,6 +264,16 @@ impl Policy for Themis {
         }
         self.renew_leases(now, view, &granted);
         plan_of(view, granted)
+    }
+
+    fn save(&self) -> Option<PolicyState> {
+        Some(PolicyState::new(Memory::Themis(self.memory.clone())))
+    }
+
+    fn restore(&mut self, state: PolicyState) -> bool {
+        let Memory::Themis(memory) = state.memory else { return false };
+        self.memory = memory;
+        true
     }
 
     fn chooses_sizes(&self) -> bool {

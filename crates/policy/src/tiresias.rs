@@ -4,7 +4,8 @@ use pollux_model::Shape;
 
 use crate::gang::{GangPlacement, Overtaking, gang_size, plan_placed_gangs};
 use crate::gittins::JobSizes;
-use crate::{ClusterView, JobId, JobView, PlacementRules, Plan, Policy, Timestamp};
+use crate::state::Memory;
+use crate::{ClusterView, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Timestamp};
 
 const HOUR_S: f64 = 3600.0;
 /// Nobody waits longer for GPUs on few nodes.
@@ -83,8 +84,19 @@ pub(crate) struct Tiresias {
     sizes: JobSizes,
 }
 
+/// What it remembers from plan to plan.
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct TiresiasMemory {
+    standings: BTreeMap<JobId, Standing>,
+    entries: u64,
+    /// GPU-seconds of jobs that finished, oldest first.
+    finished_gpu_s: Vec<f64>,
+}
+
 /// Where a job stands in the queues.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Standing {
     queue: usize,
     /// Numbers those who came to a queue.
@@ -193,6 +205,19 @@ impl Policy for Tiresias {
         });
         let placement = |idx: usize| self.placement(now, &view.jobs[idx], &standings[idx]);
         plan_placed_gangs(view, &order, &placement, Overtaking::Allowed)
+    }
+
+    fn save(&self) -> Option<PolicyState> {
+        let (standings, finished_gpu_s) = (self.standings.clone(), self.sizes.finished());
+        let memory = TiresiasMemory { standings, entries: self.entries, finished_gpu_s };
+        Some(PolicyState::new(Memory::Tiresias(memory)))
+    }
+
+    fn restore(&mut self, state: PolicyState) -> bool {
+        let Memory::Tiresias(memory) = state.memory else { return false };
+        (self.standings, self.entries) = (memory.standings, memory.entries);
+        memory.finished_gpu_s.into_iter().for_each(|gpu_s| self.sizes.learn(gpu_s));
+        true
     }
 
     fn rules(&self) -> PlacementRules {

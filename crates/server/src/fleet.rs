@@ -211,14 +211,7 @@ impl Fleet {
         self.replicas.values().filter_map(|replica| replica.shares_with).collect()
     }
 
-    fn resize(
-        &mut self,
-        job: JobId,
-        revision: Revision,
-        remove: &Allocation,
-        add: &Allocation,
-        out: &mut Effects,
-    ) {
+    fn resize(&mut self, job: JobId, revision: Revision, remove: &Allocation, add: &Allocation, out: &mut Effects) {
         let Some(group) = self.groups.get_mut(&job).filter(|group| group.revision != revision) else { return };
         group.revision = revision;
         group.awaits_additions = !add.is_empty();

@@ -8,9 +8,9 @@ use pollux_engine::Job;
 use pollux_model::BatchMode;
 use pollux_policy::{JobId, NodeId};
 
-use crate::{JobRequest, ServerSettings};
 use crate::fleet::{Fleet, Group, Replica};
 use crate::node_registry::NodeRegistry;
+use crate::{JobRequest, ServerSettings};
 
 /// Ports for programs that cannot tell where they wait: so many from here on. Systems give others to those who ask for any.
 const PORTS: (u64, u64) = (20_000, 10_000);

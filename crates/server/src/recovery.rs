@@ -111,7 +111,9 @@ fn replayed(
     for record in records {
         match record {
             Record::Event { at, event } => engine.replay(*at, named(event.clone(), numbered), &mut carried_out),
-            Record::Round { at, plan } => engine.replay_round(*at, plan.clone(), &mut carried_out),
+            Record::Round { at, policy, plan } => {
+                engine.replay_round(*at, policy.as_deref(), plan.clone(), &mut carried_out);
+            }
         }
         carried_out.clear();
     }

@@ -275,7 +275,8 @@ impl Scheduler {
             self.tally.plan_total_s += self.tally.plan_last_s;
             let is_usable = !commands[before..].iter().any(|command| matches!(command, Command::PlanRejected { .. }));
             let plan = self.engine.last_plan().filter(|_| is_usable).map(|(_, plan)| plan.clone());
-            self.unwritten.records.push(Record::Round { at: now, plan });
+            let policy = Some(self.engine.policy_name().to_owned());
+            self.unwritten.records.push(Record::Round { at: now, policy, plan });
         }
     }
 

@@ -17,6 +17,9 @@ pub enum Record {
     Round {
         /// When.
         at: Timestamp,
+        /// The policy that was asked.
+        #[serde(default)]
+        policy: Option<String>,
         /// What came of it; none if the plan could not be used.
         plan: Option<Plan>,
     },

@@ -111,7 +111,10 @@ fn records(connection: &mut Connection) -> Result<(Vec<Record>, Option<u64>, u64
             Ok(record) => records.push(record),
             Err(_) if sequence == last => {
                 let transaction = connection.transaction()?;
-                transaction.execute("INSERT INTO damaged VALUES (?1, ?2)", params![number(sequence), text])?;
+                transaction.execute(
+                    "INSERT INTO damaged (sequence, record) VALUES (?1, ?2)",
+                    params![number(sequence), text],
+                )?;
                 transaction.execute("DELETE FROM journal WHERE sequence = ?1", [number(sequence)])?;
                 transaction.commit()?;
                 return Ok((records, Some(sequence), last));

@@ -6,12 +6,13 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
 use crate::StoreError;
+use crate::recovery::unsigned;
 
 /// Marks the file as ours ("PLLX").
 const APPLICATION_ID: i64 = 0x504c_4c58;
 
 /// One step per version; a released one is never edited.
-const MIGRATIONS: [&str; 2] = [
+const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE journal (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE damaged (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
@@ -36,6 +37,20 @@ const MIGRATIONS: [&str; 2] = [
     "
     CREATE TABLE last_replica (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), id INTEGER NOT NULL) STRICT;
     INSERT INTO last_replica SELECT 1, coalesce(max(id), 0) FROM replicas;
+",
+    // Rows say in which format they are written. Those from before are in the first.
+    "
+    CREATE TABLE epoch (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), epoch INTEGER NOT NULL) STRICT;
+    INSERT INTO epoch VALUES (1, 0);
+    ALTER TABLE journal ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE damaged ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE snapshot ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE jobs ADD COLUMN request_version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE jobs ADD COLUMN summary_version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE replicas ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE groups ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE nodes ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    ALTER TABLE history ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
 ",
 ];
 
@@ -68,6 +83,9 @@ pub(crate) fn check(file: &Path) -> Result<(), StoreError> {
 /// Brings a checked file up to today's version.
 pub(crate) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     let found: i64 = connection.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    if found == VERSION {
+        return Ok(());
+    }
     let transaction = connection.transaction()?;
     for migration in MIGRATIONS.iter().skip(usize::try_from(found).unwrap_or(0)) {
         transaction.execute_batch(migration)?;
@@ -76,4 +94,11 @@ pub(crate) fn migrate(connection: &mut Connection) -> Result<(), StoreError> {
     transaction.pragma_update(None, "user_version", VERSION)?;
     transaction.commit()?;
     Ok(())
+}
+
+/// The number of this start of a scheduler, higher than that of every one before it.
+pub(crate) fn next_epoch(connection: &Connection) -> Result<u64, StoreError> {
+    let epoch =
+        connection.query_row("UPDATE epoch SET epoch = epoch + 1 RETURNING epoch", [], |row| unsigned(row, 0))?;
+    Ok(epoch)
 }

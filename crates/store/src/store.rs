@@ -21,6 +21,7 @@ pub struct Store {
     file: PathBuf,
     /// Of the last record written.
     sequence: u64,
+    epoch: u64,
     /// Held for as long as the store is open.
     _lock: File,
 }
@@ -42,7 +43,14 @@ impl Store {
         schema::migrate(&mut connection)?;
         let recovered = recovery::recover(&mut connection)?;
         let sequence = recovered.sequence;
-        Ok((Self { connection, file, sequence, _lock: lock }, recovered))
+        let epoch = schema::next_epoch(&connection)?;
+        Ok((Self { connection, file, sequence, epoch, _lock: lock }, recovered))
+    }
+
+    /// The number of this opening: higher than that of every one before it, so that orders of an earlier scheduler can
+    /// be told from those of this one.
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// Makes a batch durable: when this returns, it survives. When it fails, nothing of it was written.

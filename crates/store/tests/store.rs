@@ -42,7 +42,7 @@ fn what_was_committed_is_read_back_in_order() {
     assert!(recovered.records.is_empty() && recovered.snapshot.is_none());
     store.commit(&submission(1)).unwrap();
     store.commit(&submission(2)).unwrap();
-    let round = Record::Round { at: Timestamp(60_000), plan: Some(Plan::default()) };
+    let round = Record::Round { at: Timestamp(60_000), policy: Some("fifo".to_owned()), plan: Some(Plan::default()) };
     let replica = ReplicaRow { id: 5, job: JobId(2), detail: "on a".to_owned() };
     store
         .commit(&Batch { records: vec![round.clone()], replicas_ordered: vec![replica.clone()], ..end(1, "succeeded") })
@@ -60,6 +60,25 @@ fn what_was_committed_is_read_back_in_order() {
     assert_eq!(recovered.live_jobs, submission(2).submitted);
     assert_eq!(recovered.replicas, [replica]);
     assert_eq!((recovered.last_job, recovered.last_history), (Some(JobId(2)), 2));
+}
+
+#[test]
+fn every_opening_has_a_higher_epoch_than_all_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let epochs: Vec<u64> = (0..3).map(|_| Store::open(folder.path()).unwrap().0.epoch()).collect();
+    assert_eq!(epochs, [1, 2, 3]);
+    let other = tempfile::tempdir().unwrap();
+    assert_eq!(Store::open(other.path()).unwrap().0.epoch(), 1, "a folder of its own counts by itself");
+}
+
+#[test]
+fn a_folder_that_is_refused_keeps_its_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    drop(Store::open(folder.path()).unwrap());
+    database(folder.path()).pragma_update(None, "user_version", 99).unwrap();
+    assert!(matches!(Store::open(folder.path()), Err(StoreError::NewerVersion { found: 99, .. })));
+    let epoch: i64 = database(folder.path()).query_row("SELECT epoch FROM epoch", [], |row| row.get(0)).unwrap();
+    assert_eq!(epoch, 1);
 }
 
 #[test]
@@ -163,7 +182,7 @@ fn a_newer_state_folder_is_refused_and_left_as_it_is() {
     database(folder.path()).pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.path().join("pollux.db")).unwrap();
     let error = Store::open(folder.path()).unwrap_err();
-    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 2, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 3, .. }), "{error}");
     assert_eq!(fs::read(folder.path().join("pollux.db")).unwrap(), before);
 }
 

@@ -47,7 +47,9 @@ pub enum WorkerError {
         reason: String,
     },
     /// The server's certificate is none that may be trusted.
-    #[error("{url} shows a certificate that cannot be trusted ({reason}); POLLUX_CA_FILE must name the authority of it")]
+    #[error(
+        "{url} shows a certificate that cannot be trusted ({reason}); POLLUX_CA_FILE must name the authority of it"
+    )]
     Untrusted {
         /// Where it is.
         url: String,

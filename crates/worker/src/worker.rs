@@ -113,7 +113,7 @@ impl Worker {
         let listed = assignment.is_none_or(|assignment| {
             assignment.replicas.iter().any(|replica| replica.replica == self.connection.replica)
         });
-        if listed && noticed.elapsed() >= EXPLANATION { Orders::Leave } else { Orders::Train }
+        if leaves(listed, noticed.elapsed()) { Orders::Leave } else { Orders::Train }
     }
 
     /// Whether `SIGTERM` came, whatever it is for.
@@ -141,6 +141,12 @@ impl Worker {
     pub fn finish(&self, patience: Duration) -> bool {
         self.mailbox.flush(patience)
     }
+}
+
+/// Whether a worker leaves of its own accord so long after a signal. One that is no longer listed knows what it is for,
+/// and trains until its group has changed.
+fn leaves(listed: bool, since_signal: Duration) -> bool {
+    listed && since_signal >= EXPLANATION
 }
 
 impl Drop for Worker {
@@ -249,5 +255,26 @@ impl Trouble {
             eprintln!("pollux: {}: the scheduler is back", self.subject);
         }
         (self.failures, self.refused) = (0, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ureq::http::StatusCode;
+
+    use super::*;
+
+    #[test]
+    fn a_signal_that_nobody_explains_is_obeyed_after_a_while_and_one_that_is_explained_never() {
+        assert!(!leaves(true, EXPLANATION - Duration::from_millis(1)));
+        assert!(leaves(true, EXPLANATION));
+        assert!(!leaves(false, EXPLANATION * 1000));
+    }
+
+    #[test]
+    fn who_is_refused_does_not_hammer_on_the_door() {
+        let mut trouble = Trouble::new("assignments", "trains on");
+        assert_eq!(trouble.pause(&Failure::Refused(StatusCode::UNAUTHORIZED)), backoff::LONGEST);
+        assert!(trouble.pause(&Failure::Away("no answer".to_owned())) < backoff::LONGEST);
     }
 }

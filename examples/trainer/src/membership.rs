@@ -3,7 +3,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pollux_worker::{
-    AssignedReplica, Assignment, AssignmentState, BatchMode, Endpoint, GpuTypeName, Ranks, Termination, Worker, WorkerError,
+    AssignedReplica, Assignment, AssignmentState, BatchMode, Endpoint, GpuTypeName, Ranks, Termination, Worker,
+    WorkerError,
 };
 
 use crate::error::TrainerError;

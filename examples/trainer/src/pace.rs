@@ -52,7 +52,11 @@ impl Pace {
     pub(crate) fn observation(&self, observed: &StepObservation) -> StepObservation {
         let (shape, local_batch) = (observed.placement.shape, f64::from(observed.local_batch));
         let compute_s = self.model.micro_step_s(shape, local_batch);
-        StepObservation { compute_s, sync_s: self.model.final_step_s(shape, local_batch) - compute_s, ..observed.clone() }
+        StepObservation {
+            compute_s,
+            sync_s: self.model.final_step_s(shape, local_batch) - compute_s,
+            ..observed.clone()
+        }
     }
 }
 

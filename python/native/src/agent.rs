@@ -103,13 +103,7 @@ impl Agent {
     }
 
     #[pyo3(signature = (nodes, replicas, gpu_type = DEFAULT_GPU_TYPE))]
-    fn resize(
-        &mut self,
-        py: Python<'_>,
-        nodes: u32,
-        replicas: u32,
-        gpu_type: &str,
-    ) -> Result<TuningPair, NativeError> {
+    fn resize(&mut self, py: Python<'_>, nodes: u32, replicas: u32, gpu_type: &str) -> Result<TuningPair, NativeError> {
         let placement = placement(nodes, replicas, gpu_type)?;
         Ok(pair(py.detach(|| self.agent.resize(placement))?))
     }

@@ -2,6 +2,7 @@ use std::io;
 use std::path::PathBuf;
 
 use pollux_agent::AgentError;
+use pollux_lab::{DrawError, ExperimentError, FitError, MeasurementError};
 use pollux_model::ModelError;
 use pollux_policy::{PolicySettingError, UnknownPolicy};
 use pollux_sim::{ClusterError, PhysicsError, SimulationError, WorkloadError};
@@ -37,6 +38,14 @@ pub(crate) enum NativeError {
     Workload(#[from] WorkloadError),
     #[error(transparent)]
     Simulation(#[from] SimulationError),
+    #[error(transparent)]
+    Measurement(#[from] MeasurementError),
+    #[error(transparent)]
+    Fit(#[from] FitError),
+    #[error(transparent)]
+    Experiment(#[from] ExperimentError),
+    #[error(transparent)]
+    Draw(#[from] DrawError),
     /// A whole number that is too small or too large.
     #[error("{name} is {value}; accepted are whole numbers from 0 to {}", u32::MAX)]
     Count { name: &'static str, value: i64 },

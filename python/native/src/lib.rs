@@ -1,7 +1,8 @@
-//! `pollux._native`: the agent, the worker's line to the scheduler and the simulator, as Python sees them.
+//! `pollux._native`: the agent, the worker's line to the scheduler, simulations, fits and experiments, as Python sees
+//! them.
 //!
 //! ```text
-//!  pollux (Python) ──> _native ──> Agent, Worker, simulate
+//!  pollux (Python) ──> _native ──> Agent, Worker, simulate, fit, experiment
 //!                         └─ every error ──> pollux.PolluxError
 //! ```
 //!
@@ -12,6 +13,7 @@ mod agent;
 mod scaling;
 mod worker;
 mod sim;
+mod lab;
 mod json;
 mod error;
 
@@ -22,6 +24,8 @@ mod _native {
     use crate::agent::Agent;
     #[pymodule_export]
     use crate::error::PolluxError;
+    #[pymodule_export]
+    use crate::lab::{experiment, fit};
     #[pymodule_export]
     use crate::scaling::ScalingContext;
     #[pymodule_export]

@@ -157,14 +157,10 @@ impl SimOptions {
     }
 
     fn requests(&self) -> Result<Requests, NativeError> {
-        match self.requests.as_str() {
-            "tuned" => Ok(Requests::Tuned),
-            "realistic" => Ok(Requests::Realistic),
-            other => {
-                let (name, value) = ("requests", other.to_owned());
-                Err(NativeError::Word { name, value, accepted: "tuned, realistic" })
-            }
-        }
+        Requests::named(&self.requests).ok_or_else(|| {
+            let (name, value) = ("requests", self.requests.clone());
+            NativeError::Word { name, value, accepted: "tuned, realistic" }
+        })
     }
 
     fn seed(&self) -> u64 {

@@ -313,7 +313,8 @@ class Invitation:
         if not self._has_asked and self.store.check(self._keys("joined")):
             self.store.set("ask", "1")
             self._has_asked = True
-        return self._has_asked and self.store.check(self._keys("stay")) and self._look_alive()
+        shown = self._keys("stay") + self._keys("alive")
+        return self._has_asked and self.store.check(shown) and self._look_alive()
 
     def _look_alive(self) -> bool:
         """Whether all have shown that they live since they were looked at last, which must be a moment ago."""

@@ -143,6 +143,12 @@ class Director:
             self._news.notify_all()
         return 204
 
+    @property
+    def generation(self) -> int:
+        """The newest."""
+        generation: int = self._assignment["generation"]
+        return generation
+
     def rendezvous(self) -> dict[str, Any] | None:
         """Where the newest generation meets."""
         place: dict[str, Any] | None = self._assignment["rendezvous"]

@@ -38,12 +38,16 @@ order = torch.tensor(numpy.random.RandomState(0).permutation(len(inputs)))
 train, test = order[:1500], order[1500:]
 dataset = torch.utils.data.TensorDataset(inputs[train], targets[train], torch.arange(1500))
 model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
+open(f"{out}/wrapping", "w").close()
 model, optimizer = px.wrap(model, torch.optim.AdamW(model.parameters(), lr=3e-3), checkpoint_every_s=5)
 loader = px.DataLoader(dataset, batch_size=32, max_batch_size=256, per_gpu=(4, 64), shuffle=True, seed=seed)
 log = open(f"{out}/steps-{os.environ['POLLUX_REPLICA_ID']}", "w", buffering=1)
 numbers, squares = px.Mean("numbers"), px.Mean("squares")
 for epoch in px.epochs(epochs):
     for x, y, number in loader:
+        if not os.path.exists(f"{out}/first-step"):
+            with open(f"{out}/first-step", "w") as file:
+                print(time.time(), file=file)
         time.sleep(pace_s * len(x))
         optimizer.zero_grad()
         torch.nn.functional.cross_entropy(model(x), y).backward()
@@ -157,10 +161,11 @@ def test_a_process_that_starts_while_the_scheduler_is_killed_waits_for_it_to_com
         training = Training(server, tmp_path, "early", epochs=3, pace_s=0.0)
         training.wait_until(lambda job: (job.folder / "started").exists())
     (tmp_path / "wait").unlink()
-    time.sleep(3)
-    assert not training.steps()
+    training.wait_until(lambda job: (job.folder / "wrapping").exists())
+    came_back = time.time()
     with scheduler(tmp_path, "--slots", "1") as server:
         server.wait_for(training.id, succeeded)
+        assert float((training.folder / "first-step").read_text()) > came_back
         assert server.describe(training.id)["retries"] == 0
 
 

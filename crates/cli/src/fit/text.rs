@@ -1,8 +1,8 @@
 use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
+use pollux_lab::{Best, FitReport, Row, SCALING_EFFICIENCY_MIN, percent};
 
-use super::report::{Best, Report, Row, SCALING_EFFICIENCY_MIN, percent};
 use crate::table::{Align, Cell, Table};
 
 /// At or above this, GPUs are well used.
@@ -11,93 +11,91 @@ const SCALING_EFFICIENCY_GOOD: f64 = 0.75;
 const ROWS_ALL_MAX: u32 = 16;
 const INDENT: &str = "  ";
 
-impl Report {
-    /// Writes the report for people.
-    pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let bold = Style::new().bold();
-        writeln!(out, "{bold}Fitted parameters{bold:#} ({})", self.settings.parallelism)?;
-        self.parameter_table().write(INDENT, out)?;
-        let error = &self.error;
-        let tenths = |share: f64| format!("{:.1}%", share * 100.0);
-        let (mean, median, max) = (tenths(error.mean), tenths(error.median), tenths(error.max));
-        let (cells, rows) = (error.cells, error.rows);
-        writeln!(out, "\n{bold}Error of predicted step times{bold:#} (configurations: {cells}, rows: {rows})")?;
-        writeln!(out, "{INDENT}mean {mean}, median {median}, max {max}\n")?;
-        writeln!(out, "{bold}Best batch by number of GPUs{bold:#}")?;
-        self.gpu_table().write(INDENT, out)?;
-        writeln!(out, "\n{}", self.recommendation.answer)
-    }
+/// Writes the report for people.
+pub(crate) fn write_text(report: &FitReport, out: &mut dyn Write) -> io::Result<()> {
+    let bold = Style::new().bold();
+    writeln!(out, "{bold}Fitted parameters{bold:#} ({})", report.settings.parallelism)?;
+    parameter_table(report).write(INDENT, out)?;
+    let error = &report.error;
+    let tenths = |share: f64| format!("{:.1}%", share * 100.0);
+    let (mean, median, max) = (tenths(error.mean), tenths(error.median), tenths(error.max));
+    let (cells, rows) = (error.cells, error.rows);
+    writeln!(out, "\n{bold}Error of predicted step times{bold:#} (configurations: {cells}, rows: {rows})")?;
+    writeln!(out, "{INDENT}mean {mean}, median {median}, max {max}\n")?;
+    writeln!(out, "{bold}Best batch by number of GPUs{bold:#}")?;
+    gpu_table(report).write(INDENT, out)?;
+    writeln!(out, "\n{}", report.recommendation.answer)
+}
 
-    fn parameter_table(&self) -> Table {
-        let params = &self.parameters;
-        let lines = [
-            ("alpha_compute", time(params.alpha_compute), "", "compute of a micro-batch, whatever its size"),
-            ("beta_compute", time(params.beta_compute), "per sample", "compute of each sample"),
-            ("alpha_intranode", time(params.alpha_intranode), "", "synchronise 2 GPUs of one node"),
-            ("beta_intranode", time(params.beta_intranode), "per GPU", "each further GPU of that node"),
-            ("alpha_internode", time(params.alpha_internode), "", "synchronise 2 GPUs on different nodes"),
-            ("beta_internode", time(params.beta_internode), "per GPU", "each further GPU"),
-            (
-                "gamma",
-                format!("{:.2}   ", params.gamma),
-                "",
-                "overlap of compute and synchronisation: 1 none, 10 nearly all",
-            ),
-        ];
-        let mut table = Table::without_headings(&[Align::Left, Align::Right, Align::Left, Align::Left]);
-        for (name, value, unit, meaning) in lines {
-            let meaning = Cell::styled(meaning, Style::new().dimmed());
-            table.push(vec![Cell::plain(name), Cell::plain(value), Cell::plain(unit), meaning]);
-        }
-        table
+fn parameter_table(report: &FitReport) -> Table {
+    let params = &report.parameters;
+    let lines = [
+        ("alpha_compute", time(params.alpha_compute), "", "compute of a micro-batch, whatever its size"),
+        ("beta_compute", time(params.beta_compute), "per sample", "compute of each sample"),
+        ("alpha_intranode", time(params.alpha_intranode), "", "synchronise 2 GPUs of one node"),
+        ("beta_intranode", time(params.beta_intranode), "per GPU", "each further GPU of that node"),
+        ("alpha_internode", time(params.alpha_internode), "", "synchronise 2 GPUs on different nodes"),
+        ("beta_internode", time(params.beta_internode), "per GPU", "each further GPU"),
+        (
+            "gamma",
+            format!("{:.2}   ", params.gamma),
+            "",
+            "overlap of compute and synchronisation: 1 none, 10 nearly all",
+        ),
+    ];
+    let mut table = Table::without_headings(&[Align::Left, Align::Right, Align::Left, Align::Left]);
+    for (name, value, unit, meaning) in lines {
+        let meaning = Cell::styled(meaning, Style::new().dimmed());
+        table.push(vec![Cell::plain(name), Cell::plain(value), Cell::plain(unit), meaning]);
     }
+    table
+}
 
-    fn gpu_table(&self) -> Table {
-        let headings = [
-            "GPUs",
-            "nodes",
-            "batch",
-            "per GPU",
-            "accumulation",
-            "samples/s",
-            "efficiency",
-            "goodput",
-            "speedup",
-            "scaling",
-        ];
-        let mut table = Table::with_headings(&headings.map(|heading| (heading, Align::Right)));
-        let best = |row: &Row| row.best.map_or((0.0, 0.0), |best| (best.throughput, best.goodput));
-        let throughput_max = self.rows.iter().map(|row| best(row).0).fold(0.0, f64::max);
-        let goodput_max = self.rows.iter().map(|row| best(row).1).fold(0.0, f64::max);
-        let digits = Digits { throughput: decimals(throughput_max), goodput: decimals(goodput_max) };
-        let recommendation = &self.recommendation;
-        let kept = [self.settings.gpus, recommendation.gpus, recommendation.peak_gpus];
-        for row in self.rows.iter().filter(|row| is_shown(row.gpus, self.settings.gpus) || kept.contains(&row.gpus)) {
-            table.push(match &row.best {
-                Some(best) => self.feasible_line(row, best, digits),
-                None => infeasible_line(row, headings.len()),
-            });
-        }
-        table
+fn gpu_table(report: &FitReport) -> Table {
+    let headings = [
+        "GPUs",
+        "nodes",
+        "batch",
+        "per GPU",
+        "accumulation",
+        "samples/s",
+        "efficiency",
+        "goodput",
+        "speedup",
+        "scaling",
+    ];
+    let mut table = Table::with_headings(&headings.map(|heading| (heading, Align::Right)));
+    let best = |row: &Row| row.best.map_or((0.0, 0.0), |best| (best.throughput, best.goodput));
+    let throughput_max = report.rows.iter().map(|row| best(row).0).fold(0.0, f64::max);
+    let goodput_max = report.rows.iter().map(|row| best(row).1).fold(0.0, f64::max);
+    let digits = Digits { throughput: decimals(throughput_max), goodput: decimals(goodput_max) };
+    let recommendation = &report.recommendation;
+    let kept = [report.settings.gpus, recommendation.gpus, recommendation.peak_gpus];
+    for row in report.rows.iter().filter(|row| is_shown(row.gpus, report.settings.gpus) || kept.contains(&row.gpus)) {
+        table.push(match &row.best {
+            Some(best) => feasible_line(report, row, best, digits),
+            None => infeasible_line(row, headings.len()),
+        });
     }
+    table
+}
 
-    fn feasible_line(&self, row: &Row, best: &Best, digits: Digits) -> Vec<Cell> {
-        let speedup = best.scaling_efficiency * f64::from(row.gpus);
-        let chosen = row.gpus == self.recommendation.gpus;
-        let gpus = Cell::styled(row.gpus.to_string(), if chosen { Style::new().bold() } else { Style::new() });
-        vec![
-            gpus,
-            Cell::plain(row.nodes.to_string()),
-            Cell::plain(best.batch_size.to_string()),
-            Cell::plain(best.local_batch.to_string()),
-            Cell::plain(best.accumulation_steps.to_string()),
-            Cell::plain(format!("{:.*}", digits.throughput, best.throughput)),
-            Cell::plain(format!("{:.1}%", best.efficiency * 100.0)),
-            Cell::plain(format!("{:.*}", digits.goodput, best.goodput)),
-            Cell::plain(format!("{speedup:.2}x")),
-            Cell::styled(percent(best.scaling_efficiency), scaling_style(best.scaling_efficiency)),
-        ]
-    }
+fn feasible_line(report: &FitReport, row: &Row, best: &Best, digits: Digits) -> Vec<Cell> {
+    let speedup = best.scaling_efficiency * f64::from(row.gpus);
+    let chosen = row.gpus == report.recommendation.gpus;
+    let gpus = Cell::styled(row.gpus.to_string(), if chosen { Style::new().bold() } else { Style::new() });
+    vec![
+        gpus,
+        Cell::plain(row.nodes.to_string()),
+        Cell::plain(best.batch_size.to_string()),
+        Cell::plain(best.local_batch.to_string()),
+        Cell::plain(best.accumulation_steps.to_string()),
+        Cell::plain(format!("{:.*}", digits.throughput, best.throughput)),
+        Cell::plain(format!("{:.1}%", best.efficiency * 100.0)),
+        Cell::plain(format!("{:.*}", digits.goodput, best.goodput)),
+        Cell::plain(format!("{speedup:.2}x")),
+        Cell::styled(percent(best.scaling_efficiency), scaling_style(best.scaling_efficiency)),
+    ]
 }
 
 /// Digits after the point, the same in a whole column.

@@ -1,10 +1,9 @@
 use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
+use pollux_lab::{RunReport, Seeded, SimReport};
 use pollux_sim::{Autoscale, Summary};
 
-use super::report::{RunReport, SimReport};
-use super::workloads::Seeded;
 use crate::table::{Align, Cell, Table};
 
 /// A column of numbers: heading, unit, which number in that unit, its digits, and which end of the column is best.
@@ -55,70 +54,68 @@ const fn column(
     Column { heading, unit, value, digits, best }
 }
 
-impl SimReport {
-    /// Writes the report for people.
-    pub(crate) fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        self.write_settings(out)?;
-        let policies = self.policies();
-        let groups: Vec<&[RunReport]> = self.runs.chunks(policies.len()).collect();
-        let columns: Vec<&Column> = COLUMNS.iter().chain(self.settings.autoscale.map(|_| &NODE_TIME)).collect();
-        let mut table = headings(&columns, policies.len() > 1);
-        for group in &groups {
-            let seed = match group[0].seeded {
-                Seeded::Jobs | Seeded::Draws => format!(", seed {}", group[0].seed),
-                Seeded::Failures => format!(", failure seed {}", group[0].seed),
-                Seeded::Nothing => String::new(),
-            };
-            let title = format!("{} ({} jobs{seed})", group[0].workload, group[0].jobs.len());
-            let summaries: Vec<Summary> = group.iter().map(|run| run.summary).collect();
-            push_group(&mut table, &columns, &title, &policies, &summaries);
-        }
-        if groups.len() > 1 {
-            let of_policy = |idx: usize| mean(&groups.iter().map(|group| group[idx].summary).collect::<Vec<_>>());
-            let means: Vec<Summary> = (0..policies.len()).map(of_policy).collect();
-            push_group(&mut table, &columns, &format!("mean of {}", groups.len()), &policies, &means);
-        }
-        table.write("", out)
+/// Writes the report for people.
+pub(crate) fn write_text(report: &SimReport, out: &mut dyn Write) -> io::Result<()> {
+    write_settings(report, out)?;
+    let policies = policies(report);
+    let groups: Vec<&[RunReport]> = report.runs.chunks(policies.len()).collect();
+    let columns: Vec<&Column> = COLUMNS.iter().chain(report.settings.autoscale.map(|_| &NODE_TIME)).collect();
+    let mut table = headings(&columns, policies.len() > 1);
+    for group in &groups {
+        let seed = match group[0].seeded {
+            Seeded::Jobs | Seeded::Draws => format!(", seed {}", group[0].seed),
+            Seeded::Failures => format!(", failure seed {}", group[0].seed),
+            Seeded::Nothing => String::new(),
+        };
+        let title = format!("{} ({} jobs{seed})", group[0].workload, group[0].jobs.len());
+        let summaries: Vec<Summary> = group.iter().map(|run| run.summary).collect();
+        push_group(&mut table, &columns, &title, &policies, &summaries);
     }
+    if groups.len() > 1 {
+        let of_policy = |idx: usize| mean(&groups.iter().map(|group| group[idx].summary).collect::<Vec<_>>());
+        let means: Vec<Summary> = (0..policies.len()).map(of_policy).collect();
+        push_group(&mut table, &columns, &format!("mean of {}", groups.len()), &policies, &means);
+    }
+    table.write("", out)
+}
 
-    fn write_settings(&self, out: &mut dyn Write) -> io::Result<()> {
-        let dimmed = Style::new().dimmed();
-        let settings = &self.settings;
-        let mut line = format!(
-            "pollux {}: cluster {}, rounds of {} s, {} s per restart, epochs {}, {}",
-            self.version,
-            settings.cluster_text(),
-            settings.interval_s,
-            settings.restart_delay_s,
-            if settings.declare_epochs { "declared" } else { "not declared" },
-            settings.physics,
-        );
-        if let Some(resume_delay_s) = settings.resume_delay_s {
-            line += &format!(", {resume_delay_s} s per resumption");
-        }
-        if let Some(random) = &settings.random_jobs {
-            line += &format!(", {}", random.text());
-        }
-        if settings.interference > 0.0 {
-            line += &format!(", interference {:.0}%", settings.interference * 100.0);
-        }
-        if settings.failures_per_node_day > 0.0 {
-            line += &format!(", {} failures per node and day", settings.failures_per_node_day);
-        }
-        if let Some(Autoscale { settings: band, .. }) = &settings.autoscale {
-            line += &format!(", nodes for a utility of {} to {}", band.utility_low, band.utility_high);
-        }
-        if let Some(seed) = settings.failure_seed {
-            line += &format!(", failure seed {seed}");
-        }
-        writeln!(out, "{dimmed}{line}{dimmed:#}\n")
+fn write_settings(report: &SimReport, out: &mut dyn Write) -> io::Result<()> {
+    let dimmed = Style::new().dimmed();
+    let settings = &report.settings;
+    let mut line = format!(
+        "pollux {}: cluster {}, rounds of {} s, {} s per restart, epochs {}, {}",
+        report.version,
+        settings.cluster_text(),
+        settings.interval_s,
+        settings.restart_delay_s,
+        if settings.declare_epochs { "declared" } else { "not declared" },
+        settings.physics,
+    );
+    if let Some(resume_delay_s) = settings.resume_delay_s {
+        line += &format!(", {resume_delay_s} s per resumption");
     }
+    if let Some(random) = &settings.random_jobs {
+        line += &format!(", {}", random.text());
+    }
+    if settings.interference > 0.0 {
+        line += &format!(", interference {:.0}%", settings.interference * 100.0);
+    }
+    if settings.failures_per_node_day > 0.0 {
+        line += &format!(", {} failures per node and day", settings.failures_per_node_day);
+    }
+    if let Some(Autoscale { settings: band, .. }) = &settings.autoscale {
+        line += &format!(", nodes for a utility of {} to {}", band.utility_low, band.utility_high);
+    }
+    if let Some(seed) = settings.failure_seed {
+        line += &format!(", failure seed {seed}");
+    }
+    writeln!(out, "{dimmed}{line}{dimmed:#}\n")
+}
 
-    /// Each policy once, in the order in which they were asked for.
-    fn policies(&self) -> Vec<&str> {
-        let same = |run: &&RunReport| run.workload == self.runs[0].workload;
-        self.runs.iter().take_while(same).map(|run| run.policy.as_str()).collect()
-    }
+/// Each policy once, in the order in which they were asked for.
+fn policies(report: &SimReport) -> Vec<&str> {
+    let same = |run: &&RunReport| run.workload == report.runs[0].workload;
+    report.runs.iter().take_while(same).map(|run| run.policy.as_str()).collect()
 }
 
 /// A table with its headings and, below, their units.

@@ -107,11 +107,8 @@ fn policies_clusters_and_workloads_are_refused_before_the_work() {
 fn folders_that_are_not_there() {
     let folder = experiment("missing", SMALL);
     let result = run_in(&folder, &["--data", "nowhere"]);
-    let accepted = "accepted is a folder that has one, or no --data at all";
-    assert_eq!(
-        (result.code, result.stderr),
-        (Some(2), format!("error: --data nowhere: no folder osdi21; {accepted}\n"))
-    );
+    let accepted = "accepted is a folder that has one, or no data at all";
+    assert_eq!((result.code, result.stderr), (Some(2), format!("error: data nowhere: no folder osdi21; {accepted}\n")));
     let result = run_in(&folder, &["--out", "small/experiment.toml/out"]);
     assert_eq!(result.code, Some(2));
     assert!(result.stderr.ends_with("; accepted is a folder that can be written\n"), "{}", result.stderr);

@@ -109,25 +109,22 @@ fn bounds_that_contradict_each_other() {
     let check = |args: &[&str], expected: &str| assert_eq!(complaint(&[&["-"], args].concat()), expected);
     check(
         &["--batch-size", "512", "--max-batch-size", "256"],
-        "--batch-size 512 is above --max-batch-size 256; accepted are bounds in order",
+        "batch_size 512 is above max_batch_size 256; accepted are bounds in order",
     );
     check(
         &["--max-batch-size", "8"],
-        "--batch-size 16 (by default the smallest local batch) is above --max-batch-size 8; accepted are bounds in order",
+        "batch_size 16 (by default the smallest local batch) is above max_batch_size 8; accepted are bounds in order",
     );
-    check(
-        &["--local-batch", "64..32"],
-        "--local-batch MIN 64 is above --local-batch MAX 32; accepted are bounds in order",
-    );
+    check(&["--local-batch", "64..32"], "local_batch min 64 is above local_batch max 32; accepted are bounds in order");
     check(
         &["--local-batch", "100.."],
-        "--local-batch MIN 100 is above --local-batch MAX 64 (by default the largest local batch measured); accepted are \
+        "local_batch min 100 is above local_batch max 64 (by default the largest local batch measured); accepted are \
          bounds in order",
     );
     check(
         &["--batch-size", "65", "--max-batch-size", "65", "--local-batch", "32..32", "--gpus", "4"],
         "no batch fits 1 to 4 GPUs: GPUs x local batch (32..32) x micro-batches never falls within the batch size \
-         65..65; accepted are wider bounds, like a larger --max-batch-size",
+         65..65; accepted are wider bounds, like a larger max_batch_size",
     );
 }
 

@@ -24,7 +24,7 @@ fn notes_say_what_was_assumed() {
     assert_eq!(
         notes(&["--gpus", "2"], single),
         [
-            "efficiency is assumed to be 1 at any batch; give --noise-scale PHI (samples) to predict it",
+            "efficiency is assumed to be 1 at any batch; give a noise_scale (samples) to predict it",
             "no step was measured on several GPUs; synchronisation is assumed to cost nothing",
             "only local batch 8 was measured; half of its time is assumed to be overhead",
         ]
@@ -86,7 +86,7 @@ fn a_note_says_why_one_gpu_accumulates() {
     assert_eq!(
         note("8"),
         ["on 1 GPU a batch above the baseline of 8 takes two micro-batches or more, because one gradient alone tells \
-          nothing of its noise; give --batch-size M0 if the job's baseline is larger"]
+          nothing of its noise; give a batch_size if the job's baseline is larger"]
     );
     assert_eq!(note("16"), Vec::<String>::new(), "the baseline runs whole");
     assert_eq!(note("32"), Vec::<String>::new(), "the baseline needs accumulation anyway");
@@ -100,10 +100,8 @@ fn a_note_says_when_the_default_maximum_leaves_no_batch() {
     assert_eq!(settings["batch_size_max"], 100, "the maximum rises to the baseline");
     assert_eq!(
         notes(&args, &job),
-        [
-            "1 of 3 counts of GPUs have no batch within 100..100; give a --max-batch-size M above 100, which is only the \
-          default"
-        ]
+        ["1 of 3 counts of GPUs have no batch within 100..100; give a max_batch_size above 100, which is only the \
+          default"]
     );
     assert_eq!(notes(&[&args[..], &["--max-batch-size", "102"]].concat(), &job), Vec::<String>::new());
     assert_eq!(notes(&[&args[..], &["--max-batch-size", "101"]].concat(), &job), Vec::<String>::new());

@@ -19,18 +19,18 @@ fn check_workload(test: &str, rows: &str, expected: &str) {
 fn unknown_and_repeated_policies() {
     let result = sim(&["compare", "--policy", "fifo,magic"]);
     assert_eq!(result.code, Some(2));
-    assert!(result.stderr.starts_with("error: --policy: unknown policy \"magic\": accepted are "), "{}", result.stderr);
+    assert!(result.stderr.starts_with("error: policy: unknown policy \"magic\": accepted are "), "{}", result.stderr);
     assert_eq!(result.stderr.lines().count(), 1);
-    check(&["run", "--policy", "fifo,fifo"], "--policy fifo is given more than once; accepted is once");
-    check(&["run", "--seed", "1,2,1"], "--seed 1 is given more than once; accepted is once");
+    check(&["run", "--policy", "fifo,fifo"], "policy fifo is given more than once; accepted is once");
+    check(&["run", "--seed", "1,2,1"], "seed 1 is given more than once; accepted is once");
 }
 
 #[test]
 fn contradictory_clusters() {
     let shape = "accepted: NODESxGPUS such as 16x4, or a .toml file of node groups";
-    check(&["run", "--cluster", "16"], &format!("--cluster: cluster \"16\"; {shape}"));
-    check(&["run", "--cluster", "0x4"], "--cluster: 0 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
-    check(&["run", "--cluster", "4x0"], "--cluster: 0 GPUs per node; accepted: 1 to 1024");
+    check(&["run", "--cluster", "16"], &format!("cluster: cluster \"16\"; {shape}"));
+    check(&["run", "--cluster", "0x4"], "cluster: 0 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
+    check(&["run", "--cluster", "4x0"], "cluster: 0 GPUs per node; accepted: 1 to 1024");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn one_file_under_two_names() {
     let other = path.with_file_name(".").join("../twice/jobs.csv");
     let (path, other) = (path.to_str().unwrap(), other.to_str().unwrap());
     for second in [path, other] {
-        let expected = format!("--workload {second} is given more than once; accepted is once");
+        let expected = format!("workload {second} is given more than once; accepted is once");
         check(&["run", "--workload", path, second], &expected);
     }
 }
@@ -119,10 +119,10 @@ fn files_that_are_not_there() {
     let (file, traces) = (folder.join("none.csv"), folder.join("traces"));
     let result = sim(&["run", "--workload", file.to_str().unwrap()]);
     assert_eq!(result.code, Some(2));
-    assert!(result.stderr.starts_with(&format!("error: --workload {}: ", file.display())), "{}", result.stderr);
+    assert!(result.stderr.starts_with(&format!("error: workload {}: ", file.display())), "{}", result.stderr);
     let result = sim(&["run", "--traces", traces.to_str().unwrap()]);
     assert_eq!(result.code, Some(2));
-    assert!(result.stderr.starts_with(&format!("error: --traces {}: ", traces.display())), "{}", result.stderr);
+    assert!(result.stderr.starts_with(&format!("error: traces {}: ", traces.display())), "{}", result.stderr);
     let result = sim(&["run", "--traces", folder.to_str().unwrap()]);
     assert!(result.code == Some(2) && result.stderr.contains("placements.csv"), "{}", result.stderr);
     let result = sim(&["run", "--workload", folder.to_str().unwrap()]);

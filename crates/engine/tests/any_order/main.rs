@@ -4,6 +4,7 @@
 mod backend;
 mod dice;
 mod random_policy;
+mod restarts;
 mod world;
 
 use proptest::prelude::*;

@@ -2,7 +2,7 @@ use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_engine::{
     Engine, EngineSettings, EngineState, Event, FailureKind, JobSpec, Node, Phase, Revision, Wait, Work,
 };
-use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
+use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{Flexibility, JobId, NodeId, PolicySettings, Timestamp};
 
 use crate::backend::Backend;
@@ -15,11 +15,14 @@ pub(crate) struct World {
     /// Restored from what the other saved some time ago, and told since what that was told.
     shadow: Option<Engine>,
     settings: EngineSettings,
+    /// None is a random one.
+    policy: Option<PolicySettings>,
     backend: Backend,
     dice: Dice,
     now: Timestamp,
     jobs: u64,
     nodes: u32,
+    memories_needed: u32,
     /// Whether its policy starts every job that fits, sooner or later.
     starts_all: bool,
 }
@@ -27,6 +30,14 @@ pub(crate) struct World {
 impl World {
     pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Dice(seed);
+        let policies = PolicySettings::all();
+        let policy =
+            policies.get(dice.below(2 * policies.len() as u32) as usize).filter(|policy| !policy.needs_oracle());
+        Self::under(policy, dice)
+    }
+
+    /// A world that is governed by a policy, or by chance.
+    pub(crate) fn under(policy: Option<&PolicySettings>, mut dice: Dice) -> Self {
         let settings = EngineSettings {
             replans_on_events: dice.percent(50),
             settle_timeout_s: 200.0,
@@ -34,9 +45,6 @@ impl World {
             ended_jobs_max: 5,
             ..EngineSettings::default()
         };
-        let policies = PolicySettings::all();
-        let policy =
-            policies.get(dice.below(2 * policies.len() as u32) as usize).filter(|policy| !policy.needs_oracle());
         let engine = match policy {
             Some(policy) => Engine::new(settings, policy),
             None => Engine::with_policy(settings, Box::new(RandomPolicy { dice: Dice(dice.roll()) })),
@@ -49,11 +57,13 @@ impl World {
             engine,
             shadow: None,
             settings,
+            policy: policy.cloned(),
             backend,
             dice,
             now: Timestamp(0),
             jobs: 0,
             nodes: 0,
+            memories_needed: 0,
             starts_all: policy == Some(&PolicySettings::Srtf),
         };
         for _ in 0..1 + world.dice.below(4) {
@@ -88,8 +98,28 @@ impl World {
 
     /// The driver is killed: another reads what it saved, and is told what was told since.
     fn save(&mut self) {
-        let shadow = Engine::restore(self.settings, &PolicySettings::Fifo, saved(&self.engine));
-        self.shadow = Some(shadow.expect("it was saved just now"));
+        self.shadow = Some(self.restored(&self.engine));
+    }
+
+    /// Twins of the engine before a tick: one that was killed just now, having been killed before, and one whose policy
+    /// forgot everything in that.
+    fn restarted(&mut self, event: &Event) -> Option<(Engine, Engine)> {
+        let is_asked = *event == Event::Tick && self.policy.is_some();
+        let shadow = self.shadow.as_ref().filter(|_| is_asked && self.dice.percent(10))?;
+        let twin = self.restored(shadow);
+        let another = if twin.policy_name() == "fifo" { PolicySettings::Srtf } else { PolicySettings::Fifo };
+        let forgetful = Engine::restore(self.settings, &another, twin.state()).expect("it was saved just now");
+        Some((twin, self.restored(&forgetful)))
+    }
+
+    fn restored(&self, engine: &Engine) -> Engine {
+        let policy = self.policy.as_ref().unwrap_or(&PolicySettings::Fifo);
+        Engine::restore(self.settings, policy, saved(engine)).expect("it was saved just now")
+    }
+
+    /// How often a policy without memory would have planned otherwise.
+    pub(crate) const fn memories_needed(&self) -> u32 {
+        self.memories_needed
     }
 
     /// Faults cease. Soon all that is alive runs or waits for a reason, and once the jobs are done nothing is held.
@@ -157,13 +187,26 @@ impl World {
     fn step(&mut self, event: Event) {
         let mut out = Vec::new();
         let round = self.engine.last_round();
+        // One that was killed just now, and had been killed before.
+        let twins = self.restarted(&event);
         self.engine.step(self.now, event.clone(), &mut out);
         self.engine.check_invariants();
+        let planned = self.engine.last_plan().filter(|&(at, _)| Some(at) == self.engine.last_round());
+        if let Some((mut twin, mut forgetful)) = twins {
+            for engine in [&mut twin, &mut forgetful] {
+                engine.step(self.now, Event::Tick, &mut Vec::new());
+            }
+            assert_eq!(twin.last_round(), self.engine.last_round());
+            if self.engine.last_round() != round {
+                assert_eq!(twin.last_plan(), planned, "after a restart {:?} plans otherwise", self.policy);
+                self.memories_needed += u32::from(forgetful.last_plan() != planned);
+            }
+        }
         if let Some(shadow) = &mut self.shadow {
             shadow.replay(self.now, event, &mut Vec::new());
             if self.engine.last_round() != round {
-                let planned = self.engine.last_plan().filter(|&(at, _)| Some(at) == self.engine.last_round());
-                shadow.replay_round(self.now, planned.map(|(_, plan)| plan.clone()), &mut Vec::new());
+                let policy = self.policy.as_ref().map(PolicySettings::name);
+                shadow.replay_round(self.now, policy, planned.map(|(_, plan)| plan.clone()), &mut Vec::new());
             }
         }
         for command in &out {
@@ -228,7 +271,7 @@ impl World {
         let value = |dice: &mut Dice| *dice.pick(&[1.0, 0.0, 250.0, f64::NAN, f64::INFINITY, -1.0]).expect("some");
         let parameter = if self.dice.percent(90) { 0.1 } else { value(&mut self.dice) };
         let model = ThroughputModel::DataParallel(StepParams { gamma: 2.0, ..StepParams::from_array([parameter; 7]) });
-        let learned = TypeReport { gpu_type: GpuType(0), model, replicas_profiled: self.dice.below(5) };
+        let learned = TypeReport { gpu_type: GpuTypeName::numbered(0), model, replicas_profiled: self.dice.below(5) };
         let baseline_steps = value(&mut self.dice);
         AgentReport {
             limits: BatchLimits::new(100, 1000, 10, 100).expect("ordered"),
@@ -246,7 +289,7 @@ impl World {
     fn join(&mut self) {
         let (gpus, node) = (self.dice.below(9), NodeId(self.nodes));
         // Gangs are not promised to start where several kinds of GPU share a cluster.
-        let gpu_type = GpuType(u16::from(!self.starts_all && self.dice.percent(20)));
+        let gpu_type = GpuTypeName::numbered(u16::from(!self.starts_all && self.dice.percent(20)));
         if gpus > 0 {
             self.nodes += 1;
             self.backend.nodes.insert(node, gpus);

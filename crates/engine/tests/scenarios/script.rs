@@ -1,9 +1,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use pollux_agent::{AgentReport, Progress};
+use pollux_agent::{AgentReport, Progress, Tuning};
 use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Job, JobSpec, Phase, Revision, Wait, Work};
-use pollux_model::{BatchLimits, GpuType};
+use pollux_model::{BatchLimits, GpuTypeName};
 use pollux_policy::{
     Allocation, Assignment, ClusterView, Flexibility, JobId, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp,
 };
@@ -116,9 +116,11 @@ fn event(verb: &str, words: &[&str]) -> Event {
         ("report", [name, group, rest @ ..]) => {
             Event::Report { job: job(name), revision: revision(group), report: report(rest) }
         }
-        ("join", [id, gpus]) => {
-            Event::NodeJoined { node: node(id), gpus: gpus.parse().expect("GPUs"), gpu_type: GpuType::default() }
-        }
+        ("join", [id, gpus, gpu_type @ ..]) => Event::NodeJoined {
+            node: node(id),
+            gpus: gpus.parse().expect("GPUs"),
+            gpu_type: gpu_type.first().map(|name| GpuTypeName::new(name).expect("a name")).unwrap_or_default(),
+        },
         ("lost", [id]) => Event::NodeLost { node: node(id) },
         ("drain", [id]) => Event::NodeDrain { node: node(id) },
         ("undrain", [id]) => Event::NodeUndrain { node: node(id) },
@@ -159,7 +161,11 @@ fn report(options: &[&str]) -> AgentReport {
         epoch_samples: value("epoch").map(|text| text.parse().expect("samples")),
         samples_per_s: value("rate").map(|text| text.parse().expect("a rate")),
         loss: None,
-        tuning: None,
+        tuning: value("tuning").map(|text| {
+            let (local_batch, accumulation_steps) = text.split_once('x').expect("a tuning such as 32x0");
+            let number = |text: &str| text.parse().expect("a number");
+            Tuning { local_batch: number(local_batch), accumulation_steps: number(accumulation_steps) }
+        }),
         learning_rate_factor: value("factor").map_or(1.0, |text| text.parse().expect("a factor")),
     }
 }

@@ -5,5 +5,5 @@ mod settings;
 mod trials;
 mod turns;
 
-pub(crate) use policy::Gandiva;
+pub(crate) use policy::{Gandiva, GandivaMemory};
 pub use settings::GandivaSettings;

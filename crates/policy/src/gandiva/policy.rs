@@ -6,7 +6,10 @@ use super::turns::{Grown, Turns};
 use crate::draft::Draft;
 use crate::gang::{gang_size, kind_of};
 use crate::rates::{Rates, busy_share, predicted};
-use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, Timestamp};
+use crate::state::Memory;
+use crate::{
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Timestamp,
+};
 
 /// Gangs take turns on a cluster that is too small for all, two at once on GPUs that one does not use up; with idle GPUs
 /// jobs move together and grow (Gandiva, OSDI 2018). What is changed is measured, and undone where it does not help.
@@ -16,6 +19,13 @@ use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules
 #[derive(Debug)]
 pub(crate) struct Gandiva {
     settings: GandivaSettings,
+    memory: GandivaMemory,
+}
+
+/// What it remembers from plan to plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub(crate) struct GandivaMemory {
     turns: Turns,
     rates: Rates,
     trials: Trials,
@@ -23,7 +33,7 @@ pub(crate) struct Gandiva {
 
 impl Gandiva {
     pub(crate) fn new(settings: GandivaSettings) -> Self {
-        Self { settings, turns: Turns::default(), rates: Rates::new(), trials: Trials::default() }
+        Self { settings, memory: GandivaMemory::default() }
     }
 
     /// Takes back what did not help, as far as the GPUs for it are there.
@@ -44,12 +54,12 @@ impl Gandiva {
     fn pack(&self, draft: &mut Draft<'_>, idx: usize) -> bool {
         let (view, guest) = (draft.view, &draft.view.jobs[idx]);
         let size = gang_size(guest);
-        if self.rates.alone(guest.id, size).is_none() || guest.flexibility != Flexibility::Elastic {
+        if self.memory.rates.alone(guest.id, size).is_none() || guest.flexibility != Flexibility::Elastic {
             return false;
         }
         let promise = |host: &JobView<'_>| -> Option<(f64, Allocation)> {
             let part = draft.room_beside(host, size)?;
-            self.rates.alone(host.id, host.allocation.replicas())?;
+            self.memory.rates.alone(host.id, host.allocation.replicas())?;
             let busy = busy_share(host, host.allocation, view)? + busy_share(guest, &part, view)?;
             Some((2.0 / busy.max(1.0), part)).filter(|(rate, _)| *rate >= self.settings.packing_rate_min)
         };
@@ -58,7 +68,8 @@ impl Gandiva {
             let free = !hosting.contains(&host.id) && (draft.could_host(idx) || draft.could_stay(idx));
             free && is_movable(host)
         });
-        let hosts = hosts.filter(|(_, host)| self.trials.may_pack(host.id, guest.id) && !self.trials.is_open(host.id));
+        let hosts = hosts
+            .filter(|(_, host)| self.memory.trials.may_pack(host.id, guest.id) && !self.memory.trials.is_open(host.id));
         let promises = hosts.filter_map(|(host, job)| Some((host, promise(job)?)));
         let best = promises.max_by(|(a, one), (b, other)| one.0.total_cmp(&other.0).then(b.cmp(a)));
         let Some((host, (_, part))) = best else { return false };
@@ -77,10 +88,10 @@ impl Gandiva {
                 return;
             };
             let job = &draft.view.jobs[idx];
-            let Some(rate) = self.rates.current(job.id) else { return };
+            let Some(rate) = self.memory.rates.current(job.id) else { return };
             draft.free.give_back(job.allocation);
             draft.keep(idx, &allocation);
-            self.trials.begin(job.id, job.allocation.clone(), allocation, rate);
+            self.memory.trials.begin(job.id, job.allocation.clone(), allocation, rate);
         }
     }
 
@@ -88,7 +99,7 @@ impl Gandiva {
     fn migration(&self, draft: &Draft<'_>, idx: usize) -> Option<(usize, f64, Allocation)> {
         let (job, view) = (&draft.view.jobs[idx], draft.view);
         let may = is_movable(job) && job.allocation.is_multi_node() && draft.could_host(idx);
-        if !may || !self.trials.may_migrate(job.id) || self.rates.current(job.id).is_none() {
+        if !may || !self.memory.trials.may_migrate(job.id) || self.memory.rates.current(job.id).is_none() {
             return None;
         }
         let mut free = draft.free.clone();
@@ -106,9 +117,10 @@ impl Gandiva {
         for (idx, job) in draft.view.jobs.iter().enumerate() {
             let opportunistic = self.settings.grow_all || job.priority < 0;
             let held = job.allocation.replicas();
-            let size_max = job.replicas_max.min(self.trials.size_max(job.id)).min(held.saturating_mul(2));
-            let may = opportunistic && is_movable(job) && draft.could_host(idx) && !self.trials.is_open(job.id);
-            let (Some(kind), Some(rate)) = (kind_of(job.allocation, draft.view), self.rates.current(job.id)) else {
+            let size_max = job.replicas_max.min(self.memory.trials.size_max(job.id)).min(held.saturating_mul(2));
+            let may = opportunistic && is_movable(job) && draft.could_host(idx) && !self.memory.trials.is_open(job.id);
+            let (Some(kind), Some(rate)) = (kind_of(job.allocation, draft.view), self.memory.rates.current(job.id))
+            else {
                 continue;
             };
             if !may || size_max <= held {
@@ -117,7 +129,7 @@ impl Gandiva {
             let more = draft.free.take_beside(job.allocation, kind, size_max - held);
             if !more.is_empty() {
                 let grown = job.allocation.plus(&more);
-                self.trials.begin(job.id, job.allocation.clone(), grown.clone(), rate);
+                self.memory.trials.begin(job.id, job.allocation.clone(), grown.clone(), rate);
                 draft.give(idx, grown);
             }
         }
@@ -130,22 +142,22 @@ impl Policy for Gandiva {
     }
 
     fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
-        self.turns.watch(now, view);
-        self.rates.watch(now, view);
-        let verdicts = self.trials.judge(&self.settings, &self.rates, view);
+        self.memory.turns.watch(now, view);
+        self.memory.rates.watch(now, view);
+        let verdicts = self.memory.trials.judge(&self.settings, &self.memory.rates, view);
         let waits = |draft: &Draft<'_>| {
             let outside = |idx: &usize| !draft.has(*idx) && view.jobs[*idx].guest_of.is_none();
             (0..view.jobs.len()).any(|idx| outside(&idx))
         };
         let pack = |draft: &mut Draft<'_>, idx: usize| self.pack(draft, idx);
-        let mut draft = self.turns.take(&self.settings, now, view, Grown::Stay, &pack);
+        let mut draft = self.memory.turns.take(&self.settings, now, view, Grown::Stay, &pack);
         if waits(&draft) {
-            draft = self.turns.take(&self.settings, now, view, Grown::Shrink, &pack);
+            draft = self.memory.turns.take(&self.settings, now, view, Grown::Shrink, &pack);
         }
         let overload = waits(&draft);
         self.undo(&mut draft, &verdicts);
         for (idx, job) in view.jobs.iter().enumerate().filter(|(_, job)| job.guest_of.is_some()) {
-            let bad = job.guest_of.is_some_and(|host| self.trials.is_bad(host, job.id));
+            let bad = job.guest_of.is_some_and(|host| self.memory.trials.is_bad(host, job.id));
             let alone = !draft.has(idx) && !overload && draft.place(idx);
             if !draft.has(idx) && !alone && !bad {
                 draft.stay(idx);
@@ -156,9 +168,19 @@ impl Policy for Gandiva {
             self.grow(&mut draft);
         }
         let plan = draft.plan();
-        self.turns.begin(now, &plan);
-        self.rates.expect(now, &plan);
+        self.memory.turns.begin(now, &plan);
+        self.memory.rates.expect(now, &plan);
         plan
+    }
+
+    fn save(&self) -> Option<PolicyState> {
+        Some(PolicyState::new(Memory::Gandiva(self.memory.clone())))
+    }
+
+    fn restore(&mut self, state: PolicyState) -> bool {
+        let Memory::Gandiva(memory) = state.memory else { return false };
+        self.memory = memory;
+        true
     }
 
     fn rules(&self) -> PlacementRules {

@@ -8,7 +8,8 @@ use crate::{Allocation, ClusterView, JobId};
 const SPOILED_MAX: usize = 3;
 
 /// Changes that were tried, and what became of them.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Trials {
     /// Of every job, those it did less with than they should have done together.
     bad_partners: BTreeMap<JobId, BTreeSet<JobId>>,
@@ -21,7 +22,8 @@ pub(super) struct Trials {
 }
 
 /// A job that was moved or has grown.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Trial {
     before: Allocation,
     rate: f64,
@@ -101,6 +103,6 @@ impl Trials {
 
     /// The most GPUs that a job may try.
     pub(super) fn size_max(&self, job: JobId) -> u32 {
-        self.too_large.get(&job).map_or(u32::MAX, |&size| size - 1)
+        self.too_large.get(&job).map_or(u32::MAX, |&size| size.saturating_sub(1))
     }
 }

@@ -24,12 +24,14 @@ pub(super) enum Grown {
 }
 
 /// Who runs, who waits, and since when.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(super) struct Turns {
     jobs: BTreeMap<JobId, Turn>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 struct Turn {
     since: Timestamp,
     /// Whether it has GPUs since then, or waits.

@@ -4,9 +4,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use pollux_api::{
-    Assignment, AssignmentState, Failure, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest,
-};
+use pollux_api::{Assignment, AssignmentState, Failure, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest};
 use pollux_engine::Refusal;
 use pollux_policy::JobId;
 use serde::Deserialize;
@@ -22,7 +20,11 @@ use super::state::AppState;
 const WAIT_MAX_S: f64 = 60.0;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(assignment)).routes(routes!(report)).routes(routes!(ready)).routes(routes!(rendezvous))
+    OpenApiRouter::new()
+        .routes(routes!(assignment))
+        .routes(routes!(report))
+        .routes(routes!(ready))
+        .routes(routes!(rendezvous))
 }
 
 // Workers of a later version may ask for more.

@@ -10,7 +10,7 @@ use pollux_policy::{JobId, PolicySettings};
 use pollux_server::{Action, Caller, HistoryEvent, Refused, ServerSettings};
 use pollux_store::Store;
 
-use crate::world::{World, elastic, eventually, phase, request, settings};
+use crate::world::{World, after_plan, elastic, eventually, phase, request, settings};
 
 #[test]
 fn a_job_is_submitted_launched_ready_and_done() {
@@ -27,9 +27,10 @@ fn a_job_is_submitted_launched_ready_and_done() {
         ("WORLD_SIZE", "2"),
         ("LOCAL_RANK", "1"),
         ("LOCAL_WORLD_SIZE", "2"),
-        ("MASTER_ADDR", "a"),
-        ("MASTER_PORT", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "20017"),
         ("POLLUX_URL", "http://127.0.0.1:7878"),
+        ("POLLUX_HOST_ADDRESS", "127.0.0.1"),
         ("POLLUX_JOB_ID", "1"),
         ("POLLUX_REPLICA_ID", "2"),
         ("POLLUX_GENERATION", "1"),
@@ -84,7 +85,7 @@ fn workers_that_are_told_to_leave_find_out_why_and_their_gpus_wait_for_them() {
     handle.act(first, Action::Pause).wait().unwrap();
     let told = handle.assignment(first).unwrap().borrow().clone();
     assert_eq!((told.state, told.generation), (AssignmentState::Stop, 1));
-    std::thread::sleep(Duration::from_millis(300));
+    after_plan(handle);
     assert!(world.running_for(second).is_empty(), "the first has not left");
     world.exit(1, Exit::Code(143));
     eventually("the launch of the second", || (!world.running_for(second).is_empty()).then_some(()));

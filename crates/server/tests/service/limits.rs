@@ -1,5 +1,3 @@
-use std::time::Duration;
-
 use pollux_backend::Exit;
 use pollux_engine::{EngineSettings, Refusal};
 use pollux_policy::PolicySettings;
@@ -27,7 +25,9 @@ fn a_full_disk_refuses_submissions_and_nothing_is_lost_when_there_is_room_again(
     world.exit(1, Exit::Code(0));
     eventually("the end", || phase(handle, first).is_none().then_some(()));
     let is_sound = || handle.look(|cluster| !cluster.is_degraded()).wait().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    for _ in 0..3 {
+        assert_eq!(handle.submit(request("filler", 1)).wait(), Err(Refused::Full));
+    }
     assert_eq!((is_sound(), world.running().len()), (false, 0));
     handle.limit_pages(u32::MAX);
     let last = handle.submit(request("last", 1)).wait().unwrap();

@@ -3,7 +3,7 @@ use std::time::Duration;
 use pollux_policy::PolicySettings;
 use pollux_server::{Handle, NodeAction, Refused, ServerSettings};
 
-use crate::world::{World, eventually, phase, request, settings};
+use crate::world::{World, after_plan, eventually, phase, request, settings};
 
 fn nodes(handle: &Handle) -> Vec<(u32, String, u32)> {
     let look = handle.look(|cluster| {
@@ -45,7 +45,7 @@ fn jobs_of_a_lost_node_start_again_elsewhere_and_a_drained_node_takes_nothing() 
     assert_eq!(handle.act_on_node("z", NodeAction::Drain).wait(), Err(Refused::UnknownNode { name: "z".to_owned() }));
     world.set_node("a", None);
     eventually("the queue", || phase(handle, job).filter(|phase| phase == "queued"));
-    std::thread::sleep(Duration::from_millis(250));
+    after_plan(handle);
     assert!(world.running_for(job).is_empty());
     handle.act_on_node("b", NodeAction::Undrain).wait().unwrap();
     let order = eventually("the launch elsewhere", || world.running_for(job).pop());

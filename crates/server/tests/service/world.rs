@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -11,7 +10,7 @@ use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
 use pollux_backend::{Backend, Exit, Observation, Observer, ReplicaId, ReplicaOrder};
 use pollux_engine::{EngineSettings, JobSpec};
-use pollux_model::{BatchLimits, GpuType, NoiseStatistics, Parallelism, StepParams};
+use pollux_model::{BatchLimits, NoiseStatistics, Parallelism, StepParams};
 use pollux_policy::{JobId, PolicySettings, PolluxSettings};
 use pollux_server::{Handle, JobRequest, Refused, Server, ServerSettings};
 
@@ -64,7 +63,7 @@ impl World {
         move |observer: Observer| {
             let mut machines = world.machines();
             for (node, &gpus) in &machines.nodes {
-                observer(Observation::NodeUp { node: node.clone(), gpus, gpu_type: "test".to_owned() });
+                observer(Observation::NodeUp { node: node.clone(), gpus, gpu_type: gpu_type(node) });
             }
             machines.observer = Some(observer);
             drop(machines);
@@ -77,7 +76,7 @@ impl World {
         match gpus {
             Some(gpus) => {
                 machines.nodes.insert(node.to_owned(), gpus);
-                machines.observe(Observation::NodeUp { node: node.to_owned(), gpus, gpu_type: "test".to_owned() });
+                machines.observe(Observation::NodeUp { node: node.to_owned(), gpus, gpu_type: gpu_type(node) });
             }
             None => {
                 machines.nodes.remove(node);
@@ -143,6 +142,11 @@ impl World {
             }
         }
     }
+}
+
+/// Nodes such as `a100-0` have the type of GPU that they are called after.
+fn gpu_type(node: &str) -> String {
+    node.rsplit_once('-').map_or("test", |(gpu_type, _)| gpu_type).to_owned()
 }
 
 impl Machines {
@@ -228,7 +232,7 @@ impl Backend for Machine {
 }
 
 /// A job that is the faster the more GPUs it has.
-fn report(assignment: &Assignment) -> AgentReport {
+pub(crate) fn report(assignment: &Assignment) -> AgentReport {
     let params = StepParams::from_array([0.01, 0.01, 0.01, 1e-6, 0.02, 1e-6, 1.5]);
     AgentReport {
         limits: BatchLimits::new(64, 4096, 1, 512).unwrap(),
@@ -283,6 +287,17 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
         }
         assert!(Instant::now() < deadline, "{what} did not happen");
         std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Waits until the scheduler has planned with all that it knows now: whatever it did not do then, it did not want to do.
+#[track_caller]
+pub(crate) fn after_plan(handle: &Handle) {
+    let planned = || handle.look(|cluster| cluster.engine().last_plan().map(|(at, _)| at)).wait().unwrap();
+    // The first of them may have been under way.
+    for _ in 0..2 {
+        let before = planned();
+        eventually("another plan", || (planned() > before).then_some(()));
     }
 }
 

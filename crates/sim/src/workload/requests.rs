@@ -1,3 +1,5 @@
+use serde::Deserialize;
+
 use crate::{Application, ApplicationName, SimRng};
 
 /// What a user asks for.
@@ -10,7 +12,8 @@ pub struct Request {
 }
 
 /// How users come to what they ask for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Requests {
     /// They measured their job beforehand: [`tuned_requests`](crate::tuned_requests).
     #[default]
@@ -22,6 +25,24 @@ pub enum Requests {
     /// says, and large ones for what those of their size in the log asked for that ended within a day: who waits longer
     /// than that asks for more GPUs.
     Realistic,
+}
+
+impl Requests {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Tuned, Self::Realistic];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Tuned => "tuned",
+            Self::Realistic => "realistic",
+        }
+    }
+
+    /// The one that is written so.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|requests| requests.name() == name)
+    }
 }
 
 /// Jobs of the log by the GPUs they asked for, in the hours that the paper replays, those beyond a minute and within a

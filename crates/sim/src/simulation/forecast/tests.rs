@@ -177,7 +177,11 @@ fn what_cannot_be_known_is_not_made_up() {
     let message =
         |cluster: &LiveCluster, changes: &[Change]| forecast(cluster, changes, &mut || true).unwrap_err().to_string();
     assert_eq!(message(&empty(&engine), &[]), "no node is up: accepted is a cluster with one or more");
-    engine.step(Timestamp(0), Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type: GpuTypeName::default() }, &mut out);
+    engine.step(
+        Timestamp(0),
+        Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type: GpuTypeName::default() },
+        &mut out,
+    );
     let nothing = Forecast { jobs: Vec::new(), horizon_s: 0.0, gpu_utilisation: None, cut: None };
     assert_eq!(foretold(&empty(&engine), &[]), nothing);
     for (job, replicas) in [(1, 1), (2, 2)] {
