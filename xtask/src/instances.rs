@@ -148,6 +148,10 @@ fn plan(instance: &Instance) -> Result<Outcome> {
                 replicas_requested: 1,
                 replicas_min: 1,
                 replicas_max: job.max_replicas,
+                gpus_per_replica: 1,
+                cpus: 0,
+                memory: 0,
+                gpu_types: None,
                 flexibility: Flexibility::Elastic,
                 guest_of: None,
                 batch_size: None,
@@ -190,7 +194,7 @@ fn on_nodes(nodes: &[u32]) -> Allocation {
 }
 
 fn node(id: u32, gpus: u32) -> NodeView {
-    NodeView { id: NodeId(id), gpus, gpu_type: GpuType::default(), schedulable: true }
+    NodeView { id: NodeId(id), gpus, gpu_type: GpuType::default(), cpus: None, memory: None, schedulable: true }
 }
 
 /// The published fitness, written a second time: what the policy says of itself is not asked.

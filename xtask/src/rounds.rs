@@ -47,7 +47,14 @@ pub(crate) fn measure(policy: &PolicySettings, gpus: u32, jobs: u32, rounds: u32
         (random >> 11) as f64 / (1u64 << 53) as f64
     };
     let nodes: Vec<NodeView> = (0..gpus / GPUS_PER_NODE)
-        .map(|id| NodeView { id: NodeId(id), gpus: GPUS_PER_NODE, gpu_type: GpuType::default(), schedulable: true })
+        .map(|id| NodeView {
+            id: NodeId(id),
+            gpus: GPUS_PER_NODE,
+            gpu_type: GpuType::default(),
+            cpus: None,
+            memory: None,
+            schedulable: true,
+        })
         .collect();
     let mut population: Vec<Job> = (0..u64::from(jobs)).map(|id| job(id, 0, &mut next)).collect::<Result<_>>()?;
     let mut policy = policy.build();
@@ -107,6 +114,10 @@ fn view(job: &Job) -> JobView<'_> {
         replicas_requested: 1,
         replicas_min: 1,
         replicas_max: u32::MAX,
+        gpus_per_replica: 1,
+        cpus: 0,
+        memory: 0,
+        gpu_types: None,
         flexibility: Flexibility::Elastic,
         guest_of: None,
         batch_size: None,

@@ -10,4 +10,12 @@ pub struct LogPiece {
     pub text: String,
     /// Where its log goes on, for a stream that does.
     pub position: String,
+    /// Bytes before this piece that are not kept any more, and were never told.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub dropped: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+const fn is_zero(bytes: &u64) -> bool {
+    *bytes == 0
 }

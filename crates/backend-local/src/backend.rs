@@ -1,4 +1,5 @@
 use std::fs::DirBuilder;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -7,22 +8,25 @@ use std::sync::mpsc::{self, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use pollux_backend::{Backend, Observer, ReplicaId, ReplicaOrder};
+use pollux_backend::{Backend, Checkpoints, Epoch, LogReader, Observer, ReplicaId, ReplicaOrder};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::write;
 
-use crate::folder::Folder;
+use crate::checkpoints::LocalCheckpoints;
+use crate::epoch_gate::EpochGate;
 use crate::limits::raise_files_max;
+use crate::log_reader::LocalLogs;
 use crate::monitor::{ProcessMonitor, Request, left_behind};
 use crate::nodes::{Node, NodeSummary, nodes};
 use crate::{LocalError, LocalSettings};
 
 /// Runs replicas as processes of this machine. Dropping it stops none of them.
 pub struct LocalBackend {
-    replicas: PathBuf,
     nodes: Vec<NodeSummary>,
+    logs: Arc<LocalLogs>,
+    checkpoints: Arc<LocalCheckpoints>,
     /// `None` only while it is dropped: the monitor ends when nobody can ask it for anything.
-    requests: Option<Sender<Request>>,
+    requests: Option<Sender<(Epoch, Request)>>,
     wake: Arc<OwnedFd>,
     monitor: Option<JoinHandle<()>>,
 }
@@ -31,25 +35,30 @@ impl LocalBackend {
     /// Keeps replicas in folders below `state_dir`, and looks for those that are there. Everything that is seen of them
     /// and of the nodes is told to the `observer`.
     pub fn new(state_dir: &Path, settings: LocalSettings, observer: Observer) -> Result<Self, LocalError> {
-        let path = state_dir.join("replicas");
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path).and_then(|()| path.canonicalize());
-        let read = made.and_then(|replicas| Ok((left_behind(&replicas)?, replicas)));
-        let (left_behind, replicas) = read.map_err(|source| LocalError::State { path, source })?;
+        let replicas = make_folder(&state_dir.join("replicas"))
+            .map_err(|source| LocalError::State { path: state_dir.join("replicas"), source })?;
+        let state = |source| LocalError::State { path: replicas.clone(), source };
+        let left_behind = left_behind(&replicas).map_err(state)?;
+        let gate = EpochGate::open(state_dir).map_err(state)?;
         let path = settings.program;
         let program = path.canonicalize().map_err(|source| LocalError::Program { path, source })?;
-        let settings = LocalSettings { program, ..settings };
+        let path = settings.checkpoint_dir.unwrap_or_else(|| state_dir.join("checkpoints"));
+        let folder = make_folder(&path).map_err(|source| LocalError::Checkpoints { path, source })?;
+        let settings = LocalSettings { program, checkpoint_dir: Some(folder.clone()), ..settings };
 
         raise_files_max();
         let nodes = nodes(settings.nodes)?;
         let summaries = nodes.iter().map(Node::summary).collect();
+        let logs = Arc::new(LocalLogs::new(replicas.clone()).map_err(LocalError::Watch)?);
+        let checkpoints = Arc::new(LocalCheckpoints::new(folder, gate.clone()).map_err(LocalError::Watch)?);
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|error| LocalError::Watch(error.into()))?);
-        let monitor = ProcessMonitor::new(replicas.clone(), settings, nodes, observer).map_err(LocalError::Watch)?;
+        let monitor = ProcessMonitor::new(replicas, settings, nodes, gate, observer).map_err(LocalError::Watch)?;
         let (requests, received) = mpsc::channel();
         let thread = thread::Builder::new().name("local-backend".to_owned());
         let woken = Arc::clone(&wake);
         let monitor = thread.spawn(move || monitor.run(&left_behind, &received, &woken)).map_err(LocalError::Watch)?;
-        Ok(Self { replicas, nodes: summaries, requests: Some(requests), wake, monitor: Some(monitor) })
+        Ok(Self { nodes: summaries, logs, checkpoints, requests: Some(requests), wake, monitor: Some(monitor) })
     }
 
     /// What this machine looks like to the scheduler.
@@ -57,9 +66,9 @@ impl LocalBackend {
         &self.nodes
     }
 
-    fn ask(&self, request: Request) {
+    fn ask(&self, epoch: Epoch, request: Request) {
         let requests = self.requests.as_ref().expect("it is taken by drop only");
-        requests.send(request).expect("the monitor lives as long as somebody can ask it");
+        requests.send((epoch, request)).expect("the monitor lives as long as somebody can ask it");
         self.wake();
     }
 
@@ -69,29 +78,38 @@ impl LocalBackend {
     }
 }
 
+/// Makes a folder for nobody else to read; returns where it really is.
+fn make_folder(path: &Path) -> io::Result<PathBuf> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path).and_then(|()| path.canonicalize())
+}
+
 impl Backend for LocalBackend {
-    fn adopt(&mut self, known: &[ReplicaId]) {
-        self.ask(Request::Adopt(known.to_vec()));
+    fn adopt(&mut self, epoch: Epoch, known: &[ReplicaId]) {
+        self.ask(epoch, Request::Adopt(known.to_vec()));
     }
 
     fn start(&mut self, order: &ReplicaOrder) {
-        self.ask(Request::Start(order.clone()));
+        self.ask(order.epoch, Request::Start(order.clone()));
     }
 
-    fn stop(&mut self, replica: ReplicaId, grace: Duration) {
-        self.ask(Request::Stop(replica, grace));
+    fn stop(&mut self, epoch: Epoch, replica: ReplicaId, grace: Duration) {
+        self.ask(epoch, Request::Stop(replica, grace));
     }
 
-    fn log_files(&self, replica: ReplicaId) -> Vec<PathBuf> {
-        Folder::of(&self.replicas, replica).logs()
+    fn forget(&mut self, epoch: Epoch, replica: ReplicaId) {
+        self.ask(epoch, Request::Forget(replica));
     }
 
-    fn forget(&mut self, replica: ReplicaId) {
-        self.ask(Request::Forget(replica));
+    fn keep_only(&mut self, epoch: Epoch, replicas: &[ReplicaId]) {
+        self.ask(epoch, Request::KeepOnly(replicas.to_vec()));
     }
 
-    fn keep_only(&mut self, replicas: &[ReplicaId]) {
-        self.ask(Request::KeepOnly(replicas.to_vec()));
+    fn logs(&self) -> Arc<dyn LogReader> {
+        Arc::clone(&self.logs) as Arc<dyn LogReader>
+    }
+
+    fn checkpoints(&self) -> Arc<dyn Checkpoints> {
+        Arc::clone(&self.checkpoints) as Arc<dyn Checkpoints>
     }
 }
 

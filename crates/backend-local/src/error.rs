@@ -15,6 +15,14 @@ pub enum LocalError {
         /// What the system said.
         source: io::Error,
     },
+    /// The folder for checkpoints cannot be used.
+    #[error("{}: cannot keep checkpoints there: {source}", .path.display())]
+    Checkpoints {
+        /// Which folder.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// The program that watches over replicas is not there.
     #[error("{}: cannot start replicas with it: {source}", .path.display())]
     Program {

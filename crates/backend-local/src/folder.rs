@@ -9,8 +9,8 @@ use pollux_backend::{Exit, Observation, ReplicaId, ReplicaOrder};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::LogLimits;
 use crate::process::Process;
+use crate::{LocalSettings, LogLimits};
 
 const ORDER: &str = "order.json";
 const SHIM: &str = "shim.pid";
@@ -18,7 +18,13 @@ const WORKER: &str = "worker.pid";
 const STOP: &str = "stop.json";
 const EXIT: &str = "exit.json";
 const EXIT_RESERVED: &str = "exit.json.new";
-const LOG: &str = "log";
+/// Followed by the position of a log file's first byte in the whole log.
+const LOG: &str = "log-";
+/// What the previous version called the newest file, and the others with `.1`, `.2`, ... behind it.
+const PREVIOUS_LOG: &str = "log";
+
+/// Of `order.json`. The previous version, 1, did not say.
+const ORDER_VERSION: u32 = 2;
 
 /// Room for any ending; a reason that is longer is cut.
 const EXIT_BYTES: usize = 4096;
@@ -30,10 +36,12 @@ pub(crate) struct Folder {
     path: PathBuf,
 }
 
-/// What a shim has to do.
+/// What a shim has to do: `order.json`. Fields of other versions are left alone, and those that an earlier one lacks have
+/// defaults.
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Record {
+    #[serde(default = "first_version")]
+    version: u32,
     pub(crate) order: ReplicaOrder,
     /// Slots that it takes.
     pub(crate) slots: Vec<u32>,
@@ -43,6 +51,16 @@ pub(crate) struct Record {
     /// Files that it may have open, if there is a limit.
     #[serde(default)]
     pub(crate) files_max: Option<u64>,
+}
+
+const fn first_version() -> u32 {
+    1
+}
+
+impl Record {
+    pub(crate) fn new(order: ReplicaOrder, slots: Vec<u32>, settings: &LocalSettings, files_max: Option<u64>) -> Self {
+        Self { version: ORDER_VERSION, order, slots, grace: settings.grace, log: settings.log, files_max }
+    }
 }
 
 /// Who may carry an order out.
@@ -172,32 +190,61 @@ impl Folder {
         self.read(EXIT).ok()
     }
 
-    pub(crate) fn open_log(&self) -> io::Result<File> {
-        OpenOptions::new().append(true).create(true).mode(0o600).open(self.path.join(LOG))
+    /// Opens the newest file of the log, or begins the first; with its position in the whole log.
+    pub(crate) fn open_log(&self) -> io::Result<(File, u64)> {
+        let start = self.log_files()?.last().map_or(0, |(start, _)| *start);
+        Ok((self.begin_log(start)?, start))
     }
 
-    /// Begins a new log beside up to `old_files` old ones.
-    pub(crate) fn rotate_log(&self, old_files: u32) -> io::Result<()> {
-        for age in (1..old_files).rev() {
-            match fs::rename(self.old_log(age), self.old_log(age + 1)) {
-                Err(error) if error.kind() == ErrorKind::NotFound => {}
-                other => other?,
-            }
+    /// Begins a new file of the log at a position, and drops the oldest beyond `old_files` old ones.
+    pub(crate) fn rotate_log(&self, start: u64, old_files: u32) -> io::Result<File> {
+        let file = self.begin_log(start)?;
+        let files = self.log_files()?;
+        let excess = files.len().saturating_sub(old_files as usize + 1);
+        for (_, path) in &files[..excess] {
+            fs::remove_file(path)?;
         }
-        let log = self.path.join(LOG);
-        if old_files == 0 { fs::remove_file(log) } else { fs::rename(log, self.old_log(1)) }
+        Ok(file)
     }
 
-    /// Logs, oldest first.
-    pub(crate) fn logs(&self) -> Vec<PathBuf> {
-        let mut logs: Vec<_> = (1..).map(|age| self.old_log(age)).take_while(|log| log.exists()).collect();
-        logs.reverse();
-        logs.extend(Some(self.path.join(LOG)).filter(|log| log.exists()));
-        logs
+    /// Files of the log with the positions of their first bytes, oldest first.
+    pub(crate) fn logs(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        let files = self.log_files()?;
+        if !files.is_empty() {
+            return Ok(files);
+        }
+        // A replica that the previous version started: positions count from what is left.
+        let old = |age: u32| self.path.join(format!("{PREVIOUS_LOG}.{age}"));
+        let mut paths: Vec<_> = (1..).map(old).take_while(|log| log.exists()).collect();
+        paths.reverse();
+        paths.extend(Some(self.path.join(PREVIOUS_LOG)).filter(|log| log.exists()));
+        let mut start = 0;
+        let mut files = Vec::new();
+        for path in paths {
+            let bytes = path.metadata()?.len();
+            files.push((start, path));
+            start += bytes;
+        }
+        Ok(files)
     }
 
-    fn old_log(&self, age: u32) -> PathBuf {
-        self.path.join(format!("{LOG}.{age}"))
+    fn log_files(&self) -> io::Result<Vec<(u64, PathBuf)>> {
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        let mut files = Vec::new();
+        for entry in entries {
+            let entry = entry?;
+            let start = entry.file_name().to_str().and_then(|name| name.strip_prefix(LOG)?.parse().ok());
+            files.extend(start.map(|start| (start, entry.path())));
+        }
+        files.sort_unstable();
+        Ok(files)
+    }
+
+    fn begin_log(&self, start: u64) -> io::Result<File> {
+        OpenOptions::new().append(true).create(true).mode(0o600).open(self.path.join(format!("{LOG}{start}")))
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<T> {

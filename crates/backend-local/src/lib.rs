@@ -8,7 +8,7 @@
 //!                                                 shim.pid    who runs it, or that nobody may any more
 //!                                                 worker.pid  the worker runs
 //!                                                 stop.json   it is to end
-//!                                                 log, log.1  what it wrote, log.1 before log
+//!                                                 log-0, ...  what it wrote, each file from that position on
 //!                                                 exit.json   how it ended; nothing of it runs any more
 //! ```
 //!
@@ -22,19 +22,27 @@
 //! the worker dies with it and the daemon ends what else carries the replica's mark in its environment.
 //!
 //! Linux only. Whoever runs the daemon as a service must not let the service manager kill what it leaves behind
-//! (systemd: `KillMode=process`). The crate decides nothing about who runs where, and locks no folder: two daemons on
-//! one state folder are prevented by whoever owns it. [`LocalBackend`] is the main type.
+//! (systemd: `KillMode=process`). The crate decides nothing about who runs where. Two daemons on one state folder are
+//! prevented by whoever owns it; should there be two nevertheless, the file `epoch` says which of them may act.
+//! [`LocalBackend`] is the main type.
 
 mod error;
 mod settings;
 mod gpus;
+mod machine;
 mod nodes;
 mod process;
+mod epoch_gate;
+mod disk;
 mod folder;
+mod log_reader;
+mod checkpoints;
 mod limits;
 mod monitor;
 mod backend;
 mod shim;
+#[cfg(test)]
+mod test_folder;
 
 pub use backend::LocalBackend;
 pub use error::LocalError;

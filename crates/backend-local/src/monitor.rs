@@ -4,19 +4,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pollux_backend::{Exit, Observation, Observer, ReplicaId, ReplicaOrder};
+use pollux_backend::{Epoch, Exit, Observation, Observer, ReplicaId, ReplicaOrder};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 use rustix::io::{Errno, read};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
 
 use crate::LocalSettings;
+use crate::epoch_gate::EpochGate;
 use crate::folder::{Claim, Ending, Folder, Record};
 use crate::limits::raise_files_max;
 use crate::nodes::Node;
@@ -85,6 +87,8 @@ pub(crate) struct ProcessMonitor {
     replicas: PathBuf,
     settings: LocalSettings,
     nodes: Vec<Node>,
+    /// Who may give orders.
+    gate: EpochGate,
     observer: Observer,
     /// Tells of files that appear in folders of replicas that start.
     folders: OwnedFd,
@@ -96,19 +100,30 @@ impl ProcessMonitor {
         replicas: PathBuf,
         settings: LocalSettings,
         nodes: Vec<Node>,
+        gate: EpochGate,
         observer: Observer,
     ) -> io::Result<Self> {
         let folders = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        Ok(Self { replicas, settings, nodes, observer, folders, live: BTreeMap::new() })
+        Ok(Self { replicas, settings, nodes, gate, observer, folders, live: BTreeMap::new() })
     }
 
     /// Does what is asked for until nobody can ask any more.
-    pub(crate) fn run(mut self, left_behind: &BTreeSet<ReplicaId>, requests: &Receiver<Request>, wake: &OwnedFd) {
+    pub(crate) fn run(
+        mut self,
+        left_behind: &BTreeSet<ReplicaId>,
+        requests: &Receiver<(Epoch, Request)>,
+        wake: &OwnedFd,
+    ) {
         self.nodes.iter().map(Node::observation).for_each(&self.observer);
         left_behind.iter().for_each(|&replica| self.find(replica));
         loop {
             match requests.try_recv() {
-                Ok(request) => self.carry_out(request),
+                Ok((epoch, request)) => {
+                    let gate = self.gate.clone();
+                    if let Err(by) = gate.pass(epoch, || self.carry_out(request)) {
+                        (self.observer)(Observation::Superseded { by });
+                    }
+                }
                 Err(TryRecvError::Empty) => self.wait(wake),
                 Err(TryRecvError::Disconnected) => return,
             }
@@ -231,8 +246,11 @@ impl ProcessMonitor {
         let slots = self.slots_for(&order)?;
         let node = self.nodes.iter().find(|node| node.name == order.node);
         order.environment.extend(node.map(|node| node.environment(&slots)).unwrap_or_default());
-        let record =
-            Record { order, slots, grace: self.settings.grace, log: self.settings.log, files_max: raise_files_max() };
+        if !order.checkpoint_dir.is_empty() {
+            // Without it the worker cannot save, and says so.
+            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&order.checkpoint_dir);
+        }
+        let record = Record::new(order, slots, &self.settings, raise_files_max());
         let stage = folder.write_order(&record).and_then(|()| self.spawn(folder, &record.order.secrets));
         let stage = stage.map_err(|error| failure(format!("its shim cannot be started: {error}")))?;
         Ok(Live { slots: record.slots, stage })
@@ -261,7 +279,7 @@ impl ProcessMonitor {
         let mut command = Command::new(&self.settings.program);
         // It starts in its folder, so that it cannot take one that is made anew under that name for its own.
         command.arg("shim").arg(folder.path()).current_dir(folder.path()).envs(secrets);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(folder.open_log()?);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(folder.open_log()?.0);
         let watch = self.watch(folder)?;
         let spawned = command.spawn().and_then(Self::handle_on);
         match spawned {

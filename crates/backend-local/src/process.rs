@@ -15,7 +15,6 @@ pub(crate) const MARK: &str = "POLLUX_REPLICA_DIR";
 
 /// A process, and never another one that got its number later.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Process {
     pid: i32,
     /// When it started, in clock ticks since the machine did.

@@ -18,6 +18,8 @@ pub struct LocalSettings {
     pub grace: Duration,
     /// How much of what replicas write is kept.
     pub log: LogLimits,
+    /// Where jobs save, in a folder for each, and nobody else: `checkpoints` in the state folder if nothing is said.
+    pub checkpoint_dir: Option<PathBuf>,
 }
 
 /// What the machine looks like to the scheduler.
@@ -53,7 +55,6 @@ impl FromStr for NodeLayout {
 
 /// How much of what a replica writes is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub struct LogLimits {
     /// Size at which a new file is begun.
     pub bytes_max: u64,

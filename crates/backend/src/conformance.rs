@@ -12,11 +12,19 @@
 //! Workers are shell scripts. A [`Trial`] keeps one backend, hears what it observes, and can let it die and be made
 //! again on the same state.
 
+mod epochs;
+mod kept;
 mod trial;
 
 use std::time::Duration;
 
 use crate::{Exit, Observation, ReplicaId};
+pub use epochs::{an_old_epoch_gives_no_orders, an_old_epoch_is_remembered_over_a_restart};
+pub use kept::{
+    a_log_is_read_in_pieces, a_log_is_read_on_while_it_grows, a_log_tells_what_was_dropped, checkpoints_have_a_place,
+    the_last_lines_of_a_log_are_found,
+};
+use trial::DEADLINE;
 pub use trial::Trial;
 
 /// Longer than any test waits.
@@ -44,6 +52,14 @@ macro_rules! conformance_tests {
             a_replica_that_never_started_is_lost,
             what_is_forgotten_is_gone,
             what_nobody_keeps_is_gone,
+            a_replica_has_as_many_gpus_as_it_needs,
+            an_old_epoch_gives_no_orders,
+            an_old_epoch_is_remembered_over_a_restart,
+            a_log_is_read_in_pieces,
+            a_log_is_read_on_while_it_grows,
+            a_log_tells_what_was_dropped,
+            the_last_lines_of_a_log_are_found,
+            checkpoints_have_a_place,
         }
     };
     ($trial:path: $($check:ident),+ $(,)?) => {
@@ -54,9 +70,11 @@ macro_rules! conformance_tests {
     };
 }
 
-/// At least one, with at least one GPU, without being asked.
+/// At least one, with at least one GPU and an address, without being asked.
 pub fn nodes_are_observed(trial: &mut Trial) {
-    assert!(!trial.node().is_empty());
+    let node = trial.node_info();
+    assert!(!node.name.is_empty() && !node.gpu_type.is_empty() && !node.address.is_empty(), "{node:?}");
+    assert!(node.cpus != Some(0) && node.memory != Some(0), "{node:?}");
 }
 
 /// Codes and signals come as they were, after a start was observed.
@@ -74,22 +92,25 @@ pub fn the_end_of_a_replica_is_observed(trial: &mut Trial) {
     }
 }
 
-/// A program in the background ends with the replica.
+/// A program in the background ends with the replica: nobody has the pipe open any more that it holds.
 pub fn a_replica_that_ends_by_itself_leaves_nothing_running(trial: &mut Trial) {
-    let replica = trial.start("(while :; do echo beat; sleep 0.01; done) & sleep 0.1; exit 3");
-    assert_eq!(trial.exit_of(replica), Exit::Code(3));
-    let beats = trial.log(replica);
-    std::thread::sleep(Duration::from_millis(100));
-    assert!(beats.contains("beat"));
-    assert_eq!(beats, trial.log(replica));
+    let pipe = trial.path("pipe");
+    let script = "mkfifo \"$PIPE\"; exec 3> \"$PIPE\"; (while :; do sleep 0.01; done) & exit 3";
+    let mut order = trial.order(script);
+    order.environment.insert("PIPE".to_owned(), pipe.to_string_lossy().into_owned());
+    trial.backend().start(&order);
+    trial.wait_until("the pipe is there", |_| pipe.exists());
+    let is_closed = trial.wait_for_end_of(&pipe);
+    assert_eq!(trial.exit_of(order.replica), Exit::Code(3));
+    is_closed.recv_timeout(DEADLINE).expect("something holds the pipe open");
 }
 
 /// SIGTERM first: a worker saves and says that it was told to leave.
 pub fn a_stop_lets_a_replica_end_in_its_own_way(trial: &mut Trial) {
     let replica = trial.start("trap 'echo saved; exit 143' TERM; echo ready; while :; do sleep 0.02; done");
     trial.wait_for_log(replica, "ready");
-    trial.backend().stop(replica, PATIENT);
-    trial.backend().stop(replica, PATIENT);
+    trial.stop(replica, PATIENT);
+    trial.stop(replica, PATIENT);
     assert_eq!(trial.exit_of(replica), Exit::Code(143));
     trial.wait_for_log(replica, "saved");
 }
@@ -97,16 +118,16 @@ pub fn a_stop_lets_a_replica_end_in_its_own_way(trial: &mut Trial) {
 /// The grace has an end.
 pub fn a_replica_that_does_not_listen_is_killed(trial: &mut Trial) {
     let replica = trial.start_deaf();
-    trial.backend().stop(replica, Duration::from_millis(100));
+    trial.stop(replica, Duration::from_millis(100));
     trial.assert_killed(replica);
 }
 
 /// Impatience counts.
 pub fn a_later_stop_shortens_the_grace(trial: &mut Trial) {
     let replica = trial.start_deaf();
-    trial.backend().stop(replica, PATIENT);
-    trial.backend().stop(replica, Duration::ZERO);
-    trial.backend().stop(replica, PATIENT);
+    trial.stop(replica, PATIENT);
+    trial.stop(replica, Duration::ZERO);
+    trial.stop(replica, PATIENT);
     trial.assert_killed(replica);
 }
 
@@ -116,11 +137,11 @@ pub fn stopping_what_is_gone_tells_its_end_again(trial: &mut Trial) {
     assert_eq!(trial.exit_of(replica), Exit::Code(5));
     for _ in 0..2 {
         trial.unhear();
-        trial.backend().stop(replica, PATIENT);
+        trial.stop(replica, PATIENT);
         assert_eq!(trial.exit_of(replica), Exit::Code(5));
     }
     let never = ReplicaId(1_000_000);
-    trial.backend().stop(never, PATIENT);
+    trial.stop(never, PATIENT);
     assert_eq!(trial.exit_of(never), Exit::Lost);
 }
 
@@ -129,7 +150,7 @@ pub fn a_replica_stopped_while_it_starts_ends(trial: &mut Trial) {
     for delay_ms in [0, 0, 1, 2, 4, 8, 16] {
         let replica = trial.start("sleep 600");
         std::thread::sleep(Duration::from_millis(delay_ms));
-        trial.backend().stop(replica, PATIENT);
+        trial.stop(replica, PATIENT);
         let exit = trial.exit_of(replica);
         assert!(!matches!(exit, Exit::Code(0)), "{exit}");
     }
@@ -165,7 +186,7 @@ pub fn starting_twice_runs_once(trial: &mut Trial) {
     trial.backend().start(&order);
     trial.backend().start(&order);
     trial.wait_for_log(replica, "once");
-    trial.backend().stop(replica, PATIENT);
+    trial.stop(replica, PATIENT);
     let exit = trial.exit_of(replica);
     trial.unhear();
     trial.backend().start(&order);
@@ -180,7 +201,7 @@ pub fn replicas_outlive_the_server(trial: &mut Trial) {
     let replica = trial.start("echo before; while ! [ -e \"$GO\" ]; do sleep 0.02; done; echo after; exit 6");
     trial.wait_for_log(replica, "before");
     trial.restart();
-    trial.backend().adopt(&[replica]);
+    trial.adopt(&[replica]);
     trial.wait_for_start(replica);
     trial.go();
     assert_eq!(trial.exit_of(replica), Exit::Code(6));
@@ -195,7 +216,7 @@ pub fn an_end_while_the_server_was_away_is_learned(trial: &mut Trial) {
     trial.go();
     trial.wait_for_log(replica, "after");
     trial.restart();
-    trial.backend().adopt(&[replica]);
+    trial.adopt(&[replica]);
     assert_eq!(trial.exit_of(replica), Exit::Code(6));
 }
 
@@ -206,16 +227,16 @@ pub fn unknown_replicas_are_stopped(trial: &mut Trial) {
     trial.wait_for_log(unknown, "ready");
     trial.wait_for_log(known, "ready");
     trial.restart();
-    trial.backend().adopt(&[known]);
+    trial.adopt(&[known]);
     assert_eq!(trial.exit_of(unknown), Exit::Code(143));
-    trial.backend().stop(known, PATIENT);
+    trial.stop(known, PATIENT);
     assert_eq!(trial.exit_of(known), Exit::Code(143));
 }
 
 /// The server died between the decision and the order.
 pub fn a_replica_that_never_started_is_lost(trial: &mut Trial) {
     trial.restart();
-    trial.backend().adopt(&[ReplicaId(999)]);
+    trial.adopt(&[ReplicaId(999)]);
     assert_eq!(trial.exit_of(ReplicaId(999)), Exit::Lost);
 }
 
@@ -223,12 +244,12 @@ pub fn a_replica_that_never_started_is_lost(trial: &mut Trial) {
 pub fn what_is_forgotten_is_gone(trial: &mut Trial) {
     let replica = trial.start("echo ready; while ! [ -e \"$GO\" ]; do sleep 0.02; done");
     trial.wait_for_log(replica, "ready");
-    trial.backend().forget(replica);
+    trial.forget(replica);
     trial.go();
     assert_eq!(trial.exit_of(replica), Exit::Code(0));
-    assert!(!trial.backend().log_files(replica).is_empty());
-    trial.backend().forget(replica);
-    trial.wait_until("its log is gone", |trial| trial.backend().log_files(replica).is_empty());
+    assert!(!trial.log(replica).is_empty());
+    trial.forget(replica);
+    trial.wait_until("its log is gone", |trial| trial.log(replica).is_empty());
 }
 
 /// Traces of replicas that a server forgot to delete, or forgot altogether; but not what runs.
@@ -240,10 +261,31 @@ pub fn what_nobody_keeps_is_gone(trial: &mut Trial) {
     let running = trial.start("echo ready; sleep 600");
     trial.wait_for_log(running, "ready");
     trial.restart();
-    trial.backend().adopt(&[running]);
-    trial.backend().keep_only(&[kept]);
-    trial.wait_until("its log is gone", |trial| trial.backend().log_files(unkept).is_empty());
-    assert!([kept, running].iter().all(|replica| !trial.backend().log_files(*replica).is_empty()));
-    trial.backend().stop(running, PATIENT);
+    trial.adopt(&[running]);
+    trial.keep_only(&[kept]);
+    trial.wait_until("its log is gone", |trial| trial.log(unkept).is_empty());
+    assert!([kept, running].iter().all(|replica| !trial.log(*replica).is_empty()));
+    trial.stop(running, PATIENT);
     assert!(!matches!(trial.exit_of(running), Exit::Lost));
+}
+
+/// All of a node at once; whoever comes next does not run beside it.
+pub fn a_replica_has_as_many_gpus_as_it_needs(trial: &mut Trial) {
+    let gpus = trial.node_info().gpus;
+    let mut order = trial.order("echo ready; while ! [ -e \"$GO\" ]; do sleep 0.02; done");
+    order.gpus = gpus;
+    trial.backend().start(&order);
+    trial.wait_for_log(order.replica, "ready");
+    let beside = trial.start("exit 0");
+    trial.wait_for(|heard| match heard {
+        Observation::StartFailed { replica, retryable: true, .. } | Observation::Pending { replica, .. } => {
+            (*replica == beside).then_some(())
+        }
+        // Whatever else was observed says nothing of it.
+        _ => None,
+    });
+    trial.go();
+    assert_eq!(trial.exit_of(order.replica), Exit::Code(0));
+    let after = trial.start("exit 0");
+    assert_eq!(trial.exit_of(after), Exit::Code(0));
 }

@@ -10,15 +10,25 @@
 //!
 //! A [`Backend`] starts and stops single replicas and tells what it sees of them and of the nodes. It knows nothing of
 //! groups, ranks or generations, and never hears of goodput or fairness: who runs where is decided elsewhere. The
-//! server may die at any instruction; replicas run on, and the next one takes them over by [`Backend::adopt`].
+//! server may die at any instruction; replicas run on, and the next one takes them over by [`Backend::adopt`]. Should
+//! two servers ever live at once, the one of the lower [`Epoch`] is refused.
+//!
+//! Whoever only reads has a handle of its own, beside the thread that gives orders: [`LogReader`] for what replicas
+//! write, [`Checkpoints`] for what jobs save.
 //!
 //! A new backend is a crate that implements the trait and passes [`conformance`].
 
+mod epoch;
 mod replica;
 mod observation;
+mod log;
+mod checkpoint;
 mod backend;
 pub mod conformance;
 
 pub use backend::Backend;
-pub use observation::{Exit, Observation, Observer};
+pub use checkpoint::{CheckpointAnswer, Checkpoints, SavedCheckpoints};
+pub use epoch::Epoch;
+pub use log::{LogAnswer, LogChunk, LogReader, LogStart};
+pub use observation::{Exit, NodeInfo, Observation, Observer};
 pub use replica::{ReplicaId, ReplicaOrder};

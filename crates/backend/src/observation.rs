@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ReplicaId;
+use crate::{Epoch, ReplicaId};
 
 /// Who is told what a backend sees; it may be called from any thread, and must not block for long.
 pub type Observer = Box<dyn Fn(Observation) + Send + Sync>;
@@ -10,19 +10,25 @@ pub type Observer = Box<dyn Fn(Observation) + Send + Sync>;
 /// What a backend has seen. It may come late, twice or out of order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Observation {
-    /// A node can take replicas.
-    NodeUp {
+    /// A node can take replicas, for the first time or again.
+    NodeUp(NodeInfo),
+    /// A node does not answer. What runs there may run on, and its GPUs stay taken, until the node is up again or gone.
+    NodeUnreachable {
         /// Its name.
         node: String,
-        /// GPUs it has.
-        gpus: u32,
-        /// Their kind, as the node calls it.
-        gpu_type: String,
     },
     /// A node is gone, and every replica on it.
     NodeGone {
         /// Its name.
         node: String,
+    },
+    /// A replica was accepted and cannot run yet: its image is pulled, or another scheduler has a queue. It may be told
+    /// again with another reason, and is over when the replica starts or ends.
+    Pending {
+        /// Which replica.
+        replica: ReplicaId,
+        /// One line that says what it waits for.
+        reason: String,
     },
     /// A replica's program runs.
     Started {
@@ -45,6 +51,28 @@ pub enum Observation {
         /// How it ended.
         exit: Exit,
     },
+    /// An order was refused, because a scheduler of a higher epoch has given orders.
+    Superseded {
+        /// The epoch of that scheduler.
+        by: Epoch,
+    },
+}
+
+/// A node, as its backend sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// Its name.
+    pub name: String,
+    /// GPUs it has.
+    pub gpus: u32,
+    /// Their kind, as the node calls it.
+    pub gpu_type: String,
+    /// CPUs that its replicas may use together; `None` where nobody counts them.
+    pub cpus: Option<u32>,
+    /// Bytes of memory that its replicas may use together; `None` where nobody counts them.
+    pub memory: Option<u64>,
+    /// The host under which others reach it. Nodes of one address are parts of one machine.
+    pub address: String,
 }
 
 /// How a replica ended.

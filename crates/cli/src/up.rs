@@ -61,6 +61,10 @@ pub(crate) struct UpArgs {
     #[arg(value_parser = whole(0..=86_400_u64, "accepted are whole seconds from 0 to 86400"))]
     grace: u64,
 
+    /// Where jobs save, in a folder for each: a folder of its own [default: `checkpoints` in the state folder]
+    #[arg(long, value_name = "FOLDER")]
+    checkpoint_dir: Option<PathBuf>,
+
     /// Certificate of the server, followed by those that vouch for it: a PEM file
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -100,6 +104,7 @@ fn local_settings(args: &UpArgs) -> anyhow::Result<LocalSettings> {
         program: env::current_exe().context("cannot find this program")?,
         grace: Duration::from_secs(args.grace),
         log: LogLimits::default(),
+        checkpoint_dir: args.checkpoint_dir.clone(),
     })
 }
 

@@ -228,6 +228,8 @@ impl Nodes {
             id: node.id,
             gpus: node.gpus,
             gpu_type: node.gpu_type,
+            cpus: None,
+            memory: None,
             schedulable: node.is_schedulable(now),
         };
         self.nodes.iter().map(view).collect()

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 
 use crate::draft::{Draft, take_gang};
 use crate::free_gpus::FreeGpus;
-use crate::gang::gang_size;
+use crate::gang::{gang_size, quietest};
 use crate::rates::{Rates, busy_share};
 use crate::state::Memory;
 use crate::{
@@ -76,7 +76,7 @@ impl AntMan {
         let mut queue: Vec<usize> = (0..view.jobs.len()).filter(|&idx| view.jobs[idx].priority >= 0).collect();
         let waits = |job: &JobView<'_>| !self.memory.guaranteed.contains(&job.id);
         queue.sort_by_key(|&idx| (waits(&view.jobs[idx]), Reverse(view.jobs[idx].priority), idx));
-        let largest_pool = FreeGpus::of(view).by_kind().into_values().max().unwrap_or(0);
+        let empty = FreeGpus::of(view);
         for idx in queue {
             let (job, size) = (&view.jobs[idx], gang_size(&view.jobs[idx]));
             let held = job.allocation.replicas() == size && job.guest_of.is_none();
@@ -85,7 +85,7 @@ impl AntMan {
             }
             if draft.owned(idx).is_some() {
                 self.memory.guaranteed.insert(job.id);
-            } else if size <= largest_pool {
+            } else if empty.has_room(job, size) {
                 return;
             }
         }
@@ -141,7 +141,7 @@ impl AntMan {
         hosts.iter().enumerate().find_map(|(place, &idx)| {
             let host = &draft.view.jobs[idx];
             let may = !self.memory.bad_pairs.contains(&(host.id, guest.id));
-            Some((place, draft.room_beside(host, gang_size(guest)).filter(|_| may)?))
+            Some((place, draft.room_beside(host, guest).filter(|_| may)?))
         })
     }
 }
@@ -186,17 +186,14 @@ impl Policy for AntMan {
 
 /// Places a guaranteed job where it drives nobody out, unless that takes more nodes.
 fn place(draft: &mut Draft<'_>, idx: usize) {
-    let (view, size) = (draft.view, gang_size(&draft.view.jobs[idx]));
+    let job = &draft.view.jobs[idx];
     let mut idle = draft.free.clone();
-    for (other, job) in view.jobs.iter().enumerate() {
+    for (other, job) in draft.view.jobs.iter().enumerate() {
         if !draft.has(other) && job.guest_of.is_none() {
-            idle.pin(job.allocation);
+            idle.pin_job(job);
         }
     }
-    let nodes = |allocation: &Option<Allocation>| allocation.as_ref().map(|allocation| allocation.iter().len());
-    let quiet = take_gang(&mut idle, size);
-    let best = take_gang(&mut draft.free.clone(), size);
-    let chosen = if quiet.is_some() && nodes(&quiet) <= nodes(&best) { quiet } else { best };
+    let chosen = quietest(&mut draft.free.clone(), idle, |free| take_gang(free, job));
     if let Some(allocation) = chosen {
         draft.keep(idx, &allocation);
     }

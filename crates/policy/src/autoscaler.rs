@@ -5,8 +5,8 @@ use pollux_model::{GpuType, Shape};
 use thiserror::Error;
 
 use crate::{
-    Allocation, ClusterView, Flexibility, JobView, NodeId, NodeView, Policy, PolicySettingError, PolicySettings,
-    Timestamp,
+    Allocation, ClusterView, Flexibility, JobView, NodeId, NodeResources, NodeView, Policy, PolicySettingError,
+    PolicySettings, Timestamp,
 };
 
 const NODES_MAX: u32 = 100_000;
@@ -91,6 +91,16 @@ pub struct NodePool {
     pub gpus: u32,
     /// Their kind.
     pub gpu_type: GpuType,
+    /// CPUs of each; none if they are not counted.
+    pub cpus: Option<u32>,
+    /// Bytes of memory of each; none if they are not counted.
+    pub memory: Option<u64>,
+}
+
+impl NodePool {
+    const fn resources(&self) -> NodeResources {
+        NodeResources { gpus: self.gpus, cpus: self.cpus, memory: self.memory }
+    }
 }
 
 /// How many nodes a cluster should have, and why.
@@ -172,8 +182,12 @@ impl Autoscaler {
             Flexibility::Elastic | Flexibility::NonPreemptible if sizes_itself => job.replicas_min,
             Flexibility::Elastic | Flexibility::NonPreemptible | Flexibility::Rigid => job.replicas_requested,
         };
-        let largest = view.jobs.iter().map(fewest).max().unwrap_or(0);
-        largest.div_ceil(pool.gpus.max(1)).clamp(self.settings.nodes_min, self.settings.nodes_max)
+        let nodes = |job: &JobView<'_>| {
+            let on_a_node = pool.resources().fits(job.per_replica());
+            // More nodes would not help a job that fits none of them.
+            if on_a_node > 0 && job.allows(pool.gpu_type) { fewest(job).div_ceil(on_a_node) } else { 0 }
+        };
+        view.jobs.iter().map(nodes).max().unwrap_or(0).clamp(self.settings.nodes_min, self.settings.nodes_max)
     }
 
     fn look(&mut self, now: Timestamp, view: &ClusterView<'_>, pool: NodePool, nodes: u32) -> Outlook {
@@ -197,9 +211,12 @@ impl Autoscaler {
 
 /// The nodes of the pool that hold most, and new ones where there are too few.
 fn imagined_nodes(view: &ClusterView<'_>, pool: NodePool, count: u32) -> Vec<NodeView> {
-    let NodePool { gpus, gpu_type, .. } = pool;
-    let held = |node: NodeId| -> u32 { view.jobs.iter().map(|job| job.allocation.replicas_on(node)).sum() };
-    let alike = |node: &&NodeView| node.schedulable && (node.gpus, node.gpu_type) == (gpus, gpu_type);
+    let NodePool { gpus, gpu_type, cpus, memory, .. } = pool;
+    let held = |node: NodeId| -> u32 {
+        view.jobs.iter().map(|job| job.per_replica().gpus_of(job.allocation.replicas_on(node))).sum()
+    };
+    let alike =
+        |node: &&NodeView| node.schedulable && node.gpu_type == gpu_type && node.resources() == pool.resources();
     let mut nodes: Vec<NodeView> = view.nodes.iter().filter(alike).copied().collect();
     nodes.sort_by_cached_key(|node| (Reverse(held(node.id)), node.id));
     nodes.truncate(count as usize);
@@ -210,6 +227,8 @@ fn imagined_nodes(view: &ClusterView<'_>, pool: NodePool, count: u32) -> Vec<Nod
         id: NodeId(first.saturating_add(idx)),
         gpus,
         gpu_type,
+        cpus,
+        memory,
         schedulable: true,
     }));
     nodes
@@ -222,7 +241,7 @@ fn imagined_job<'a>(job: &JobView<'a>, nodes: &[NodeView]) -> JobView<'a> {
     JobView { allocation: if stays { job.allocation } else { &NOTHING }, guest_of: None, ..job.clone() }
 }
 
-/// Goodput against that on one GPU. Where nothing was measured, every GPU is taken to count in full, so that a cluster
+/// Goodput against that on one GPU, of which a replica may have several: these count in full. Where nothing was measured, every GPU is taken to count in full, so that a cluster
 /// grows to find out.
 fn speedup(job: &JobView<'_>, allocation: &Allocation, gpu_type: GpuType, adapts_batch: bool) -> f64 {
     let Some(shape) = allocation.shape() else { return 0.0 };
@@ -233,10 +252,11 @@ fn speedup(job: &JobView<'_>, allocation: &Allocation, gpu_type: GpuType, adapts
         let choice = if adapts_batch { goodput.best(shape).ok()? } else { goodput.fixed(shape, batch_size)? };
         (choice.goodput > 0.0).then_some(choice.goodput)
     };
-    match (goodput(shape), goodput(Shape::single())) {
+    let in_replicas = match (goodput(shape), goodput(Shape::single())) {
         (Some(here), Some(single)) => here / single,
         (None, _) | (_, None) => f64::from(shape.replicas()),
-    }
+    };
+    in_replicas * f64::from(job.per_replica().gpus)
 }
 
 #[cfg(test)]

@@ -133,7 +133,7 @@ fn remaining_gpu_s(job: &JobView<'_>, single_goodput: Option<f64>, now: Timestam
         return 0.0;
     }
     match (declared(job), single_goodput) {
-        (Some(samples), Some(goodput)) if goodput > 0.0 => samples / goodput,
+        (Some(samples), Some(goodput)) if goodput > 0.0 => samples / goodput * f64::from(job.per_replica().gpus),
         _ => job.age_s(now),
     }
 }

@@ -31,7 +31,7 @@ impl<'a> Draft<'a> {
             match job.guest_of {
                 Some(host) => draft.invite(idx, host, job.allocation.clone()),
                 None => {
-                    draft.free.pin(job.allocation);
+                    draft.free.pin_job(job);
                     draft.give(idx, job.allocation.clone());
                 }
             }
@@ -54,18 +54,30 @@ impl<'a> Draft<'a> {
         self.owned(idx) == Some(job.allocation) && job.guest_of.is_none() && !self.hosts.contains(&job.id)
     }
 
-    /// The part of what a job has that so many replicas of a guest would be on; none of it on a node that drains.
-    pub(crate) fn room_beside(&self, host: &JobView<'_>, size: u32) -> Option<Allocation> {
+    /// The part of what a host has that the gang of a guest would be on: a replica on the GPUs of one of the host, none
+    /// on a node that drains or has no CPUs and memory for it.
+    pub(crate) fn room_beside(&self, host: &JobView<'_>, guest: &JobView<'_>) -> Option<Allocation> {
+        if host.per_replica().gpus != guest.per_replica().gpus {
+            return None;
+        }
         let nodes = self.view.nodes;
-        let schedulable =
-            |id: NodeId| nodes.binary_search_by_key(&id, |node| node.id).is_ok_and(|idx| nodes[idx].schedulable);
-        part_of(&host.allocation.iter().filter(|&(node, _)| schedulable(node)).collect(), size)
+        let allowed = |id: NodeId| {
+            let node = nodes.binary_search_by_key(&id, |node| node.id).map(|idx| &nodes[idx]);
+            node.is_ok_and(|node| node.schedulable && guest.allows(node.gpu_type))
+        };
+        let replica = guest.per_replica().as_guest();
+        let room = host.allocation.iter().filter(|&(node, _)| allowed(node));
+        let room = room.map(|(node, replicas)| (node, replicas.min(self.free.fits_on(node, replica)))).collect();
+        part_of(&room, gang_size(guest))
     }
 
     /// Whether a job that runs could yet be left where it is.
     pub(crate) fn could_stay(&self, idx: usize) -> bool {
         let job = &self.view.jobs[idx];
-        !self.has(idx) && job.guest_of.is_none() && !job.allocation.is_empty() && self.free.has(job.allocation)
+        !self.has(idx)
+            && job.guest_of.is_none()
+            && !job.allocation.is_empty()
+            && self.free.has(job.per_replica(), job.allocation)
     }
 
     /// Gives a job GPUs that were taken from the free ones.
@@ -75,7 +87,8 @@ impl<'a> Draft<'a> {
 
     /// Gives a job the GPUs named, if they are all free.
     pub(crate) fn keep(&mut self, idx: usize, allocation: &Allocation) -> bool {
-        let kept = !allocation.is_empty() && self.free.keep(allocation);
+        let replica = self.view.jobs[idx].per_replica();
+        let kept = !allocation.is_empty() && self.free.keep(replica, allocation);
         if kept {
             self.give(idx, allocation.clone());
         }
@@ -84,11 +97,12 @@ impl<'a> Draft<'a> {
 
     /// Gives a job its gang on as few nodes as possible.
     pub(crate) fn place(&mut self, idx: usize) -> bool {
-        let placed = take_gang(&mut self.free, gang_size(&self.view.jobs[idx]));
+        let placed = take_gang(&mut self.free, &self.view.jobs[idx]);
         placed.map(|allocation| self.give(idx, allocation)).is_some()
     }
 
     pub(crate) fn invite(&mut self, idx: usize, host: JobId, allocation: Allocation) {
+        self.free.pin(self.view.jobs[idx].per_replica().as_guest(), &allocation);
         self.hosts.insert(host);
         self.shares[idx] = Some(Share { allocation, guest_of: Some(host) });
     }
@@ -99,17 +113,20 @@ impl<'a> Draft<'a> {
         let host = job.guest_of.and_then(|host| self.view.jobs.iter().position(|other| other.id == host));
         let Some(host) = host.filter(|&host| self.could_host(host)) else { return false };
         // A node that drains keeps what it has, but not for longer than its owner stays.
+        let replica = job.per_replica().as_guest();
+        if job.allocation.iter().any(|(node, replicas)| self.free.lacks(node, replica, replicas)) {
+            return false;
+        }
         self.invite(idx, self.view.jobs[host].id, job.allocation.clone());
         true
     }
 
     pub(crate) fn plan(self) -> Plan {
-        let total = self.view.gpus();
+        let view = self.view;
         let assignments = self.view.jobs.iter().zip(self.shares).map(|(job, share)| {
             let binding = match &share {
                 Some(_) => Binding::Request,
-                None if gang_size(job) > total => Binding::Impossible,
-                None => Binding::Contention,
+                None => view.obstacle(job, gang_size(job)).unwrap_or(Binding::Contention),
             };
             let (allocation, guest_of) = share.map(|share| (share.allocation, share.guest_of)).unwrap_or_default();
             Assignment { job: job.id, allocation, guest_of, reason: Reason { binding, ..Reason::default() } }
@@ -119,10 +136,10 @@ impl<'a> Draft<'a> {
 }
 
 /// Takes a gang of whatever kind there is enough of, on as few nodes as possible.
-pub(crate) fn take_gang(free: &mut FreeGpus, size: u32) -> Option<Allocation> {
-    let kinds = free.by_kind();
-    let kind = kinds.into_iter().find(|&(_, gpus)| size > 0 && gpus >= size)?;
-    free.take_consolidated(kind.0, size)
+pub(crate) fn take_gang(free: &mut FreeGpus, job: &JobView<'_>) -> Option<Allocation> {
+    let size = gang_size(job);
+    let kind = free.kind_for(job, size).filter(|_| size > 0)?;
+    free.take_consolidated(kind, job.per_replica(), size)
 }
 
 /// The part of an allocation that has so many replicas, on as few nodes as possible.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use pollux_model::{Goodput, GpuType, Shape};
 
+use crate::givers::Givers;
 use crate::optimiser::{JobOptions, Keep, Problem, ProblemNode, Solution};
 use crate::{
     Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, JobView, NodeId, PlacementRules, Plan, Quality,
@@ -44,9 +45,11 @@ pub(crate) struct Speedups {
     pub(crate) multi: Vec<Vec<f64>>,
     /// Replicas that the profile allows, before the job's own maximum.
     profile_max: u32,
+    /// Replicas that the cluster has room for when nobody else is there.
+    room: u32,
     /// Goodput on the fair share, on the kind of GPU where it is highest; none before the first report.
     pub(crate) fair_goodput: Option<f64>,
-    /// Goodput on one GPU, likewise.
+    /// Goodput on one replica, likewise.
     pub(crate) single_goodput: Option<f64>,
 }
 
@@ -56,7 +59,6 @@ pub(crate) struct Elastic<'a> {
     /// Nodes that may be used, as indices into the view.
     usable: Vec<usize>,
     kinds: Vec<GpuType>,
-    gpus: u32,
     pub(crate) speedups: Vec<Speedups>,
 }
 
@@ -114,11 +116,20 @@ impl<'a> Elastic<'a> {
         kinds.sort_unstable();
         kinds.dedup();
         let gpus = view.gpus();
-        let fair_replicas = gpus.div_ceil((view.jobs.len() as u32).max(1)).max(1);
+        let fair_gpus = gpus.div_ceil((view.jobs.len() as u32).max(1)).max(1);
         let node_gpus_max = usable.iter().map(|&idx| view.nodes[idx].gpus).max().unwrap_or(0);
-        let sizes = Sizes { gpus, fair_replicas, node_gpus_max, profile_limit };
-        let speedups = view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes)).collect();
-        Self { view, usable, kinds, gpus, speedups }
+        let sizes = |job: &JobView<'_>| {
+            let (single_max, multi_max) = if job.per_replica().fits_any_gpu() && job.gpu_types.is_none() {
+                (node_gpus_max, gpus)
+            } else {
+                let nodes = usable.iter().map(|&idx| &view.nodes[idx]).filter(|node| job.allows(node.gpu_type));
+                let rooms = nodes.map(|node| node.resources().fits(job.per_replica()));
+                rooms.fold((0, 0), |(largest, sum): (u32, u32), room| (largest.max(room), sum.saturating_add(room)))
+            };
+            Sizes { single_max, multi_max, fair_gpus, profile_limit }
+        };
+        let speedups = view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes(job))).collect();
+        Self { view, usable, kinds, speedups }
     }
 
     pub(crate) fn problem(&self, preferences: &Preferences<'_>) -> Problem {
@@ -126,14 +137,17 @@ impl<'a> Elastic<'a> {
         let node = |&idx: &usize| {
             let node = &self.view.nodes[idx];
             let kind = self.kinds.binary_search(&node.gpu_type).unwrap_or(0);
-            ProblemNode { gpus: node.gpus, hosts_multi: false, kind }
+            ProblemNode { resources: node.resources(), hosts_multi: false, kind }
         };
         let mut nodes: Vec<ProblemNode> = self.usable.iter().map(node).collect();
-        for job in self.view.jobs.iter().filter(|job| job.is_pinned() && job.guest_of.is_none()) {
+        for job in self.view.jobs.iter().filter(|job| job.is_pinned()) {
+            // A guest is on GPUs that its host has, but needs CPUs and memory of its own.
+            let is_guest = job.guest_of.is_some();
+            let taken = if is_guest { job.per_replica().as_guest() } else { job.per_replica() };
             for (id, replicas) in job.allocation.iter() {
                 if let Some(place) = self.place(id) {
-                    nodes[place].gpus = nodes[place].gpus.saturating_sub(replicas);
-                    nodes[place].hosts_multi |= rule && job.allocation.is_multi_node();
+                    nodes[place].resources.take(taken, replicas);
+                    nodes[place].hosts_multi |= rule && !is_guest && job.allocation.is_multi_node();
                 }
             }
         }
@@ -150,8 +164,9 @@ impl<'a> Elastic<'a> {
         let job = &self.view.jobs[idx];
         let speedups = &self.speedups[idx];
         let as_it_is = (preferences.utility)(idx, self.current_speedup(idx));
+        let replica = job.per_replica();
         if job.is_pinned() {
-            return JobOptions { none: as_it_is, ..JobOptions::default() };
+            return JobOptions { replica, none: as_it_is, keep: None, single: Vec::new(), multi: Vec::new() };
         }
         let keep = self.keep(job).map(|places| Keep { value: as_it_is, places });
         let sizes = match job.flexibility {
@@ -173,6 +188,7 @@ impl<'a> Elastic<'a> {
             values.iter().map(of_kind).collect()
         };
         JobOptions {
+            replica,
             none: (preferences.utility)(idx, 0.0),
             keep,
             single: worth(&speedups.single),
@@ -187,7 +203,8 @@ impl<'a> Elastic<'a> {
         }
         let place = |(node, replicas): (NodeId, u32)| {
             let place = self.place(node)?;
-            (self.view.nodes[self.usable[place]].gpus >= replicas).then_some((place, replicas))
+            let fits = self.view.nodes[self.usable[place]].resources().fits(job.per_replica());
+            (fits >= replicas).then_some((place, replicas))
         };
         job.allocation.iter().map(place).collect()
     }
@@ -232,13 +249,17 @@ impl<'a> Elastic<'a> {
         let one_more = with(replicas + 1);
         let binding = if job.flexibility == Flexibility::Rigid {
             if replicas == 0 && speedups.best(kind, job.replicas_requested) <= 0.0 {
-                Binding::Impossible
+                self.view.obstacle(job, job.replicas_requested).unwrap_or(Binding::Impossible)
             } else if replicas == 0 {
                 Binding::Contention
             } else {
                 Binding::Request
             }
-        } else if replicas >= job.replicas_max.min(self.gpus) {
+        } else if let Some(obstacle) =
+            (replicas == 0).then(|| self.view.obstacle(job, job.replicas_min.max(1))).flatten()
+        {
+            obstacle
+        } else if replicas >= job.replicas_max.min(speedups.room) {
             Binding::Maximum
         } else if replicas >= speedups.profile_max {
             Binding::Profile
@@ -277,11 +298,14 @@ impl<'a> Elastic<'a> {
     }
 }
 
-/// Bounds on the sizes that are worth tabulating.
+/// Bounds on the sizes of a job that are worth tabulating.
 struct Sizes {
-    gpus: u32,
-    fair_replicas: u32,
-    node_gpus_max: u32,
+    /// Replicas that fit on one node.
+    single_max: u32,
+    /// Replicas that fit on all nodes together.
+    multi_max: u32,
+    /// GPUs of a fair share, which may be less than a replica or no whole number of them.
+    fair_gpus: u32,
     profile_limit: f64,
 }
 
@@ -295,24 +319,30 @@ impl Speedups {
             .max(job.replicas_min)
             .max(job.allocation.replicas())
             .max(if job.flexibility == Flexibility::Rigid { job.replicas_requested } else { 0 });
-        let size_max = job.replicas_max.min(profile_max).min(sizes.gpus).max(job.allocation.replicas());
-        let single_max = size_max.min(sizes.node_gpus_max);
+        let size_max = job.replicas_max.min(profile_max).min(sizes.multi_max).max(job.allocation.replicas());
+        let single_max = size_max.min(sizes.single_max);
+        let gpus = job.per_replica().gpus;
+        let tabled_max = single_max.max(sizes.fair_gpus.div_ceil(gpus));
         let mut single = Vec::with_capacity(kinds.len());
         let mut multi = Vec::with_capacity(kinds.len());
         let (mut fair_goodput, mut single_goodput): (Option<f64>, Option<f64>) = (None, None);
-        for &gpu_type in kinds {
-            if let Some(table) = tables.get(job, gpu_type, single_max.max(sizes.fair_replicas), size_max) {
-                let (fair, on_one) = (table.fair(sizes.fair_replicas), table.single[0]);
+        for &gpu_type in kinds.iter().filter(|&&kind| job.allows(kind)) {
+            if let Some(table) = tables.get(job, gpu_type, tabled_max, size_max) {
+                let (fair, on_one) = (table.fair(sizes.fair_gpus, gpus), table.single[0]);
                 fair_goodput = Some(fair_goodput.map_or(fair, |other| other.max(fair)));
                 single_goodput = Some(single_goodput.map_or(on_one, |other| other.max(on_one)));
             }
         }
         for &gpu_type in kinds {
             let unmeasured = |count: u32, fewest: u32| -> Vec<f64> {
-                let speedup = |replicas: u32| f64::from(replicas) / f64::from(sizes.fair_replicas);
+                let speedup = |replicas: u32| f64::from(gpus * replicas) / f64::from(sizes.fair_gpus);
                 (1..=count).map(|replicas| if replicas < fewest { 0.0 } else { speedup(replicas) }).collect()
             };
-            match tables.get(job, gpu_type, single_max.max(sizes.fair_replicas), size_max) {
+            match tables.get(job, gpu_type, tabled_max, size_max) {
+                _ if !job.allows(gpu_type) => {
+                    single.push(Vec::new());
+                    multi.push(Vec::new());
+                }
                 Some(table) => {
                     // One denominator for all kinds, so that a faster one is worth more.
                     let fair = fair_goodput.unwrap_or(1.0);
@@ -329,7 +359,7 @@ impl Speedups {
                 }
             }
         }
-        Self { single, multi, profile_max, fair_goodput, single_goodput }
+        Self { single, multi, profile_max, room: sizes.multi_max, fair_goodput, single_goodput }
     }
 
     fn at(&self, kind: usize, replicas: u32, multi: bool) -> f64 {
@@ -344,47 +374,19 @@ impl Speedups {
 }
 
 impl Table {
-    /// Goodput on the fair share, or on the most replicas below it that have a feasible batch.
-    fn fair(&self, fair_replicas: u32) -> f64 {
-        let feasible = self.single.iter().take(fair_replicas as usize).rev().find(|goodput| **goodput > 0.0);
-        feasible.or_else(|| self.multi.iter().find(|goodput| **goodput > 0.0)).copied().unwrap_or(1.0)
-    }
-}
-
-/// The two jobs that would lose least by giving up a GPU.
-struct Givers<'a> {
-    places: &'a [Vec<(usize, u32)>],
-    cheapest: [Option<usize>; 2],
-}
-
-impl<'a> Givers<'a> {
-    fn of(problem: &Problem, solution: &'a Solution) -> Self {
-        let mut losses: [(f64, Option<usize>); 2] = [(f64::INFINITY, None); 2];
-        for (job, options) in problem.jobs.iter().enumerate() {
-            let places = &solution.places[job];
-            let Some(&(place, _)) = places.first() else { continue };
-            let held: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
-            let kind = problem.nodes[place].kind;
-            let value = |replicas: u32| match replicas {
-                0 => options.none,
-                _ => {
-                    let idx = replicas as usize - 1;
-                    let at = |values: &[Vec<f64>]| values[kind].get(idx).copied().unwrap_or(f64::NEG_INFINITY);
-                    at(&options.single).max(at(&options.multi))
-                }
-            };
-            let loss = value(held) - value(held - 1);
-            if loss < losses[0].0 {
-                losses = [(loss, Some(job)), losses[0]];
-            } else if loss < losses[1].0 {
-                losses[1] = (loss, Some(job));
-            }
+    /// Goodput on the fair share, or on the most replicas below it that have a feasible batch. A share between two
+    /// numbers of replicas is worth what lies between them, and less than one as much of the first.
+    fn fair(&self, fair_gpus: u32, gpus_per_replica: u32) -> f64 {
+        let (whole, rest) = (fair_gpus / gpus_per_replica, fair_gpus % gpus_per_replica);
+        let feasible = self.single.iter().take(whole.max(1) as usize).rev().find(|goodput| **goodput > 0.0);
+        let feasible = feasible.or_else(|| self.multi.iter().find(|goodput| **goodput > 0.0)).copied().unwrap_or(1.0);
+        let part = f64::from(rest) / f64::from(gpus_per_replica);
+        match self.single.get(whole as usize) {
+            _ if rest == 0 => feasible,
+            _ if whole == 0 => feasible * part,
+            Some(&next) if next > feasible => feasible + (next - feasible) * part,
+            Some(_) | None => feasible,
         }
-        Self { places: &solution.places, cheapest: [losses[0].1, losses[1].1] }
-    }
-
-    fn cheapest_but(&self, job: usize) -> Option<usize> {
-        self.cheapest.iter().flatten().copied().find(|&giver| giver != job)
     }
 }
 

@@ -6,8 +6,8 @@ use crate::{Binding, ClusterView, JobView};
 pub(crate) struct FixedBatch<'a> {
     goodput: &'a Goodput,
     batch_size: u32,
-    /// GPUs of the largest node of the kind.
-    node_gpus: u32,
+    /// Replicas on the largest node of the kind.
+    node_replicas: u32,
     /// The most replicas to be tried.
     profile_max: u32,
 }
@@ -25,7 +25,7 @@ impl<'a> FixedBatch<'a> {
         Ok(Self {
             goodput: &profile.goodput,
             batch_size: job.batch_size.unwrap_or_else(|| profile.goodput.limits.batch_size_baseline()),
-            node_gpus: of_kind.map(|node| node.gpus).max().unwrap_or(1).max(1),
+            node_replicas: of_kind.map(|node| node.resources().fits(job.per_replica())).max().unwrap_or(1).max(1),
             profile_max: (f64::from(profile.replicas_profiled) * profile_limit).ceil().max(1.0) as u32,
         })
     }
@@ -40,7 +40,7 @@ impl<'a> FixedBatch<'a> {
             return Err(Binding::Maximum);
         }
         let batch = Batch::fixed(limits, self.batch_size, replicas).ok_or(Binding::Maximum)?;
-        let shape = Shape::new(replicas.div_ceil(self.node_gpus), replicas).map_err(|_| Binding::Maximum)?;
+        let shape = Shape::new(replicas.div_ceil(self.node_replicas), replicas).map_err(|_| Binding::Maximum)?;
         let (local_batch, accumulation_steps) = (f64::from(batch.local_batch), f64::from(batch.accumulation_steps));
         Ok(self.goodput.throughput.step_s(shape, local_batch, accumulation_steps))
     }

@@ -11,6 +11,7 @@
 
 mod ids;
 mod allocation;
+mod resources;
 mod view;
 mod plan;
 mod state;
@@ -33,6 +34,7 @@ mod fixed_batch;
 mod optimus;
 mod slaq;
 mod optimiser;
+mod givers;
 mod elastic;
 mod pollux;
 mod castor;
@@ -48,6 +50,7 @@ pub use optimus::OptimusSettings;
 pub use plan::{Assignment, Binding, PlacementRules, Plan, PlanError, Quality, Reason};
 pub use policy::{Policy, Sharing};
 pub use pollux::PolluxSettings;
+pub use resources::{NodeResources, ReplicaResources};
 pub use settings::{PolicySettingError, PolicySettings, UnknownPolicy};
 pub use slaq::SlaqSettings;
 pub use state::PolicyState;

@@ -1,5 +1,6 @@
 //! Policies that give GPUs one by one to whoever gains most by the next.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use pollux_model::GpuType;
@@ -33,8 +34,10 @@ pub(crate) struct Manner {
 struct Share {
     kind: GpuType,
     replicas: u32,
-    /// What one more is worth.
+    /// What one more is worth, for each GPU that it takes.
     next: Result<f64, Binding>,
+    /// Where they are to be, if they do not fit wherever a GPU is free.
+    placed: Option<Allocation>,
 }
 
 /// Gives every job its fewest replicas, in `order` (indices into the view), while GPUs last, and the others one by one to
@@ -42,6 +45,7 @@ struct Share {
 /// is.
 pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<'_>, manner: Manner) -> Plan {
     let mut free = FreeGpus::beside_pinned(view);
+    let idle = free.beside_running(view, &vec![None; view.jobs.len()]);
     let mut pools = free.by_kind();
     let next = |idx: usize, kind: GpuType, replicas: u32| {
         let job = &view.jobs[idx];
@@ -49,7 +53,7 @@ pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<
             return Err(Binding::Maximum);
         }
         let held = if replicas < job.allocation.replicas() { manner.hysteresis } else { 0.0 };
-        let gain = gain(idx, kind, replicas)? * (1.0 + held);
+        let gain = gain(idx, kind, replicas)? * (1.0 + held) / f64::from(job.per_replica().gpus);
         if gain > 0.0 { Ok(gain) } else { Err(Binding::NoGain) }
     };
     let mut shares: Vec<Option<Share>> = view.jobs.iter().map(|_| None).collect();
@@ -59,13 +63,24 @@ pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<
         if job.is_pinned() || min > max {
             continue;
         }
-        if let Some(kind) = first_kind(job, view, &pools, min) {
-            pools.entry(kind).and_modify(|gpus| *gpus -= min);
-            shares[idx] = Some(Share { kind, replicas: min, next: next(idx, kind, min) });
+        for kind in kinds(job, view, &pools, min) {
+            if let Some(placed) = first_places(job, kind, min, &mut free, &idle) {
+                pools.entry(kind).and_modify(|gpus| *gpus -= job.per_replica().gpus_of(min));
+                shares[idx] = Some(Share { kind, replicas: min, next: next(idx, kind, min), placed });
+                break;
+            }
         }
     }
-    while let Some((idx, share)) = most_gaining(&mut shares, &pools) {
-        pools.entry(share.kind).and_modify(|gpus| *gpus -= 1);
+    while let Some((idx, share)) = most_gaining(view, &mut shares, &pools) {
+        let job = &view.jobs[idx];
+        if let Some(placed) = &mut share.placed {
+            let Some(node) = free.take_one(job, share.kind, placed, &idle) else {
+                share.next = Err(Binding::Contention);
+                continue;
+            };
+            *placed = placed.plus(&Allocation::on(node, 1));
+        }
+        pools.entry(share.kind).and_modify(|gpus| *gpus -= job.per_replica().gpus);
         share.replicas += 1;
         share.next = next(idx, share.kind, share.replicas);
     }
@@ -85,22 +100,47 @@ fn bounds(job: &JobView<'_>) -> (u32, u32) {
     }
 }
 
-/// The kind it is on, or else the one with the most free GPUs, if there is room.
-fn first_kind(
-    job: &JobView<'_>,
-    view: &ClusterView<'_>,
-    pools: &BTreeMap<GpuType, u32>,
-    replicas: u32,
-) -> Option<GpuType> {
-    let room = |kind: &GpuType| pools.get(kind).is_some_and(|&gpus| gpus >= replicas);
-    let most_free = || pools.iter().filter(|&(kind, _)| room(kind)).rev().max_by_key(|&(_, &gpus)| gpus);
-    kind_of(job.allocation, view).filter(room).or_else(|| most_free().map(|(&kind, _)| kind))
+/// Kinds with GPUs for so many replicas: that which a job is on, then those with the most free GPUs.
+fn kinds(job: &JobView<'_>, view: &ClusterView<'_>, pools: &BTreeMap<GpuType, u32>, replicas: u32) -> Vec<GpuType> {
+    let held = kind_of(job.allocation, view);
+    let needed = job.per_replica().gpus_of(replicas);
+    let room = pools.iter().filter(|&(&kind, &gpus)| job.allows(kind) && gpus >= needed);
+    let mut kinds: Vec<(GpuType, u32)> = room.map(|(&kind, &gpus)| (kind, gpus)).collect();
+    kinds.sort_by_key(|&(kind, gpus)| (held != Some(kind), Reverse(gpus), kind));
+    kinds.into_iter().map(|(kind, _)| kind).collect()
 }
 
-/// Who is to get the next GPU.
-fn most_gaining<'a>(shares: &'a mut [Option<Share>], pools: &BTreeMap<GpuType, u32>) -> Option<(usize, &'a mut Share)> {
+/// Where the first replicas of a job are to be, if they do not fit wherever a GPU is free; nothing if there is no room.
+fn first_places(
+    job: &JobView<'_>,
+    kind: GpuType,
+    replicas: u32,
+    free: &mut FreeGpus,
+    idle: &FreeGpus,
+) -> Option<Option<Allocation>> {
+    if job.per_replica().fits_any_gpu() {
+        return Some(None);
+    }
+    let mut placed = Allocation::NONE;
+    for _ in 0..replicas {
+        let Some(node) = free.take_one(job, kind, &placed, idle) else {
+            free.give_back(job.per_replica(), &placed);
+            return None;
+        };
+        placed = placed.plus(&Allocation::on(node, 1));
+    }
+    Some(Some(placed))
+}
+
+/// Who is to get the next replica.
+fn most_gaining<'a>(
+    view: &ClusterView<'_>,
+    shares: &'a mut [Option<Share>],
+    pools: &BTreeMap<GpuType, u32>,
+) -> Option<(usize, &'a mut Share)> {
     let gains = shares.iter_mut().enumerate().filter_map(|(idx, share)| {
-        let share = share.as_mut().filter(|share| pools.get(&share.kind).is_some_and(|&gpus| gpus > 0))?;
+        let needed = view.jobs[idx].per_replica().gpus;
+        let share = share.as_mut().filter(|share| pools.get(&share.kind).is_some_and(|&gpus| gpus >= needed))?;
         let gain = share.next.ok()?;
         Some((gain, idx, share))
     });
@@ -123,9 +163,13 @@ fn place(
             }
             continue;
         };
+        if let Some(allocation) = &share.placed {
+            placed[idx] = allocation.clone();
+            continue;
+        }
         let unchanged =
             share.replicas == job.allocation.replicas() && kind_of(job.allocation, view) == Some(share.kind);
-        if unchanged && free.keep(job.allocation) {
+        if unchanged && free.keep(job.per_replica(), job.allocation) {
             placed[idx] = job.allocation.clone();
         } else {
             moving.push((share.replicas, idx, share.kind));
@@ -133,9 +177,10 @@ fn place(
     }
     moving.sort_unstable_by_key(|&(replicas, idx, _)| (replicas, idx));
     for (replicas, idx, kind) in moving {
+        let replica = view.jobs[idx].per_replica();
         let taken = match spreading {
-            Spreading::EmptiestFirst => free.take_emptiest_first(kind, replicas),
-            Spreading::Evenly => free.take_evenly(kind, replicas),
+            Spreading::EmptiestFirst => free.take_emptiest_first(kind, replica, replicas),
+            Spreading::Evenly => free.take_evenly(kind, replica, replicas),
         };
         placed[idx] = taken.unwrap_or_default();
     }
@@ -145,10 +190,11 @@ fn place(
 fn binding(job: &JobView<'_>, share: Option<&Share>, view: &ClusterView<'_>) -> Binding {
     let (min, max) = bounds(job);
     match share {
-        _ if job.flexibility == Flexibility::Rigid => Binding::Request,
+        Some(_) if job.flexibility == Flexibility::Rigid => Binding::Request,
         Some(share) => share.next.err().unwrap_or(Binding::Contention),
+        None if job.is_pinned() && job.flexibility == Flexibility::Rigid => Binding::Request,
         None if job.is_pinned() => Binding::Contention,
-        None if min > max || min > view.gpus() => Binding::Impossible,
-        None => Binding::Contention,
+        None if min > max => Binding::Impossible,
+        None => view.obstacle(job, min).unwrap_or(Binding::Contention),
     }
 }

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, NodeId};
+use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, NodeId, NodeView, ReplicaResources};
 
 /// What every job gets until the next plan. A job that is not mentioned gets nothing.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,11 +47,11 @@ pub struct Quality {
 pub struct Reason {
     /// What keeps it from having more.
     pub binding: Binding,
-    /// Goodput with one more GPU against now, minus 1.
+    /// Goodput with one more replica against now, minus 1.
     pub one_more: Option<f64>,
-    /// Goodput with one GPU fewer against now, minus 1.
+    /// Goodput with one replica fewer against now, minus 1.
     pub one_fewer: Option<f64>,
-    /// The job that would have to give up the GPU, and what that would cost it (its goodput against now, minus 1).
+    /// The job that would have to give up a replica, and what that would cost it (its goodput against now, minus 1).
     pub payer: Option<(JobId, f64)>,
 }
 
@@ -76,6 +76,14 @@ pub enum Binding {
     Request,
     /// What it asks for does not fit this cluster.
     Impossible,
+    /// No node has a kind of GPU that it may run on.
+    NoSuchType,
+    /// A replica needs more GPUs than any node has.
+    TooLargeForANode,
+    /// A replica needs more CPUs than any node with enough GPUs has.
+    NotEnoughCpus,
+    /// A replica needs more memory than any node with enough GPUs and CPUs has.
+    NotEnoughMemory,
 }
 
 /// Rules that a policy promises its plans to keep, beside capacity and the bounds of each job.
@@ -105,15 +113,44 @@ pub enum PlanError {
         /// Which node.
         node: NodeId,
     },
-    /// More replicas than GPUs.
-    #[error("{node} has {gpus} GPUs but gets {replicas} replicas")]
+    /// Replicas that need more GPUs than a node has.
+    #[error("{node} has {gpus} GPUs but its replicas need {planned}")]
     Capacity {
         /// Which node.
         node: NodeId,
         /// Its GPUs.
         gpus: u32,
-        /// Replicas planned.
-        replicas: u32,
+        /// GPUs planned.
+        #[cfg_attr(feature = "serde", serde(alias = "replicas"))]
+        planned: u32,
+    },
+    /// Replicas that need more CPUs than a node has.
+    #[error("{node} has {cpus} CPUs but its replicas need {planned}")]
+    Cpus {
+        /// Which node.
+        node: NodeId,
+        /// Its CPUs.
+        cpus: u32,
+        /// CPUs planned.
+        planned: u64,
+    },
+    /// Replicas that need more memory than a node has.
+    #[error("{node} has {memory} bytes of memory but its replicas need {planned}")]
+    Memory {
+        /// Which node.
+        node: NodeId,
+        /// Its memory.
+        memory: u64,
+        /// Memory planned.
+        planned: u64,
+    },
+    /// A kind of GPU that the job may not run on.
+    #[error("{job} gets replicas on {node}, whose kind of GPU it may not use")]
+    GpuType {
+        /// Which job.
+        job: JobId,
+        /// Which node.
+        node: NodeId,
     },
     /// A size that the job does not allow.
     #[error("{job} gets {replicas} replicas: accepted are 0 or {min} to {max}")]
@@ -150,7 +187,10 @@ pub enum PlanError {
         second: JobId,
     },
     /// A guest without a host that has room for it.
-    #[error("{job} is to share the GPUs of {host}, which does not have them, has another guest or is one itself")]
+    #[error(
+        "{job} is to share the GPUs of {host}, which does not have them, has other numbers of GPUs per replica, has \
+         another guest or is one itself"
+    )]
     Guest {
         /// The guest.
         job: JobId,
@@ -175,19 +215,49 @@ impl Plan {
         if let Some(&job) = jobs.values().find(|job| job.is_pinned() && !planned.contains_key(&job.id)) {
             return Err(PlanError::Pinned { job: job.id });
         }
-        check_guests(&planned)?;
-        self.check_nodes(view, rules)
+        check_guests(&planned, &jobs)?;
+        self.check_interference(view, rules)?;
+        self.check_nodes(view, &jobs)
     }
 
-    fn check_nodes(&self, view: &ClusterView<'_>, rules: PlacementRules) -> Result<(), PlanError> {
-        let mut used = vec![0u32; view.nodes.len()];
-        let mut multi_node: Vec<Option<JobId>> = vec![None; view.nodes.len()];
-        for assignment in self.assignments.iter().filter(|assignment| assignment.guest_of.is_none()) {
+    /// Guests are on GPUs of their hosts, but need CPUs and memory of their own.
+    fn check_nodes(&self, view: &ClusterView<'_>, jobs: &BTreeMap<JobId, &JobView<'_>>) -> Result<(), PlanError> {
+        let mut used = vec![(0u32, 0u64, 0u64); view.nodes.len()];
+        for assignment in &self.assignments {
+            let replica = jobs.get(&assignment.job).map_or(ReplicaResources::ONE_GPU, |job| job.per_replica());
             for (node, replicas) in assignment.allocation.iter() {
                 let Ok(idx) = view.nodes.binary_search_by_key(&node, |node| node.id) else {
                     return Err(PlanError::Node { job: assignment.job, node });
                 };
-                used[idx] = used[idx].saturating_add(replicas);
+                let (gpus, cpus, memory) = &mut used[idx];
+                if assignment.guest_of.is_none() {
+                    *gpus = gpus.saturating_add(replica.gpus_of(replicas));
+                }
+                *cpus = cpus.saturating_add(replica.cpus_of(replicas));
+                *memory = memory.saturating_add(replica.memory_of(replicas));
+            }
+        }
+        for (&NodeView { id: node, gpus, cpus, memory, .. }, planned) in view.nodes.iter().zip(used) {
+            if planned.0 > gpus {
+                return Err(PlanError::Capacity { node, gpus, planned: planned.0 });
+            }
+            if let Some(cpus) = cpus.filter(|&cpus| planned.1 > u64::from(cpus)) {
+                return Err(PlanError::Cpus { node, cpus, planned: planned.1 });
+            }
+            if let Some(memory) = memory.filter(|&memory| planned.2 > memory) {
+                return Err(PlanError::Memory { node, memory, planned: planned.2 });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_interference(&self, view: &ClusterView<'_>, rules: PlacementRules) -> Result<(), PlanError> {
+        let mut multi_node: Vec<Option<JobId>> = vec![None; view.nodes.len()];
+        for assignment in self.assignments.iter().filter(|assignment| assignment.guest_of.is_none()) {
+            for (node, _) in assignment.allocation.iter() {
+                let Ok(idx) = view.nodes.binary_search_by_key(&node, |node| node.id) else {
+                    return Err(PlanError::Node { job: assignment.job, node });
+                };
                 if rules.one_multi_node_job_per_node && assignment.allocation.is_multi_node() {
                     if let Some(first) = multi_node[idx] {
                         return Err(PlanError::Interference { node, first, second: assignment.job });
@@ -196,10 +266,7 @@ impl Plan {
                 }
             }
         }
-        match view.nodes.iter().zip(used).find(|(node, replicas)| *replicas > node.gpus) {
-            Some((node, replicas)) => Err(PlanError::Capacity { node: node.id, gpus: node.gpus, replicas }),
-            None => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -227,18 +294,23 @@ fn check_job(job: &JobView<'_>, assignment: &Assignment, view: &ClusterView<'_>)
         if *gpu_type.get_or_insert(node.gpu_type) != node.gpu_type {
             return Err(PlanError::MixedTypes { job: job.id });
         }
+        if !job.allows(node.gpu_type) {
+            return Err(PlanError::GpuType { job: job.id, node: id });
+        }
     }
     Ok(())
 }
 
-fn check_guests(planned: &BTreeMap<JobId, &Assignment>) -> Result<(), PlanError> {
+/// A replica of a guest is on the GPUs of one of its host.
+fn check_guests(planned: &BTreeMap<JobId, &Assignment>, jobs: &BTreeMap<JobId, &JobView<'_>>) -> Result<(), PlanError> {
+    let gpus = |job: JobId| jobs.get(&job).map(|job| job.per_replica().gpus);
     let mut hosts = BTreeMap::new();
     for (&job, assignment) in planned {
         let Some(host) = assignment.guest_of else { continue };
         let room = planned
             .get(&host)
             .is_some_and(|of_host| of_host.guest_of.is_none() && assignment.allocation.is_within(&of_host.allocation));
-        if !room || host == job || hosts.insert(host, job).is_some() {
+        if !room || host == job || gpus(job) != gpus(host) || hosts.insert(host, job).is_some() {
             return Err(PlanError::Guest { job, host });
         }
     }

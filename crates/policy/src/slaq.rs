@@ -52,7 +52,7 @@ impl Slaq {
         Ok(fall / largest)
     }
 
-    /// What the first GPU brings a job; without a curve, most of all.
+    /// What the first replica brings a job for each of its GPUs; without a curve, most of all.
     fn first_fall(&self, job: &JobView<'_>, view: &ClusterView<'_>) -> f64 {
         let falls = job.profiles.iter().filter_map(|profile| {
             let fixed = FixedBatch::of(job, profile.gpu_type, view, self.settings.profile_limit).ok()?;
@@ -60,7 +60,8 @@ impl Slaq {
             Some(self.further_fall(job, &fixed, 0, 1).ok()?.max(0.0))
         });
         let held = if job.allocation.is_empty() { 0.0 } else { self.settings.hysteresis };
-        falls.reduce(f64::max).map_or(f64::INFINITY, |fall| fall * (1.0 + held))
+        let gpus = f64::from(job.per_replica().gpus);
+        falls.reduce(f64::max).map_or(f64::INFINITY, |fall| fall * (1.0 + held) / gpus)
     }
 }
 

@@ -176,7 +176,7 @@ impl Tiresias {
 
 impl Standing {
     fn attained_gpu_s(&self, job: &JobView<'_>) -> f64 {
-        (job.executed_s - self.executed_before_s) * f64::from(gang_size(job))
+        (job.executed_s - self.executed_before_s) * f64::from(job.per_replica().gpus_of(gang_size(job)))
     }
 
     /// Seconds since it last ran.

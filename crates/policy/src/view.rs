@@ -1,6 +1,8 @@
+use std::collections::BTreeMap;
+
 use pollux_model::{Goodput, GpuType, LossCurve};
 
-use crate::{Allocation, JobId, NodeId, Timestamp};
+use crate::{Allocation, Binding, JobId, NodeId, NodeResources, ReplicaResources, Timestamp};
 
 /// What a policy may know: the cluster's books and what agents reported, never what a job really does.
 #[derive(Clone, Debug)]
@@ -35,6 +37,10 @@ pub struct NodeView {
     pub gpus: u32,
     /// Their kind.
     pub gpu_type: GpuType,
+    /// CPUs it has; none if they are not counted there.
+    pub cpus: Option<u32>,
+    /// Bytes of memory it has; none if they are not counted there.
+    pub memory: Option<u64>,
     /// Whether replicas may be placed there; a draining node keeps what it has until a plan moves it.
     pub schedulable: bool,
 }
@@ -64,6 +70,14 @@ pub struct JobView<'a> {
     pub replicas_min: u32,
     /// Most replicas it may have.
     pub replicas_max: u32,
+    /// GPUs of each replica, all on one node; at least 1.
+    pub gpus_per_replica: u32,
+    /// CPUs of each replica; 0 if the user did not say.
+    pub cpus: u32,
+    /// Bytes of memory of each replica; 0 if the user did not say.
+    pub memory: u64,
+    /// Kinds of GPU it may run on; none means any.
+    pub gpu_types: Option<&'a [GpuType]>,
     /// How it may be moved and resized.
     pub flexibility: Flexibility,
     /// Total batch the user fixed, for policies that leave it to users; otherwise the baseline.
@@ -142,9 +156,70 @@ impl JobView<'_> {
     }
 }
 
+impl JobView<'_> {
+    /// What one of its replicas takes of its node.
+    pub const fn per_replica(&self) -> ReplicaResources {
+        let gpus = if self.gpus_per_replica == 0 { 1 } else { self.gpus_per_replica };
+        ReplicaResources { gpus, cpus: self.cpus, memory: self.memory }
+    }
+
+    /// Whether it may run on a kind of GPU.
+    pub fn allows(&self, kind: GpuType) -> bool {
+        self.gpu_types.is_none_or(|kinds| kinds.contains(&kind))
+    }
+
+    /// GPUs that it holds now.
+    pub fn gpus_held(&self) -> u32 {
+        self.per_replica().gpus_of(self.allocation.replicas())
+    }
+}
+
+impl NodeView {
+    /// What it has.
+    pub const fn resources(&self) -> NodeResources {
+        NodeResources { gpus: self.gpus, cpus: self.cpus, memory: self.memory }
+    }
+}
+
 impl ClusterView<'_> {
     /// GPUs that may be used.
     pub fn gpus(&self) -> u32 {
         self.nodes.iter().filter(|node| node.schedulable).map(|node| node.gpus).sum()
+    }
+
+    /// What keeps so many replicas of a job from ever running on the nodes that may be used, were they all empty; nothing
+    /// if they would fit.
+    pub fn obstacle(&self, job: &JobView<'_>, replicas: u32) -> Option<Binding> {
+        let replica = job.per_replica();
+        if self.has_room(job, replicas) {
+            return None;
+        }
+        let usable = || self.nodes.iter().filter(|node| node.schedulable && job.allows(node.gpu_type));
+        let has = |enough: &dyn Fn(&NodeView) -> bool| usable().any(enough);
+        let gpus = |node: &NodeView| node.gpus >= replica.gpus;
+        let cpus = |node: &NodeView| node.cpus.is_none_or(|cpus| cpus >= replica.cpus);
+        Some(if self.gpus() == 0 {
+            Binding::Impossible
+        } else if usable().next().is_none() {
+            Binding::NoSuchType
+        } else if !has(&gpus) {
+            Binding::TooLargeForANode
+        } else if !has(&|node| gpus(node) && cpus(node)) {
+            Binding::NotEnoughCpus
+        } else if !has(&|node| node.resources().fits(replica) > 0) {
+            Binding::NotEnoughMemory
+        } else {
+            Binding::Impossible
+        })
+    }
+
+    /// Whether so many replicas of a job fit on the nodes of one kind that may be used, were they all empty.
+    fn has_room(&self, job: &JobView<'_>, replicas: u32) -> bool {
+        let mut pools: BTreeMap<GpuType, u32> = BTreeMap::new();
+        self.nodes.iter().filter(|node| node.schedulable && job.allows(node.gpu_type)).any(|node| {
+            let pool = pools.entry(node.gpu_type).or_default();
+            *pool = pool.saturating_add(node.resources().fits(job.per_replica()));
+            *pool >= replicas
+        })
     }
 }

@@ -1,9 +1,8 @@
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use pollux_api::Assignment;
-use pollux_backend::{Backend, ReplicaId};
+use pollux_backend::{Checkpoints, ReplicaId};
 use pollux_engine::{Engine, FairShare, JobUsage, Phase, ReceivedReport};
 use pollux_model::{GpuType, GpuTypeName};
 use pollux_policy::{JobId, NodeId, Timestamp};
@@ -21,7 +20,7 @@ pub struct Cluster<'a> {
     pub(crate) fleet: &'a Fleet,
     pub(crate) registry: &'a NodeRegistry,
     pub(crate) requests: &'a BTreeMap<JobId, JobRequest>,
-    pub(crate) backend: &'a dyn Backend,
+    pub(crate) checkpoints: &'a dyn Checkpoints,
     pub(crate) is_degraded: bool,
     pub(crate) tally: Tally,
     pub(crate) last_event: u64,
@@ -90,9 +89,9 @@ impl Cluster<'_> {
         replicas
     }
 
-    /// What a replica has written, oldest first.
-    pub fn log_files(&self, replica: ReplicaId) -> Vec<PathBuf> {
-        self.backend.log_files(replica)
+    /// Where a job saves.
+    pub fn checkpoint_dir(&self, job: JobId) -> String {
+        self.checkpoints.location(job)
     }
 
     /// The name of a node.

@@ -2,6 +2,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use pollux_backend::Epoch;
 use pollux_engine::{Refusal, SettingsError, StateError};
 use pollux_policy::JobId;
 use pollux_store::StoreError;
@@ -87,6 +88,14 @@ pub enum ServerError {
     /// The user's token cannot be made known.
     #[error("the token of the state folder cannot be used: {0}")]
     Token(Refused),
+    /// Somebody else gives orders now.
+    #[error("{epoch} of this scheduler is over: one of {by} has taken over, and this one does nothing any more")]
+    Superseded {
+        /// Of this one.
+        epoch: Epoch,
+        /// Of the other one.
+        by: Epoch,
+    },
     /// A test ended it.
     #[doc(hidden)]
     #[error("halted")]

@@ -211,6 +211,18 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
         Binding::Impossible => {
             format!("needs at least {fewest} of one kind, and the cluster has {gpus}: it waits for nodes to be added")
         }
+        Binding::NoSuchType => {
+            "may run only on types of GPU that no node has: it waits for nodes to be added".to_owned()
+        }
+        Binding::TooLargeForANode => {
+            "needs more GPUs for a replica than any node has: it waits for nodes to be added".to_owned()
+        }
+        Binding::NotEnoughCpus => {
+            "needs more CPUs for a replica than any node has: it waits for nodes to be added".to_owned()
+        }
+        Binding::NotEnoughMemory => {
+            "needs more memory for a replica than any node has: it waits for nodes to be added".to_owned()
+        }
         // Reasons may gain others.
         _ => "has what the policy gives it".to_owned(),
     }
@@ -280,6 +292,10 @@ fn binding_word(binding: Binding) -> &'static str {
         Binding::RestartCost => "restart_cost",
         Binding::Request => "request",
         Binding::Impossible => "impossible",
+        Binding::NoSuchType => "no_such_type",
+        Binding::TooLargeForANode => "too_large_for_a_node",
+        Binding::NotEnoughCpus => "not_enough_cpus",
+        Binding::NotEnoughMemory => "not_enough_memory",
         // Reasons may gain others.
         _ => "other",
     }

@@ -1,9 +1,10 @@
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
 use pollux_api::{Assignment, ReadyRequest, RendezvousRequest, ReportRequest};
-use pollux_backend::Observation;
+use pollux_backend::{Checkpoints, LogChunk, LogReader, LogStart, Observation, ReplicaId};
 use pollux_policy::JobId;
 use pollux_store::{HistoryEntry, Reader, StoreError};
 use tokio::sync::{broadcast, oneshot, watch};
@@ -25,6 +26,8 @@ pub struct Handle {
     pub(crate) tokens: Tokens,
     pub(crate) readers: Readers,
     pub(crate) history: broadcast::Sender<HistoryEntry>,
+    pub(crate) logs: Arc<dyn LogReader>,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
 }
 
 /// What a user may do with a job.
@@ -160,6 +163,19 @@ impl Handle {
         read: impl FnOnce(&Reader) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, Refused> {
         self.readers.read(read).await
+    }
+
+    /// Reads what a replica has written, beside the scheduler.
+    pub async fn read_log(&self, replica: ReplicaId, from: LogStart, bytes_max: usize) -> io::Result<LogChunk> {
+        let (sender, answer) = oneshot::channel();
+        // Who asked may have gone.
+        self.logs.read(replica, from, bytes_max, Box::new(|chunk| drop(sender.send(chunk))));
+        answer.await.unwrap_or_else(|_| Err(io::Error::other("the backend has ended")))
+    }
+
+    /// Where a job saves.
+    pub fn checkpoint_dir(&self, job: JobId) -> String {
+        self.checkpoints.location(job)
     }
 
     /// Everything that happens from now on. Who reads too slowly misses some of it, and finds it in the store.

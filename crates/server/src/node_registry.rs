@@ -2,12 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pollux_backend::NodeInfo;
 use pollux_engine::{Engine, Event};
 use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Effects, Fleet};
+
+/// Nodes of version 0.1 are all of this machine.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// The types that version 0.1 only numbered, by their numbers: in the order in which their nodes came.
 pub(crate) fn numbered_types(known: &BTreeMap<NodeId, NodeDetail>) -> Vec<GpuTypeName> {
@@ -27,23 +31,32 @@ pub(crate) struct NodeRegistry {
     /// Nodes that the engine has, by name.
     current: BTreeMap<String, NodeId>,
     /// What the backend has seen last.
-    seen: BTreeMap<String, Seen>,
+    seen: BTreeMap<String, NodeInfo>,
     /// Nodes from before a restart that were not seen yet.
     missing: BTreeSet<String>,
 }
 
-/// What is kept of a node.
+/// What is kept of a node. What an earlier version did not write is not known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct NodeDetail {
     name: String,
     gpu_type: GpuTypeName,
     gpus: u32,
+    /// Of its machine; empty if it is not known.
+    #[serde(default)]
+    address: String,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
-    gpus: u32,
-    gpu_type: GpuTypeName,
+impl NodeDetail {
+    fn of(node: &NodeInfo) -> Self {
+        let NodeInfo { name, gpus, gpu_type, address, .. } = node.clone();
+        Self { name, gpu_type: GpuTypeName::nearest(&gpu_type), gpus, address }
+    }
+
+    /// Whether a node may be on the same machine: what still runs on the one is in the way of the other.
+    fn shares_machine(&self, node: &NodeInfo) -> bool {
+        self.name == node.name || self.address.is_empty() || self.address == node.address
+    }
 }
 
 impl NodeRegistry {
@@ -70,8 +83,8 @@ impl NodeRegistry {
     }
 
     /// The host under which the replicas of a node are reached.
-    pub(crate) fn address(&self, _node: NodeId) -> &str {
-        "127.0.0.1"
+    pub(crate) fn address(&self, node: NodeId) -> &str {
+        self.known.get(&node).map(|detail| detail.address.as_str()).filter(|it| !it.is_empty()).unwrap_or(LOOPBACK)
     }
 
     /// Whether nodes from before a restart were not seen yet.
@@ -79,18 +92,22 @@ impl NodeRegistry {
         !self.missing.is_empty()
     }
 
-    /// The backend sees a node. One of the same name and size is the same.
-    pub(crate) fn up(&mut self, name: String, gpus: u32, gpu_type: &str, fleet: &mut Fleet, out: &mut Effects) {
-        self.missing.remove(&name);
-        let gpu_type = GpuTypeName::nearest(gpu_type);
-        let is_same = |detail: &NodeDetail| detail.gpus == gpus && detail.gpu_type == gpu_type;
-        let before = self.current.get(&name).copied();
-        if let Some(node) = before.filter(|node| !self.known.get(node).is_some_and(is_same)) {
-            self.current.remove(&name);
-            out.events.push(Event::NodeLost { node });
-            fleet.clear_node(node, out);
+    /// The backend sees a node. One of the same name, kind and number of GPUs is the same.
+    pub(crate) fn up(&mut self, seen: NodeInfo, fleet: &mut Fleet, out: &mut Effects) {
+        self.missing.remove(&seen.name);
+        if let Some(&node) = self.current.get(&seen.name) {
+            let detail = NodeDetail::of(&seen);
+            let is_same = |known: &NodeDetail| known.gpus == detail.gpus && known.gpu_type == detail.gpu_type;
+            if self.known.get(&node).is_some_and(is_same) {
+                // It may have moved.
+                self.known.insert(node, detail);
+            } else {
+                self.current.remove(&seen.name);
+                out.events.push(Event::NodeLost { node });
+                fleet.clear_node(node, out);
+            }
         }
-        self.seen.insert(name, Seen { gpus, gpu_type });
+        self.seen.insert(seen.name.clone(), seen);
     }
 
     /// The backend lost a node, and every replica on it.
@@ -101,6 +118,12 @@ impl NodeRegistry {
             out.events.push(Event::NodeLost { node });
             fleet.lose_node(node, out);
         }
+    }
+
+    /// The backend does not reach a node, and knows nothing of what runs there.
+    pub(crate) fn unreachable(&mut self, name: &str) {
+        self.missing.remove(name);
+        self.seen.remove(name);
     }
 
     /// Whoever was not seen until now is taken as gone; what may still run there is ended.
@@ -119,19 +142,18 @@ impl NodeRegistry {
             return Vec::new();
         }
         // A machine that is cut into other nodes than before has what it had under the old names.
+        let used: BTreeSet<NodeId> = fleet.replicas().map(|(_, replica)| replica.node).collect();
         let is_gone = |node: &NodeId| !self.current.values().any(|current| current == node);
-        if self.known.keys().filter(|node| is_gone(node)).any(|&node| !fleet.on(node).is_empty()) {
-            return Vec::new();
-        }
+        let held: Vec<NodeDetail> =
+            used.iter().filter(|node| is_gone(node)).filter_map(|node| self.known.get(node)).cloned().collect();
         let mut joined = Vec::new();
-        for (name, Seen { gpus, gpu_type }) in &self.seen {
-            let cleared = |(&node, detail): (&NodeId, &NodeDetail)| detail.name != *name || fleet.on(node).is_empty();
-            if self.current.contains_key(name) || !self.known.iter().all(cleared) {
+        for (name, seen) in &self.seen {
+            if self.current.contains_key(name) || held.iter().any(|gone| gone.shares_machine(seen)) {
                 continue;
             }
             let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
-            let detail = NodeDetail { name: name.clone(), gpu_type: gpu_type.clone(), gpus: *gpus };
-            out.events.push(Event::NodeJoined { node, gpus: *gpus, gpu_type: gpu_type.clone() });
+            let detail = NodeDetail::of(seen);
+            out.events.push(Event::NodeJoined { node, gpus: seen.gpus, gpu_type: detail.gpu_type.clone() });
             joined.push((node, crate::text(&detail)));
             self.known.insert(node, detail);
             self.current.insert(name.clone(), node);

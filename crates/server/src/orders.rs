@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pollux_api::{AssignedReplica, Assignment, AssignmentState, Endpoint, Rendezvous};
-use pollux_backend::{ReplicaId, ReplicaOrder};
+use pollux_backend::{Epoch, ReplicaId, ReplicaOrder};
 use pollux_engine::Job;
 use pollux_model::BatchMode;
 use pollux_policy::{JobId, NodeId};
@@ -70,10 +70,11 @@ pub(crate) fn assignment(
 /// What does not depend on the replica.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LaunchContext<'a> {
+    pub(crate) epoch: Epoch,
     pub(crate) url: &'a str,
     /// The host under which the replica is reached.
     pub(crate) address: &'a str,
-    pub(crate) checkpoints: &'a str,
+    pub(crate) checkpoint_dir: &'a str,
     pub(crate) token: &'a str,
 }
 
@@ -98,18 +99,22 @@ pub(crate) fn order(
         ("POLLUX_JOB_ID", replica.job.0.to_string()),
         ("POLLUX_REPLICA_ID", id.0.to_string()),
         ("POLLUX_GENERATION", assignment.generation.to_string()),
-        ("POLLUX_CHECKPOINT_DIR", context.checkpoints.to_owned()),
+        ("POLLUX_CHECKPOINT_DIR", context.checkpoint_dir.to_owned()),
     ];
     let mut environment = request.environment.clone();
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
     Some(ReplicaOrder {
+        epoch: context.epoch,
         replica: id,
         job: replica.job,
         node: place.node.clone(),
         gpus: 1,
+        cpus: None,
+        memory: None,
         shares_with: replica.shares_with,
         command: request.command.clone(),
         working_dir: request.working_dir.clone(),
+        checkpoint_dir: context.checkpoint_dir.to_owned(),
         environment,
         secrets: BTreeMap::from([("POLLUX_TOKEN".to_owned(), context.token.to_owned())]),
     })

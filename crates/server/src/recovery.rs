@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use pollux_backend::{Backend, Observer, ReplicaId};
+use pollux_backend::{Backend, Epoch, Observer, ReplicaId};
 use pollux_engine::{Engine, EngineState, Event, FailureKind, Phase};
 use pollux_model::GpuTypeName;
 use pollux_policy::JobId;
@@ -35,7 +35,6 @@ pub(crate) fn recover(
         return Err(ServerError::NeedsOracle { policy: settings.policy.name().to_owned() });
     }
     let (store, recovered) = Store::open(&settings.state_dir)?;
-    // Workers start elsewhere, and are told where to save.
     let folder = settings.state_dir;
     settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
@@ -62,12 +61,16 @@ pub(crate) fn recover(
         tokens: tokens.clone(),
         readers: Readers::open(&store)?,
         history: history.clone(),
+        logs: backend.logs(),
+        checkpoints: backend.checkpoints(),
     };
     let scheduler = Scheduler {
         clock: Clock::after(engine.now()),
         registry: NodeRegistry::recovered(known, &engine),
         roll_call: Instant::now() + settings.roll_call,
         settings,
+        epoch: Epoch(store.epoch()),
+        checkpoints: backend.checkpoints(),
         store,
         engine,
         fleet,

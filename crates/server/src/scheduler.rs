@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
-use pollux_backend::{Backend, ReplicaId, ReplicaOrder};
+use pollux_backend::{Backend, Checkpoints, Epoch, ReplicaId, ReplicaOrder};
 use pollux_engine::{Command, Engine, Event, Refusal};
 use pollux_policy::{JobId, Timestamp};
 use pollux_store::{Batch, HistoryEntry, Record, Store};
@@ -44,6 +44,9 @@ pub(crate) struct Scheduler {
     pub(crate) fleet: Fleet,
     pub(crate) registry: NodeRegistry,
     pub(crate) backend: Box<dyn Backend>,
+    /// In every order: the backend refuses who was taken over from.
+    pub(crate) epoch: Epoch,
+    pub(crate) checkpoints: Arc<dyn Checkpoints>,
     /// What users of live jobs asked for.
     pub(crate) requests: BTreeMap<JobId, JobRequest>,
     pub(crate) tokens: Tokens,
@@ -90,6 +93,9 @@ impl Scheduler {
         loop {
             let mut intake = Intake::default();
             self.receive(&mut intake);
+            if let Some(by) = intake.superseded {
+                return Err(ServerError::Superseded { epoch: self.epoch, by });
+            }
             self.turn(&mut intake)?;
             if let Some(reply) = intake.shut_down {
                 self.save()?;
@@ -298,7 +304,7 @@ impl Scheduler {
             fleet: &self.fleet,
             registry: &self.registry,
             requests: &self.requests,
-            backend: &*self.backend,
+            checkpoints: &*self.checkpoints,
             is_degraded: !self.unwritten.is_empty(),
             tally: self.tally,
             last_event: self.last_history,

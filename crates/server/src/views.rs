@@ -48,7 +48,7 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
 }
 
 /// A live job, with everything that is known of it.
-pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job, state_dir: &Path) -> Option<api::JobDetail> {
+pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> Option<api::JobDetail> {
     let assignment = cluster.assignment(job.id());
     let report = job.report();
     let learned = Learned::of(report.map(|received| &received.report));
@@ -65,7 +65,7 @@ pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job, state_dir: &P
         restart_cost_s: job.usage(cluster.now()).restart_cost_s,
         reported_ms: report.map(|received| received.at.0),
         is_silent: job.is_silent(),
-        checkpoint_dir: checkpoint_dir(state_dir, job.id().0),
+        checkpoint_dir: cluster.checkpoint_dir(job.id()),
     })
 }
 
@@ -119,7 +119,7 @@ pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
 }
 
 /// A job that is over, with everything that is known of it.
-pub fn detail_of_row(row: &JobRow, state_dir: &Path) -> Option<api::JobDetail> {
+pub fn detail_of_row(row: &JobRow, checkpoint_dir: String) -> Option<api::JobDetail> {
     let job = job_of_row(row)?;
     let asked: JobRequest = serde_json::from_str(&row.submitted.request).ok()?;
     let summary: Option<JobSummary> = match &row.ended {
@@ -130,7 +130,7 @@ pub fn detail_of_row(row: &JobRow, state_dir: &Path) -> Option<api::JobDetail> {
     let replicas = summary.as_ref().map_or(&[][..], |summary| &summary.replicas);
     let learned = Learned::of(report.map(|received| &received.report));
     Some(api::JobDetail {
-        checkpoint_dir: checkpoint_dir(state_dir, job.id),
+        checkpoint_dir,
         job,
         request: request(&asked),
         generation: 0,
@@ -336,10 +336,6 @@ pub(crate) fn failure(phase: &Phase, name: impl Fn(NodeId) -> String) -> Option<
         Some(1) => format!("{what}, after 1 retry"),
         Some(retries) => format!("{what}, after {retries} retries"),
     })
-}
-
-pub(crate) fn checkpoint_dir(state_dir: &Path, job: u64) -> String {
-    state_dir.join("checkpoints").join(job.to_string()).to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ const LINE_MAX: usize = 64 * 1024;
 pub(super) struct Log {
     folder: Folder,
     limits: LogLimits,
-    /// The newest file and its size.
+    /// The newest file and the position of its first byte.
     file: Option<(File, u64)>,
     /// What could not be written.
     lost_bytes: u64,
@@ -38,25 +38,21 @@ impl Log {
             lost => format!("[{lost} bytes could not be written here]\n"),
         };
         let bytes = (note.len() + lines.len()) as u64;
-        let (mut file, mut size) = match self.file.take() {
+        let (mut file, mut start) = match self.file.take() {
             Some(open) => open,
-            None => self.open()?,
+            None => self.folder.open_log()?,
         };
+        // Not what was written here: a shim that gives up writes there, too.
+        let size = file.metadata()?.len();
         if size > 0 && size + bytes > self.limits.bytes_max {
-            self.folder.rotate_log(self.limits.old_files)?;
-            (file, size) = self.open()?;
+            start += size;
+            file = self.folder.rotate_log(start, self.limits.old_files)?;
         }
         file.write_all(note.as_bytes())?;
         file.write_all(lines)?;
         self.lost_bytes = 0;
-        self.file = Some((file, size + bytes));
+        self.file = Some((file, start));
         Ok(())
-    }
-
-    fn open(&self) -> io::Result<(File, u64)> {
-        let file = self.folder.open_log()?;
-        let size = file.metadata()?.len();
-        Ok((file, size))
     }
 }
 
@@ -132,40 +128,23 @@ impl Stream {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-    use std::{env, fs, process};
+    use std::fs;
 
     use super::*;
+    use crate::test_folder::TestFolder;
 
-    /// A folder that is gone when the test is over.
-    struct Scratch(PathBuf);
-
-    impl Scratch {
-        fn new(test: &str) -> Self {
-            let path = env::temp_dir().join(format!("pollux-{test}-{}", process::id()));
-            fs::create_dir(&path).unwrap();
-            Self(path)
-        }
-
-        fn log(&self) -> Log {
-            Log::new(&Folder::at(&self.0), LogLimits::default())
-        }
-
-        fn text(&self) -> String {
-            fs::read_to_string(self.0.join("log")).unwrap()
-        }
+    fn log(folder: &TestFolder) -> Log {
+        Log::new(&Folder::at(folder.path()), LogLimits::default())
     }
 
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
-        }
+    fn text(folder: &TestFolder) -> String {
+        fs::read_to_string(folder.path().join("log-0")).unwrap()
     }
 
     #[test]
     fn lines_of_two_streams_do_not_mix() {
-        let scratch = Scratch::new("two-streams");
-        let mut log = scratch.log();
+        let scratch = TestFolder::new("two-streams");
+        let mut log = log(&scratch);
         let [(out, mut out_writer), (err, mut err_writer)] = [io::pipe().unwrap(), io::pipe().unwrap()];
         let (mut out, mut err) = (Stream::new(out.into()).unwrap(), Stream::new(err.into()).unwrap());
         out_writer.write_all(b"one\nepoch").unwrap();
@@ -176,19 +155,19 @@ mod tests {
         out_writer.write_all(b" 2\nlast").unwrap();
         drop(out_writer);
         while out.pump(&mut log).unwrap() {}
-        assert_eq!(scratch.text(), "one\nwarning\nepoch 2\nlast");
+        assert_eq!(text(&scratch), "one\nwarning\nepoch 2\nlast");
         assert!(out.handle().is_none() && !out.is_within_a_line());
     }
 
     #[test]
     fn what_a_full_disk_cost_is_told_once_there_is_room() {
-        let scratch = Scratch::new("full-disk");
-        let mut log = scratch.log();
-        fs::remove_dir(&scratch.0).unwrap();
+        let scratch = TestFolder::new("full-disk");
+        let mut log = log(&scratch);
+        fs::remove_dir(scratch.path()).unwrap();
         log.write(b"lost\n");
         log.write(b"also lost\n");
-        fs::create_dir(&scratch.0).unwrap();
+        fs::create_dir(scratch.path()).unwrap();
         log.write(b"kept\n");
-        assert_eq!(scratch.text(), "[15 bytes could not be written here]\nkept\n");
+        assert_eq!(text(&scratch), "[15 bytes could not be written here]\nkept\n");
     }
 }

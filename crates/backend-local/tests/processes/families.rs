@@ -52,7 +52,7 @@ fn a_family_that_ignores_sigterm_is_killed_after_the_grace() {
     let replica = machine.trial.start(&format!("trap '' TERM; {FAMILY} {WAIT}"));
     machine.trial.wait_for_log(replica, "complete");
     let log = machine.trial.log(replica);
-    machine.trial.backend().stop(replica, Duration::from_millis(50));
+    machine.trial.stop(replica, Duration::from_millis(50));
     assert_eq!(machine.trial.exit_of(replica), Exit::Signal(9));
     assert_gone(&log.lines().filter_map(|line| line.strip_prefix("pid ")?.parse().ok()).collect::<Vec<_>>());
 }
@@ -63,7 +63,7 @@ fn what_a_shell_runs_may_use_the_grace_after_the_shell_is_gone() {
     let saves = "trap 'sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.02; done";
     let replica = machine.trial.start(&format!("sh -c \"{saves}\"; echo not reached"));
     machine.trial.wait_for_log(replica, "ready");
-    machine.trial.backend().stop(replica, Duration::from_secs(600));
+    machine.trial.stop(replica, Duration::from_secs(600));
     assert_eq!(machine.trial.exit_of(replica), Exit::Signal(15));
     assert!(machine.trial.log(replica).ends_with("saved\n"));
 }
@@ -90,7 +90,7 @@ fn leftovers_of_a_shim_that_was_killed_while_the_daemon_was_dead_are_ended() {
     send(machine.shim(replica), Signal::KILL);
     machine.trial.wait_until("the worker has died without a daemon", |_| !lives(worker));
     machine.trial.restart();
-    machine.trial.backend().adopt(&[replica]);
+    machine.trial.adopt(&[replica]);
     assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
     assert_gone(&family);
     send(hidden, Signal::KILL);

@@ -9,6 +9,7 @@ mod logs;
 mod restarts;
 mod slots;
 mod starts;
+mod upgrades;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,7 @@ fn settings(nodes: NodeLayout) -> LocalSettings {
         program: env!("CARGO_BIN_EXE_pollux-shim").into(),
         grace: Duration::from_secs(600),
         log: LogLimits::default(),
+        checkpoint_dir: None,
     }
 }
 
@@ -79,7 +81,9 @@ fn lives(pid: i32) -> bool {
 }
 
 fn trial(test: &str) -> Trial {
-    Machine::with_slots(test, 4).trial
+    // Small, so that long logs are rotated.
+    let log = LogLimits { bytes_max: 100_000, old_files: 2 };
+    Machine::new(test, LocalSettings { log, ..settings(NodeLayout::Slots(4)) }).trial
 }
 
 pollux_backend::conformance_tests!(trial);

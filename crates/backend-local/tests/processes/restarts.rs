@@ -38,7 +38,7 @@ fn an_order_that_no_shim_has_claimed_is_lost_and_never_run() {
     order_without_shim(&mut machine, replica);
     let late = late_shim(&machine, replica);
     machine.trial.restart();
-    machine.trial.backend().adopt(&[replica]);
+    machine.trial.adopt(&[replica]);
     assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
     let_go(late);
     assert!(!machine.state.join("ran").exists());
@@ -54,7 +54,7 @@ fn an_order_that_no_shim_has_claimed_may_be_given_anew_and_is_run_once() {
     let script = format!("echo ran >> '{}'", machine.state.join("ran").display());
     let order = ReplicaOrder { replica, ..machine.trial.order(&script) };
     machine.trial.backend().start(&order);
-    machine.trial.backend().adopt(&[replica]);
+    machine.trial.adopt(&[replica]);
     let_go(late);
     assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
     assert_eq!(fs::read_to_string(machine.state.join("ran")).unwrap(), "ran\n");
@@ -68,7 +68,7 @@ fn a_shim_that_the_daemon_never_knew_of_is_found() {
     machine.trial.die();
     let_go(late_shim(&machine, replica));
     machine.trial.restart();
-    machine.trial.backend().adopt(&[replica]);
+    machine.trial.adopt(&[replica]);
     assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
     assert_eq!(fs::read_to_string(machine.state.join("ran")).unwrap(), "ran\n");
 }
@@ -85,8 +85,8 @@ fn a_process_that_got_the_number_of_a_shim_is_not_touched() {
     claim["shim"]["start_ticks"] = 1.into();
     fs::write(machine.folder(replica).join("shim.pid"), claim.to_string()).unwrap();
     machine.trial.restart();
-    machine.trial.backend().adopt(&[]);
-    machine.trial.backend().stop(replica, Duration::ZERO);
+    machine.trial.adopt(&[]);
+    machine.trial.stop(replica, Duration::ZERO);
     assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
     assert!(lives(stranger.id().try_into().unwrap()));
     stranger.kill().unwrap();
@@ -110,7 +110,7 @@ fn folders_that_make_no_sense_are_lost_and_harm_nobody() {
     fs::create_dir(machine.state.join("replicas/not-a-replica")).unwrap();
     machine.trial.restart();
     let odd: Vec<_> = (70..76).map(ReplicaId).collect();
-    machine.trial.backend().adopt(&odd);
+    machine.trial.adopt(&odd);
     for replica in odd {
         assert_eq!(machine.trial.exit_of(replica), Exit::Lost);
     }

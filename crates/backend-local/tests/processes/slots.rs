@@ -21,7 +21,7 @@ fn start_guest(machine: &mut Machine, host: ReplicaId) -> ReplicaId {
 }
 
 fn end(machine: &mut Machine, replica: ReplicaId) {
-    machine.trial.backend().stop(replica, std::time::Duration::ZERO);
+    machine.trial.stop(replica, std::time::Duration::ZERO);
     machine.trial.exit_of(replica);
 }
 
@@ -71,7 +71,7 @@ fn slots_stay_taken_after_a_restart_even_before_replicas_are_adopted() {
     let other = machine.trial.start(HOLD);
     assert_eq!(slot(&mut machine, other), "slot 1.\n");
     assert_refused(&mut machine);
-    machine.trial.backend().adopt(&[host, guest, other]);
+    machine.trial.adopt(&[host, guest, other]);
     assert_refused(&mut machine);
 }
 

@@ -1,15 +1,21 @@
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use std::{env, fs, process, thread};
+use std::{env, fs, io, process, thread};
 
 use pollux_policy::JobId;
 
-use crate::{Backend, Exit, Observation, Observer, ReplicaId, ReplicaOrder};
+use crate::{
+    Backend, Epoch, Exit, LogChunk, LogReader, LogStart, NodeInfo, Observation, Observer, ReplicaId, ReplicaOrder,
+};
 
 /// What a backend on a busy machine, or far away, may take for anything.
-const DEADLINE: Duration = Duration::from_secs(60);
+pub(super) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What is read of a log at once.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 /// Files and logs are looked at this often.
 const LOOK: Duration = Duration::from_millis(5);
@@ -19,11 +25,13 @@ pub struct Trial {
     open: Box<dyn Fn(Observer) -> Box<dyn Backend>>,
     backend: Option<Box<dyn Backend>>,
     heard: Arc<Heard>,
+    /// What reads logs, also while the backend is dead.
+    logs: Option<Arc<dyn LogReader>>,
+    /// Of the scheduler that the test plays: one higher after every restart.
+    epoch: Epoch,
     replicas: u64,
-    /// Where each replica was last seen to write.
-    files: BTreeMap<ReplicaId, Vec<PathBuf>>,
-    /// A file that scripts wait for, by the variable `GO`.
-    go: PathBuf,
+    /// Files of this trial: one that scripts wait for, by the variable `GO`, and others beside it.
+    folder: PathBuf,
 }
 
 #[derive(Default)]
@@ -44,18 +52,54 @@ impl Trial {
         static TRIALS: Mutex<u32> = Mutex::new(0);
         let mut trials = TRIALS.lock().unwrap_or_else(PoisonError::into_inner);
         *trials += 1;
-        let go = env::temp_dir().join(format!("pollux-conformance-{}-{trials}", process::id()));
+        let folder = env::temp_dir().join(format!("pollux-conformance-{}-{trials}", process::id()));
+        fs::create_dir_all(&folder).expect("the folder for temporary files can be written to");
         let mut trial = Self {
             open: Box::new(open),
             backend: None,
             heard: Arc::new(Heard::default()),
+            logs: None,
+            epoch: Epoch::default(),
             replicas: 0,
-            files: BTreeMap::new(),
-            go,
+            folder,
         };
         trial.restart();
-        trial.backend().adopt(&[]);
+        trial.adopt(&[]);
         trial
+    }
+
+    /// The epoch of the newest scheduler.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// A path of this trial's own.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    /// Has the newest scheduler take over.
+    pub fn adopt(&mut self, known: &[ReplicaId]) {
+        let epoch = self.epoch;
+        self.backend().adopt(epoch, known);
+    }
+
+    /// Stops a replica.
+    pub fn stop(&mut self, replica: ReplicaId, grace: Duration) {
+        let epoch = self.epoch;
+        self.backend().stop(epoch, replica, grace);
+    }
+
+    /// Forgets a replica.
+    pub fn forget(&mut self, replica: ReplicaId) {
+        let epoch = self.epoch;
+        self.backend().forget(epoch, replica);
+    }
+
+    /// Forgets all but some replicas.
+    pub fn keep_only(&mut self, replicas: &[ReplicaId]) {
+        let epoch = self.epoch;
+        self.backend().keep_only(epoch, replicas);
     }
 
     /// The backend.
@@ -68,38 +112,50 @@ impl Trial {
         self.backend = None;
     }
 
-    /// Lets the backend die and makes it again, with nothing heard.
+    /// Lets the backend die and makes it again, with nothing heard, for a scheduler of the next epoch.
     pub fn restart(&mut self) {
         self.die();
+        self.epoch.0 += 1;
         self.unhear();
         let heard = Arc::clone(&self.heard);
         self.backend = Some((self.open)(Box::new(move |observation| {
             heard.lock().push(observation);
             heard.more.notify_all();
         })));
+        self.logs = self.backend.as_ref().map(|backend| backend.logs());
     }
 
     /// The first node that comes up.
-    pub fn node(&mut self) -> String {
+    pub fn node_info(&mut self) -> NodeInfo {
         self.wait_for(|heard| match heard {
-            Observation::NodeUp { node, gpus: 1.., .. } => Some(node.clone()),
+            Observation::NodeUp(node) if node.gpus > 0 => Some(node.clone()),
             // Whatever else was observed says nothing of it.
             _ => None,
         })
     }
 
+    /// Its name.
+    pub fn node(&mut self) -> String {
+        self.node_info().name
+    }
+
     /// An order to run a shell script.
     pub fn order(&mut self, script: &str) -> ReplicaOrder {
         self.replicas += 1;
-        let go = self.go.to_string_lossy().into_owned();
+        let go = self.path("go").to_string_lossy().into_owned();
+        let checkpoint_dir = self.backend().checkpoints().location(JobId(1));
         ReplicaOrder {
+            epoch: self.epoch,
             replica: ReplicaId(self.replicas),
             job: JobId(1),
             node: self.node(),
             gpus: 1,
+            cpus: None,
+            memory: None,
             shares_with: None,
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             working_dir: env::temp_dir(),
+            checkpoint_dir,
             environment: BTreeMap::from([("GO".to_owned(), go)]),
             secrets: BTreeMap::new(),
         }
@@ -121,7 +177,7 @@ impl Trial {
 
     /// Lets scripts that wait for the file `$GO` go on.
     pub fn go(&self) {
-        fs::write(&self.go, "").expect("the folder for temporary files can be written to");
+        fs::write(self.path("go"), "").expect("the folder for temporary files can be written to");
     }
 
     /// How a replica ends.
@@ -163,7 +219,7 @@ impl Trial {
     /// Forgets what was observed, except that nodes came up.
     pub fn unhear(&mut self) {
         let restarted = self.backend.is_none();
-        self.heard.lock().retain(|heard| !restarted && matches!(heard, Observation::NodeUp { .. }));
+        self.heard.lock().retain(|heard| !restarted && matches!(heard, Observation::NodeUp(_)));
     }
 
     /// What is looked for in the first observation that has it, once that has come.
@@ -185,13 +241,35 @@ impl Trial {
         self.wait_until(&format!("{replica} has written {text:?}"), |trial| trial.log(replica).contains(text));
     }
 
-    /// What a replica has written; while the backend is dead, what it wrote to the files there were.
+    /// What is kept of what a replica has written; also while the backend is dead.
     pub fn log(&mut self, replica: ReplicaId) -> String {
-        if let Some(backend) = &self.backend {
-            self.files.insert(replica, backend.log_files(replica));
+        let (mut log, mut at) = (Vec::new(), 0);
+        loop {
+            let chunk = self.read_log(replica, LogStart::At(at), CHUNK_BYTES);
+            at = chunk.next;
+            log.extend_from_slice(&chunk.bytes);
+            if chunk.bytes.is_empty() {
+                return String::from_utf8_lossy(&log).into_owned();
+            }
         }
-        let files = self.files.get(&replica).into_iter().flatten();
-        files.map(|file| String::from_utf8_lossy(&fs::read(file).unwrap_or_default()).into_owned()).collect()
+    }
+
+    /// A piece of what a replica has written.
+    pub fn read_log(&self, replica: ReplicaId, from: LogStart, bytes_max: usize) -> LogChunk {
+        let logs = self.logs.as_ref().expect("there was a backend");
+        wait_for_answer(|answer| logs.read(replica, from, bytes_max, answer)).expect("the log can be read")
+    }
+
+    /// Waits in a thread until nobody has a pipe open any more.
+    pub fn wait_for_end_of(&self, pipe: &Path) -> Receiver<()> {
+        let (sender, closed) = mpsc::channel();
+        let pipe = pipe.to_owned();
+        thread::spawn(move || {
+            fs::read(pipe).expect("the pipe can be read");
+            // A test that has failed does not listen.
+            let _ = sender.send(());
+        });
+        closed
     }
 
     /// Waits until something is so.
@@ -207,12 +285,22 @@ impl Trial {
 impl Drop for Trial {
     /// Nothing keeps running after a test, whether it passed or not.
     fn drop(&mut self) {
-        // Most tests never wrote it.
-        let _ = fs::remove_file(&self.go);
+        // What cannot be deleted costs only its room.
+        let _ = fs::remove_dir_all(&self.folder);
         if let Some(backend) = &mut self.backend {
             for replica in 1..=self.replicas {
-                backend.stop(ReplicaId(replica), Duration::ZERO);
+                backend.stop(self.epoch, ReplicaId(replica), Duration::ZERO);
             }
         }
     }
+}
+
+/// What a call answers that does not wait.
+pub(super) fn wait_for_answer<T: Send + 'static>(
+    ask: impl FnOnce(Box<dyn FnOnce(io::Result<T>) + Send>),
+) -> io::Result<T> {
+    let (sender, answer) = mpsc::channel();
+    // A test that has failed does not listen.
+    ask(Box::new(move |outcome| drop(sender.send(outcome))));
+    answer.recv_timeout(DEADLINE).expect("it is answered")
 }

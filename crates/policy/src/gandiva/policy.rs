@@ -43,7 +43,7 @@ impl Gandiva {
             if now != *job.allocation || job.is_pinned() {
                 continue;
             }
-            draft.free.give_back(&now);
+            draft.free.give_back(job.per_replica(), &now);
             if !draft.keep(idx, before) {
                 draft.keep(idx, &now);
             }
@@ -58,7 +58,7 @@ impl Gandiva {
             return false;
         }
         let promise = |host: &JobView<'_>| -> Option<(f64, Allocation)> {
-            let part = draft.room_beside(host, size)?;
+            let part = draft.room_beside(host, guest)?;
             self.memory.rates.alone(host.id, host.allocation.replicas())?;
             let busy = busy_share(host, host.allocation, view)? + busy_share(guest, &part, view)?;
             Some((2.0 / busy.max(1.0), part)).filter(|(rate, _)| *rate >= self.settings.packing_rate_min)
@@ -89,7 +89,7 @@ impl Gandiva {
             };
             let job = &draft.view.jobs[idx];
             let Some(rate) = self.memory.rates.current(job.id) else { return };
-            draft.free.give_back(job.allocation);
+            draft.free.give_back(job.per_replica(), job.allocation);
             draft.keep(idx, &allocation);
             self.memory.trials.begin(job.id, job.allocation.clone(), allocation, rate);
         }
@@ -103,8 +103,9 @@ impl Gandiva {
             return None;
         }
         let mut free = draft.free.clone();
-        free.give_back(job.allocation);
-        let better = free.take_consolidated(kind_of(job.allocation, view)?, job.allocation.replicas())?;
+        free.give_back(job.per_replica(), job.allocation);
+        let kind = kind_of(job.allocation, view)?;
+        let better = free.take_consolidated(kind, job.per_replica(), job.allocation.replicas())?;
         let gain = predicted(job, &better, view)? / predicted(job, job.allocation, view)?;
         let saved_s = job.executed_s * (1.0 - 1.0 / gain);
         let fewer = better.iter().len() < job.allocation.iter().len();
@@ -126,7 +127,7 @@ impl Gandiva {
             if !may || size_max <= held {
                 continue;
             }
-            let more = draft.free.take_beside(job.allocation, kind, size_max - held);
+            let more = draft.free.take_beside(job, kind, size_max - held);
             if !more.is_empty() {
                 let grown = job.allocation.plus(&more);
                 self.memory.trials.begin(job.id, job.allocation.clone(), grown.clone(), rate);

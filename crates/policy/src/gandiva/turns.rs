@@ -93,11 +93,11 @@ impl Turns {
             open.iter().copied().filter(|&idx| view.jobs[idx].allocation.is_empty()).collect();
         waiting.sort_by_key(|&idx| (self.since(&view.jobs[idx]), idx));
 
-        let largest_pool = draft.free.by_kind().into_values().max().unwrap_or(0);
+        let movable = draft.free.clone();
         for idx in owners(false).collect::<Vec<_>>() {
             keep(&mut draft, idx, grown);
         }
-        self.start(&mut draft, &waiting, &over, largest_pool, pack);
+        self.start(&mut draft, &waiting, &over, &movable, pack);
         for idx in over {
             if !draft.has(idx) {
                 keep(&mut draft, idx, grown);
@@ -107,28 +107,29 @@ impl Turns {
     }
 
     /// Starts those who wait: where they were or where nobody is, beside somebody, or where somebody had a turn.
-    fn start(&self, draft: &mut Draft<'_>, waiting: &[usize], over: &[usize], largest_pool: u32, pack: Pack<'_>) {
+    fn start(&self, draft: &mut Draft<'_>, waiting: &[usize], over: &[usize], movable: &FreeGpus, pack: Pack<'_>) {
         let view = draft.view;
         let mut packings = 0;
         let mut idle = draft.free.clone();
         for &idx in over {
-            idle.pin(view.jobs[idx].allocation);
+            idle.pin_job(&view.jobs[idx]);
         }
         let mut blocked = false;
         for &idx in waiting {
-            let size = gang_size(&view.jobs[idx]);
-            let home = self.jobs.get(&view.jobs[idx].id).map(|turn| &turn.home).filter(|home| home.replicas() == size);
-            let unused = if blocked { None } else { take_at(&mut idle, home, size) };
+            let job = &view.jobs[idx];
+            let (replica, size) = (job.per_replica(), gang_size(job));
+            let home = self.jobs.get(&job.id).map(|turn| &turn.home).filter(|home| home.replicas() == size);
+            let unused = if blocked { None } else { take_at(&mut idle, home, job) };
             if let Some(allocation) = unused {
-                draft.free.pin(&allocation);
+                draft.free.pin(replica, &allocation);
                 draft.give(idx, allocation);
             } else if packings < PACKINGS_MAX && pack(draft, idx) {
                 packings += 1;
-            } else if let Some(allocation) = if blocked { None } else { take_at(&mut draft.free, home, size) } {
-                idle.pin(&allocation);
+            } else if let Some(allocation) = if blocked { None } else { take_at(&mut draft.free, home, job) } {
+                idle.pin(replica, &allocation);
                 draft.give(idx, allocation);
             } else {
-                blocked |= size <= largest_pool;
+                blocked |= movable.has_room(job, size);
             }
         }
     }
@@ -144,8 +145,8 @@ impl Turns {
 }
 
 /// A gang where it was, or else anywhere.
-fn take_at(free: &mut FreeGpus, home: Option<&Allocation>, size: u32) -> Option<Allocation> {
-    home.filter(|home| free.keep(home)).cloned().or_else(|| take_gang(free, size))
+fn take_at(free: &mut FreeGpus, home: Option<&Allocation>, job: &JobView<'_>) -> Option<Allocation> {
+    home.filter(|home| free.keep(job.per_replica(), home)).cloned().or_else(|| take_gang(free, job))
 }
 
 fn keep(draft: &mut Draft<'_>, idx: usize, grown: Grown) {

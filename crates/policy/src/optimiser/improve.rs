@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use super::packing::Packing;
-use super::problem::Problem;
+use super::problem::{JobOptions, Problem};
 use super::relaxation::Relaxation;
 
 /// Gains below this share of the total are rounding.
@@ -14,12 +14,18 @@ const ALL_PAIRS_NODES_MAX: usize = 16;
 const STARVED: usize = 8;
 /// Shares of the relaxation's price to refill at: lower ones make jobs larger, higher ones make room for gangs.
 const PRICES: [f64; 3] = [1.0, 0.5, 2.0];
+/// The same where replicas leave gaps, or need what the price does not know of: the last lets everybody in before
+/// anybody is large.
+const PRICES_WITH_GAPS: [f64; 4] = [1.0, 0.5, 2.0, f64::INFINITY];
 const PASSES_MAX: usize = 6;
 
 /// Frees one or two nodes, adds a job that is worse off than its price justifies, refills, and keeps what is better.
 pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut Packing<'_>) {
-    let mut search = Search { problem, relaxation, removed: Vec::new(), before: Vec::new() };
     let enough = relaxation.upper_bound - GAP_MIN * relaxation.upper_bound.abs();
+    let leaves_gaps = |options: &JobOptions| !options.replica.fits_any_gpu();
+    let gaps = problem.nodes.len() <= ALL_PAIRS_NODES_MAX && problem.jobs.iter().any(leaves_gaps);
+    let prices: &[f64] = if gaps { &PRICES_WITH_GAPS } else { &PRICES };
+    let mut search = Search { problem, relaxation, prices, removed: Vec::new(), before: Vec::new() };
     for _ in 0..PASSES_MAX {
         if packing.total() >= enough {
             break;
@@ -35,11 +41,18 @@ pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut 
         for first in 0..nodes {
             let guest = starved.get(first % STARVED).copied();
             improved |= search.attempt(packing, &[first], guest.as_slice());
+            // Where replicas leave gaps, who waits may fit only here.
+            for other in starved.iter().filter(|&&other| gaps && Some(other) != guest) {
+                improved |= search.attempt(packing, &[first], &[*other]);
+            }
             let partners =
                 if nodes <= ALL_PAIRS_NODES_MAX { first + 1..nodes } else { first + 1..(first + 2).min(nodes) };
             for second in partners {
                 let guest = starved.get((first + second) % STARVED).copied();
                 improved |= search.attempt(packing, &[first, second], guest.as_slice());
+                for other in starved.iter().filter(|&&other| gaps && Some(other) != guest) {
+                    improved |= search.attempt(packing, &[first, second], &[*other]);
+                }
             }
         }
         if nodes <= ALL_PAIRS_NODES_MAX {
@@ -57,6 +70,7 @@ type Fill<'a> = dyn Fn(&mut Packing<'_>, f64) -> f64 + 'a;
 struct Search<'a> {
     problem: &'a Problem,
     relaxation: &'a Relaxation,
+    prices: &'a [f64],
     removed: Vec<usize>,
     before: Vec<(Vec<(usize, u32)>, f64)>,
 }
@@ -67,7 +81,7 @@ impl Search<'_> {
         let price = 0.5 * self.relaxation.price;
         let mut regrets: Vec<(f64, usize)> = (0..self.problem.jobs.len())
             .map(|job| {
-                let now = packing.values[job] - price * f64::from(packing.replicas(job));
+                let now = packing.values[job] - price * self.problem.jobs[job].gpus(packing.replicas(job));
                 (self.problem.jobs[job].best_net(price) - now, job)
             })
             .filter(|&(regret, _)| regret > 0.0)
@@ -89,7 +103,8 @@ impl Search<'_> {
                     break;
                 }
                 let (here, there) = (&self.problem.nodes[home], &self.problem.nodes[target]);
-                if target != home && here.kind == there.kind && there.gpus >= replicas {
+                let fits = there.resources.fits(options.replica) >= replicas;
+                if target != home && here.kind == there.kind && fits {
                     self.take_out(packing, &[home, target], &[job]);
                     let others: Vec<usize> = self.removed.iter().copied().filter(|&other| other != job).collect();
                     let value = options.single[here.kind][replicas as usize - 1];
@@ -109,11 +124,11 @@ impl Search<'_> {
     /// Frees the nodes, takes the guests out too, and refills; true if something better came out.
     fn attempt(&mut self, packing: &mut Packing<'_>, nodes: &[usize], guests: &[usize]) -> bool {
         self.take_out(packing, nodes, guests);
-        let targets = &self.relaxation.replicas;
+        let size = |job: usize| (self.problem.jobs[job].replica.gpus, self.relaxation.gpus[job]);
         // Larger jobs first, because they are the hardest to fit; but what was starved was starved by them.
         let mut orders = [self.removed.clone(), self.removed.clone()];
-        orders[0].sort_by_key(|&job| (!guests.contains(&job), Reverse(targets[job]), job));
-        orders[1].sort_by_key(|&job| (Reverse(targets[job]), job));
+        orders[0].sort_by_key(|&job| (!guests.contains(&job), Reverse(size(job)), job));
+        orders[1].sort_by_key(|&job| (Reverse(size(job)), job));
         self.keep_if_better(
             packing,
             &[&|packing, price| refill(packing, &orders[0], price), &|packing, price| {
@@ -141,8 +156,8 @@ impl Search<'_> {
     /// one is worth more.
     fn keep_if_better(&self, packing: &mut Packing<'_>, fills: &[&Fill<'_>]) -> bool {
         let old: f64 = self.before.iter().map(|(_, value)| value).sum();
-        let prices = PRICES.map(|share| share * self.relaxation.price);
-        for (fill, price) in fills.iter().flat_map(|fill| prices.iter().map(move |&price| (fill, price))) {
+        for (fill, share) in fills.iter().flat_map(|fill| self.prices.iter().map(move |&share| (fill, share))) {
+            let price = if share.is_finite() { share * self.relaxation.price } else { share };
             let new = fill(packing, price);
             if new > old + GAIN_MIN * old.abs() {
                 return true;

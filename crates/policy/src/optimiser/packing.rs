@@ -1,4 +1,5 @@
 use super::problem::{Problem, ProblemNode};
+use crate::{NodeResources, ReplicaResources};
 
 const NOBODY: u32 = u32::MAX;
 /// A job that is not part of the problem.
@@ -11,7 +12,8 @@ pub(super) struct Packing<'a> {
     problem: &'a Problem,
     pub(super) places: Vec<Vec<(usize, u32)>>,
     pub(super) values: Vec<f64>,
-    free: Vec<u32>,
+    free: Vec<NodeResources>,
+    /// GPUs.
     free_total: u32,
     /// The multi-node job on each node; with the rule off nobody is ever noted.
     multi_host: Vec<u32>,
@@ -43,15 +45,15 @@ impl<'a> Packing<'a> {
         let kinds = problem.nodes.iter().map(|node| node.kind + 1).max().unwrap_or(0);
         let mut multi_free = vec![0; kinds];
         for node in problem.nodes.iter().filter(|node| !node.hosts_multi) {
-            multi_free[node.kind] += node.gpus;
+            multi_free[node.kind] += node.resources.gpus;
         }
         let host = |node: &ProblemNode| if node.hosts_multi { STRANGER } else { NOBODY };
         Self {
             problem,
             places: vec![Vec::new(); problem.jobs.len()],
             values: problem.jobs.iter().map(|options| options.none).collect(),
-            free: problem.nodes.iter().map(|node| node.gpus).collect(),
-            free_total: problem.nodes.iter().map(|node| node.gpus).sum(),
+            free: problem.nodes.iter().map(|node| node.resources).collect(),
+            free_total: problem.nodes.iter().map(|node| node.resources.gpus).sum(),
             multi_host: problem.nodes.iter().map(host).collect(),
             tenants: vec![Vec::new(); problem.nodes.len()],
             buckets: Buckets::new(&problem.nodes, kinds),
@@ -75,33 +77,35 @@ impl<'a> Packing<'a> {
         self.values.iter().sum()
     }
 
-    /// The option that is worth most after paying `price` per GPU, among those that fit now.
+    /// The option that is worth most after paying `price` per GPU, among those that fit now; at an infinite price, the
+    /// best of the smallest.
     pub(super) fn best_offer(&self, job: usize, price: f64) -> Offer {
         let options = &self.problem.jobs[job];
+        let (price, most) = if price.is_finite() { (price, u32::MAX) } else { (0.0, options.fewest()) };
         let mut best = Offer { value: options.none, replicas: 0, placement: OfferPlacement::Nothing };
         let mut best_net = options.none;
         let mut consider = |value: f64, replicas: u32, placement: OfferPlacement| {
-            let net = value - price * f64::from(replicas);
+            let net = value - price * options.gpus(replicas);
             if net > best_net {
                 best_net = net;
                 best = Offer { value, replicas, placement };
             }
         };
         if let Some(keep) = &options.keep
-            && self.fits(&keep.places)
+            && keep.replicas() <= most
+            && self.fits(job, &keep.places)
         {
             consider(keep.value, keep.replicas(), OfferPlacement::Keep);
         }
         for (kind, single) in options.single.iter().enumerate() {
-            let room = self.buckets.largest_free(kind);
-            for (idx, &value) in single.iter().enumerate().take(room as usize) {
+            let room = if single.is_empty() { 0 } else { self.room_on_one(kind, options.replica) };
+            for (idx, &value) in single.iter().enumerate().take(room.min(most) as usize) {
                 consider(value, idx as u32 + 1, OfferPlacement::Single { kind });
             }
         }
         for (kind, multi) in options.multi.iter().enumerate() {
-            let spreads = self.multi_free[kind] > self.buckets.largest_free_without_multi(kind);
-            let room = if spreads { self.multi_free[kind] } else { 0 };
-            for (idx, &value) in multi.iter().enumerate().take(room as usize) {
+            let room = if multi.is_empty() { 0 } else { self.room_on_several(kind, options.replica) };
+            for (idx, &value) in multi.iter().enumerate().take(room.min(most) as usize) {
                 consider(value, idx as u32 + 1, OfferPlacement::Multi { kind });
             }
         }
@@ -110,13 +114,15 @@ impl<'a> Packing<'a> {
 
     /// Gives a job what was offered.
     pub(super) fn accept(&mut self, job: usize, offer: &Offer) {
+        let replica = self.problem.jobs[job].replica;
         let places = match offer.placement {
             OfferPlacement::Nothing => Vec::new(),
             OfferPlacement::Keep => {
                 self.problem.jobs[job].keep.as_ref().map_or_else(Vec::new, |keep| keep.places.clone())
             }
-            OfferPlacement::Single { kind } => vec![(self.buckets.best_fit(kind, offer.replicas), offer.replicas)],
-            OfferPlacement::Multi { kind } => self.spread(kind, offer.replicas),
+            OfferPlacement::Single { kind } => vec![(self.best_fit(kind, replica, offer.replicas), offer.replicas)],
+            OfferPlacement::Multi { kind } if replica.fits_any_gpu() => self.spread(kind, offer.replicas),
+            OfferPlacement::Multi { kind } => self.spread_wide(kind, replica, offer.replicas),
         };
         self.place(job, places, offer.value);
     }
@@ -124,10 +130,11 @@ impl<'a> Packing<'a> {
     /// Puts a job on the given places, which have room for it.
     pub(super) fn place(&mut self, job: usize, places: Vec<(usize, u32)>, value: f64) {
         let multi = places.len() > 1 && self.problem.one_multi_node_job_per_node;
+        let replica = self.problem.jobs[job].replica;
         for &(node, replicas) in &places {
             self.update(node, |packing| {
-                packing.free[node] -= replicas;
-                packing.free_total -= replicas;
+                packing.free[node].take(replica, replicas);
+                packing.free_total -= replica.gpus_of(replicas);
                 packing.tenants[node].push(job as u32);
                 if multi {
                     packing.multi_host[node] = job as u32;
@@ -141,10 +148,11 @@ impl<'a> Packing<'a> {
     /// Takes everything from a job.
     pub(super) fn remove(&mut self, job: usize) -> (Vec<(usize, u32)>, f64) {
         let places = std::mem::take(&mut self.places[job]);
+        let replica = self.problem.jobs[job].replica;
         for &(node, replicas) in &places {
             self.update(node, |packing| {
-                packing.free[node] += replicas;
-                packing.free_total += replicas;
+                packing.free[node].give_back(replica, replicas);
+                packing.free_total += replica.gpus_of(replicas);
                 packing.tenants[node].retain(|&tenant| tenant != job as u32);
                 if packing.multi_host[node] == job as u32 {
                     packing.multi_host[node] = NOBODY;
@@ -154,18 +162,80 @@ impl<'a> Packing<'a> {
         (places, std::mem::replace(&mut self.values[job], self.problem.jobs[job].none))
     }
 
-    pub(super) fn fits(&self, places: &[(usize, u32)]) -> bool {
+    pub(super) fn fits(&self, job: usize, places: &[(usize, u32)]) -> bool {
         let multi = places.len() > 1;
+        let replica = self.problem.jobs[job].replica;
+        places.iter().all(|&(node, replicas)| {
+            self.free[node].fits(replica) >= replicas && !(multi && self.multi_host[node] != NOBODY)
+        })
+    }
+
+    /// The most replicas of a kind that fit on one node.
+    fn room_on_one(&self, kind: usize, replica: ReplicaResources) -> u32 {
+        if replica.fits_any_gpu() {
+            return self.buckets.largest_free(kind);
+        }
+        self.rooms(kind, replica).map(|(_, room)| room).max().unwrap_or(0)
+    }
+
+    /// The most replicas of a kind that fit on nodes that may take a multi-node job; 0 if only one of them has room.
+    fn room_on_several(&self, kind: usize, replica: ReplicaResources) -> u32 {
+        let (total, largest) = if replica.fits_any_gpu() {
+            (self.multi_free[kind], self.buckets.largest_free_without_multi(kind))
+        } else {
+            let rooms = self.rooms(kind, replica).filter(|&(node, _)| self.multi_host[node] == NOBODY);
+            rooms.fold((0, 0), |(total, largest): (u32, u32), (_, room)| (total + room, largest.max(room)))
+        };
+        if total > largest { total } else { 0 }
+    }
+
+    /// Nodes of a kind and how many replicas fit there: for replicas that do not fit wherever a GPU is free.
+    fn rooms(&self, kind: usize, replica: ReplicaResources) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let of_kind = self.problem.nodes.iter().enumerate().filter(move |(_, node)| node.kind == kind);
+        of_kind.map(move |(node, _)| (node, self.free[node].fits(replica))).filter(|&(_, room)| room > 0)
+    }
+
+    /// The node with the fewest free GPUs that has room, one that hosts a multi-node job before one that could still
+    /// take it.
+    fn best_fit(&self, kind: usize, replica: ReplicaResources, replicas: u32) -> usize {
+        if replica.fits_any_gpu() {
+            return self.buckets.best_fit(kind, replicas);
+        }
+        let fitting = self.rooms(kind, replica).filter(|&(_, room)| room >= replicas).map(|(node, _)| node);
+        fitting
+            .min_by_key(|&node| (self.free[node].gpus, self.multi_host[node] == NOBODY, node))
+            .expect("an offer is only made where a node has room")
+    }
+
+    /// Like [`Self::spread`], for replicas that do not fit wherever a GPU is free.
+    fn spread_wide(&self, kind: usize, replica: ReplicaResources, replicas: u32) -> Vec<(usize, u32)> {
+        let rooms = self.rooms(kind, replica).filter(|&(node, _)| self.multi_host[node] == NOBODY);
+        let mut rooms: Vec<(usize, u32)> = rooms.collect();
+        rooms.sort_by_key(|&(node, room)| (std::cmp::Reverse(room), node));
+        let mut places: Vec<(usize, u32)> = Vec::new();
+        let mut missing = replicas;
+        for (idx, &(node, room)) in rooms.iter().enumerate() {
+            if missing == 0 {
+                break;
+            }
+            // The last of those with just enough room, once there are two nodes.
+            let tightest = rooms[idx..].iter().rev().find(|&&(_, room)| !places.is_empty() && room >= missing);
+            if let Some(&(node, _)) = tightest {
+                places.push((node, missing));
+                break;
+            }
+            let taken = if places.is_empty() { room.min(missing - 1) } else { room.min(missing) };
+            places.push((node, taken));
+            missing -= taken;
+        }
         places
-            .iter()
-            .all(|&(node, replicas)| self.free[node] >= replicas && !(multi && self.multi_host[node] != NOBODY))
     }
 
     fn update(&mut self, node: usize, change: impl FnOnce(&mut Self)) {
         let kind = self.problem.nodes[node].kind;
-        let before = (self.free[node], self.multi_host[node] != NOBODY);
+        let before = (self.free[node].gpus, self.multi_host[node] != NOBODY);
         change(self);
-        let after = (self.free[node], self.multi_host[node] != NOBODY);
+        let after = (self.free[node].gpus, self.multi_host[node] != NOBODY);
         if !before.1 {
             self.multi_free[kind] -= before.0;
         }
@@ -211,11 +281,11 @@ struct Buckets {
 
 impl Buckets {
     fn new(nodes: &[ProblemNode], kinds: usize) -> Self {
-        let gpus_max = nodes.iter().map(|node| node.gpus).max().unwrap_or(0);
+        let gpus_max = nodes.iter().map(|node| node.resources.gpus).max().unwrap_or(0);
         let words = nodes.len().div_ceil(WORD);
         let mut buckets = Self { gpus_max, words, bits: vec![0; kinds * 2 * (gpus_max as usize + 1) * words] };
         for (idx, node) in nodes.iter().enumerate() {
-            buckets.insert(idx, node.kind, (node.gpus, node.hosts_multi));
+            buckets.insert(idx, node.kind, (node.resources.gpus, node.hosts_multi));
         }
         buckets
     }

@@ -1,7 +1,9 @@
+use crate::{NodeResources, ReplicaResources};
+
 /// Who may get what, and what that is worth.
 #[derive(Debug)]
 pub(crate) struct Problem {
-    /// GPUs that are to be given away.
+    /// What is to be given away.
     pub(crate) nodes: Vec<ProblemNode>,
     pub(crate) jobs: Vec<JobOptions>,
     /// At most one multi-node job per node.
@@ -11,7 +13,7 @@ pub(crate) struct Problem {
 /// A node that may be used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProblemNode {
-    pub(crate) gpus: u32,
+    pub(crate) resources: NodeResources,
     /// Whether a multi-node job that is none of ours is there already.
     pub(crate) hosts_multi: bool,
     /// Dense index of its kind of GPU.
@@ -19,13 +21,15 @@ pub(crate) struct ProblemNode {
 }
 
 /// What each option of a job is worth; a value of minus infinity is no option.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct JobOptions {
+    /// What each replica takes of its node.
+    pub(crate) replica: ReplicaResources,
     /// Worth of getting nothing.
     pub(crate) none: f64,
     /// Staying exactly where it is.
     pub(crate) keep: Option<Keep>,
-    /// Per kind of GPU: worth of `r` replicas on one node, at index `r - 1`.
+    /// Per kind of GPU: worth of `r` replicas on one node, at index `r - 1`; empty if it may not run there.
     pub(crate) single: Vec<Vec<f64>>,
     /// Per kind of GPU: worth of `r` replicas over several nodes, at index `r - 1`.
     pub(crate) multi: Vec<Vec<f64>>,
@@ -49,8 +53,21 @@ impl JobOptions {
     /// The best any option could be worth at a price per GPU, if it fitted.
     pub(crate) fn best_net(&self, price: f64) -> f64 {
         let sized = self.single.iter().chain(&self.multi).flat_map(|values| values.iter().enumerate());
-        let sized = sized.map(|(idx, value)| value - price * (idx as f64 + 1.0));
-        let keep = self.keep.iter().map(|keep| keep.value - price * f64::from(keep.replicas()));
+        let gpus = f64::from(self.replica.gpus);
+        let sized = sized.map(|(idx, value)| value - price * ((idx as f64 + 1.0) * gpus));
+        let keep = self.keep.iter().map(|keep| keep.value - price * self.gpus(keep.replicas()));
         sized.chain(keep).fold(self.none, f64::max)
+    }
+
+    /// The fewest replicas that are an option.
+    pub(crate) fn fewest(&self) -> u32 {
+        let first = |values: &Vec<f64>| values.iter().position(|value| *value > f64::NEG_INFINITY);
+        let fewest = self.single.iter().chain(&self.multi).filter_map(first).min();
+        fewest.map_or(0, |idx| idx as u32 + 1)
+    }
+
+    /// GPUs of so many replicas.
+    pub(crate) fn gpus(&self, replicas: u32) -> f64 {
+        f64::from(self.replica.gpus_of(replicas))
     }
 }

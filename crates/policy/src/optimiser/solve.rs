@@ -21,13 +21,19 @@ pub(crate) fn solve(problem: &Problem) -> Solution {
     let mut waiting = Vec::new();
     for (job, options) in problem.jobs.iter().enumerate() {
         match &options.keep {
-            Some(keep) if keep.replicas() == relaxation.replicas[job] && packing.fits(&keep.places) => {
+            Some(keep)
+                if options.replica.gpus_of(keep.replicas()) == relaxation.gpus[job]
+                    && packing.fits(job, &keep.places) =>
+            {
                 packing.place(job, keep.places.clone(), keep.value);
             }
             _ => waiting.push(job),
         }
     }
-    waiting.sort_by_key(|&job| (std::cmp::Reverse(relaxation.replicas[job]), job));
+    // The hardest to fit go first: those with the largest replicas, then the largest jobs.
+    waiting.sort_by_key(|&job| {
+        (std::cmp::Reverse(problem.jobs[job].replica.gpus), std::cmp::Reverse(relaxation.gpus[job]), job)
+    });
     for &job in &waiting {
         let offer = packing.best_offer(job, relaxation.price);
         packing.accept(job, &offer);

@@ -24,7 +24,8 @@ fn scalable(profiled: u32) -> Job {
 
 /// Advice for a world whose nodes of four GPUs are all there is.
 fn advise(settings: AutoscalerSettings, policy: &PolicySettings, world: &World) -> Advice {
-    let pool = NodePool { nodes: world.nodes.len() as u32, gpus: 4, gpu_type: GpuType::default() };
+    let pool =
+        NodePool { nodes: world.nodes.len() as u32, gpus: 4, gpu_type: GpuType::default(), cpus: None, memory: None };
     let mut autoscaler = Autoscaler::new(settings, policy).expect("settings that make sense");
     world.with_view(|now, view| autoscaler.advise(now, view, pool))
 }
@@ -129,7 +130,7 @@ proptest! {
     ) {
         let nodes_max = nodes_min + more;
         let settings = AutoscalerSettings { utility_low: low, utility_high: high, nodes_min, nodes_max };
-        let pool = NodePool { nodes, gpus, gpu_type: GpuType(kind) };
+        let pool = NodePool { nodes, gpus, gpu_type: GpuType(kind), cpus: None, memory: None };
         for policy in policies() {
             let advise = || {
                 let mut autoscaler = Autoscaler::new(settings, &policy).expect("settings that make sense");

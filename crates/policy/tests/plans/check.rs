@@ -36,7 +36,7 @@ fn broken_plans_are_named() {
     assert_eq!(check(&world, vec![assign(1, &[(9, 1)])]), Err(PlanError::Node { job: job(1), node: NodeId(9) }));
     assert_eq!(
         check(&world, vec![assign(0, &[(0, 3)]), assign(1, &[(0, 2)])]),
-        Err(PlanError::Capacity { node: NodeId(0), gpus: 4, replicas: 5 })
+        Err(PlanError::Capacity { node: NodeId(0), gpus: 4, planned: 5 })
     );
     assert_eq!(
         check(&world, vec![assign(0, &[(0, 1)])]),

@@ -8,6 +8,7 @@ mod elastic;
 mod gandiva;
 mod optimus;
 mod random;
+mod resources;
 mod slaq;
 mod themis;
 mod tiresias;

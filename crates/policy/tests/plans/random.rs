@@ -52,6 +52,60 @@ fn oracles() -> impl Strategy<Value = Oracle> {
     (0.0f64..1e6, step_s).prop_map(|(remaining_steps, step_s)| Oracle { remaining_steps, step_s })
 }
 
+/// What a replica needs: GPUs, CPUs, memory, kinds of GPU.
+fn needs() -> impl Strategy<Value = (u32, u32, u64, Option<Vec<GpuType>>)> {
+    let gpus = prop_oneof![4 => Just(1u32), 2 => 2u32..5, 1 => 5u32..9];
+    let cpus = prop_oneof![3 => Just(0u32), 2 => 1u32..6, 1 => Just(u32::MAX)];
+    let memory = prop_oneof![3 => Just(0u64), 2 => 1u64..40, 1 => Just(u64::MAX)];
+    let types = prop_oneof![
+        4 => Just(None),
+        1 => Just(Some(vec![GpuType(0)])),
+        1 => Just(Some(vec![GpuType(1), GpuType(7)])),
+        1 => Just(Some(vec![GpuType(0), GpuType(1)])),
+        1 => Just(Some(vec![GpuType(9)])),
+    ];
+    (gpus, cpus, memory, types)
+}
+
+/// A node: GPUs, kind, whether it drains (0), CPUs and memory.
+fn nodes() -> impl Strategy<Value = NodeView> {
+    let counted = (prop::option::of(0u32..40), prop::option::of(0u64..200));
+    (1u32..9, 0u16..2, 0u8..10, counted).prop_map(|(gpus, kind, drain, (cpus, memory))| NodeView {
+        id: NodeId(0),
+        gpus,
+        gpu_type: GpuType(kind),
+        cpus,
+        memory,
+        schedulable: drain > 0,
+    })
+}
+
+/// What is left of a node.
+#[derive(Clone, Copy)]
+struct Left {
+    gpus: u32,
+    cpus: Option<u32>,
+    memory: Option<u64>,
+}
+
+impl Left {
+    /// Takes what so many replicas of a job need, without GPUs if it is a guest; false if there is not enough.
+    fn take(&mut self, job: &Job, replicas: u32, is_guest: bool) -> bool {
+        let gpus = if is_guest { 0 } else { job.gpus_per_replica * replicas };
+        let cpus = u64::from(job.cpus) * u64::from(replicas);
+        let memory = u128::from(job.memory) * u128::from(replicas);
+        let fits = gpus <= self.gpus
+            && self.cpus.is_none_or(|left| cpus <= u64::from(left))
+            && self.memory.is_none_or(|left| memory <= u128::from(left));
+        if fits {
+            self.gpus -= gpus;
+            self.cpus = self.cpus.map(|left| left - cpus as u32);
+            self.memory = self.memory.map(|left| left - memory as u64);
+        }
+        fits
+    }
+}
+
 prop_compose! {
     fn jobs()(
         age_s in 0u64..50_000,
@@ -67,6 +121,7 @@ prop_compose! {
         (priority, samples_per_s) in (-2i32..3, prop::option::of(1.0f64..1e4)),
         batch_size in prop::option::of(0u32..20_000),
         wants in (0usize..8, 1u32..9),
+        needs in needs(),
         oracle in prop::option::of(oracles()),
         loss in prop::option::of((0.0f64..1.0, 1e-3f64..10.0, 0.0f64..5.0)),
         trained in (0.0f64..1e6, prop::option::of(1.0f64..1e5)),
@@ -80,7 +135,8 @@ prop_compose! {
             age_s, restarts, requested, min: bounds.0, max: bounds.0.max(bounds.1), flexibility, profiles,
             remaining_samples, executed_s: age_s as f64 / 2.0, priority, samples_per_s, batch_size, oracle,
             loss: loss.and_then(|(slope, offset, floor)| LossCurve::new(slope, offset, floor).ok()),
-            baseline_steps: trained.0, epoch_steps: trained.1, ..Job::default()
+            baseline_steps: trained.0, epoch_steps: trained.1,
+            gpus_per_replica: needs.0, cpus: needs.1, memory: needs.2, gpu_types: needs.3, ..Job::default()
         };
         (job, wants)
     }
@@ -89,43 +145,51 @@ prop_compose! {
 prop_compose! {
     /// A world whose running jobs fit its nodes, some as guests of others.
     pub(crate) fn worlds()(
-        nodes in prop::collection::vec((1u32..9, 0u16..2, 0u8..10), 1..8),
+        nodes in prop::collection::vec(nodes(), 1..8),
         jobs in prop::collection::vec(jobs(), 0..25),
     ) -> World {
-        let nodes: Vec<NodeView> = (0..).zip(nodes).map(|(id, (gpus, kind, drain))| NodeView {
-            id: NodeId(id * 3), gpus, gpu_type: GpuType(kind), schedulable: drain > 0,
-        }).collect();
-        let mut free: Vec<u32> = nodes.iter().map(|node| node.gpus).collect();
+        let nodes: Vec<NodeView> = (0..).zip(nodes).map(|(id, node)| NodeView { id: NodeId(id * 3), ..node }).collect();
+        let left = |node: &NodeView| Left { gpus: node.gpus, cpus: node.cpus, memory: node.memory };
+        let mut free: Vec<Left> = nodes.iter().map(left).collect();
         let wants: Vec<u32> = jobs.iter().map(|&(_, (_, replicas))| replicas).collect();
         let jobs = jobs.into_iter().map(|(job, (node, replicas))| {
             let size = if job.flexibility == Flexibility::Rigid { job.requested } else { replicas };
-            let fits = node < nodes.len() && free[node] >= size && (job.min.max(1)..=job.max).contains(&size);
-            if !fits {
+            let allowed = |node: usize| {
+                let kind = nodes[node].gpu_type;
+                job.gpu_types.as_ref().is_none_or(|kinds| kinds.contains(&kind))
+            };
+            let fits = node < nodes.len() && allowed(node) && (job.min.max(1)..=job.max).contains(&size);
+            if !fits || !free[node].take(&job, size, false) {
                 return job;
             }
-            free[node] -= size;
             job.running(&[(nodes[node].id.0, size)])
         }).collect();
         let mut world = World { nodes, ..World::new(0, 0, jobs) };
         for (idx, replicas) in wants.into_iter().enumerate().skip(1).step_by(2) {
-            come_as_guest(&mut world, idx, replicas);
+            come_as_guest(&mut world, &mut free, idx, replicas);
         }
         world
     }
 }
 
 /// Puts a job that waits on GPUs of the first that could have it as a guest.
-fn come_as_guest(world: &mut World, idx: usize, replicas: u32) {
+fn come_as_guest(world: &mut World, free: &mut [Left], idx: usize, replicas: u32) {
     let job = &world.jobs[idx];
     let size = if job.flexibility == Flexibility::Rigid { job.requested } else { replicas };
     let is_host = |host: usize| world.jobs.iter().any(|job| job.guest_of == Some(JobId(host as u64)));
     let host = (0..world.jobs.len()).find(|&host| {
         let of_host = &world.jobs[host];
-        of_host.allocation.replicas() >= size && of_host.guest_of.is_none() && !is_host(host)
+        let alike = of_host.gpus_per_replica == job.gpus_per_replica && of_host.guest_of.is_none() && !is_host(host);
+        let allowed = |kind| job.gpu_types.as_ref().is_none_or(|kinds| kinds.contains(&kind));
+        let node = of_host.allocation.iter().next().map(|(node, _)| node.0 as usize / 3);
+        alike && of_host.allocation.replicas() >= size && node.is_some_and(|node| allowed(world.nodes[node].gpu_type))
     });
     let fits = job.allocation.is_empty() && (job.min.max(1)..=job.max).contains(&size);
     if let (Some(host), true) = (host, fits) {
         let node = world.jobs[host].allocation.iter().next().expect("it runs").0;
+        if !free[node.0 as usize / 3].take(job, size, true) {
+            return;
+        }
         world.jobs[idx] = world.jobs[idx].clone().running(&[(node.0, size)]);
         world.jobs[idx].guest_of = Some(JobId(host as u64));
     }

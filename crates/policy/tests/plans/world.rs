@@ -25,6 +25,10 @@ pub(crate) struct Job {
     pub(crate) requested: u32,
     pub(crate) min: u32,
     pub(crate) max: u32,
+    pub(crate) gpus_per_replica: u32,
+    pub(crate) cpus: u32,
+    pub(crate) memory: u64,
+    pub(crate) gpu_types: Option<Vec<GpuType>>,
     pub(crate) flexibility: Flexibility,
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
@@ -50,6 +54,10 @@ impl Default for Job {
             requested: 1,
             min: 1,
             max: 64,
+            gpus_per_replica: 1,
+            cpus: 0,
+            memory: 0,
+            gpu_types: None,
             flexibility: Flexibility::Elastic,
             profiles: Vec::new(),
             remaining_samples: None,
@@ -100,7 +108,14 @@ pub(crate) fn profile(gpu_type: GpuType, replicas_profiled: u32, sync_s: f64) ->
 impl World {
     /// `nodes` nodes of `gpus` GPUs.
     pub(crate) fn new(nodes: u32, gpus: u32, jobs: Vec<Job>) -> Self {
-        let node = |id| NodeView { id: NodeId(id), gpus, gpu_type: GpuType::default(), schedulable: true };
+        let node = |id| NodeView {
+            id: NodeId(id),
+            gpus,
+            gpu_type: GpuType::default(),
+            cpus: None,
+            memory: None,
+            schedulable: true,
+        };
         Self { now_s: 100_000, nodes: (0..nodes).map(node).collect(), jobs, succeeded: Vec::new() }
     }
 
@@ -112,7 +127,7 @@ impl World {
             .map(|(id, job)| JobView {
                 id: JobId(id),
                 submitted: Timestamp((self.now_s - job.age_s) * 1000),
-                attained_gpu_s: job.executed_s * f64::from(job.allocation.replicas()),
+                attained_gpu_s: job.executed_s * f64::from(job.gpus_per_replica * job.allocation.replicas()),
                 executed_s: job.executed_s,
                 restarts: job.restarts,
                 restart_cost_s: 30.0,
@@ -120,6 +135,10 @@ impl World {
                 replicas_requested: job.requested,
                 replicas_min: job.min,
                 replicas_max: job.max,
+                gpus_per_replica: job.gpus_per_replica,
+                cpus: job.cpus,
+                memory: job.memory,
+                gpu_types: job.gpu_types.as_deref(),
                 flexibility: job.flexibility,
                 guest_of: job.guest_of,
                 batch_size: job.batch_size,

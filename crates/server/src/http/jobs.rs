@@ -127,16 +127,15 @@ fn is_found(job: &pollux_engine::Job, search: &str) -> bool {
     params(Id),
     responses((status = 200, body = JobDetail), (status = "default", body = Failure)))]
 async fn detail(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobDetail>, HttpError> {
-    let state_dir = state.state_dir.clone();
     let live = state.handle.look(move |cluster| {
         let job = cluster.engine().job(id)?;
-        views::job_detail(cluster, job, &state_dir)
+        views::job_detail(cluster, job)
     });
     if let Some(detail) = live.get().await? {
         return Ok(Json(detail));
     }
     let row = state.row(id).await?;
-    readable(id, views::detail_of_row(&row, &state.state_dir)).map(Json)
+    readable(id, views::detail_of_row(&row, state.handle.checkpoint_dir(id))).map(Json)
 }
 
 /// Why a job has what it has, and when that may change.

@@ -1,14 +1,12 @@
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::extract::State;
 use axum::response::Response;
 use pollux_api::{Failure, LogPiece};
-use pollux_backend::ReplicaId;
+use pollux_backend::{LogStart, ReplicaId};
 use pollux_policy::JobId;
 use serde::Deserialize;
-use tokio::task;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -18,7 +16,7 @@ use super::extract::{Id, Query};
 use super::failure::HttpError;
 use super::feed::{Pieces, feed};
 use super::state::AppState;
-use super::tail::{Format, Position, Tail};
+use super::tail::{Format, Tail};
 use crate::JobSummary;
 
 /// How often a log that is followed is looked at.
@@ -29,8 +27,8 @@ const LOOKS_PER_SIGN: u128 = KEEP_ALIVE.as_millis() / LOOK_AGAIN.as_millis();
 const END: &str = "event: end\ndata: {}\n\n";
 /// What is told of one replica before it is the next one's turn.
 const PIECES_MAX: usize = 4;
-/// More renames in a row than any log has.
-const OPENINGS_MAX: usize = 5;
+/// What is read at once.
+const CHUNK_BYTES: usize = 64 * 1024;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(logs)).routes(routes!(stream))
@@ -63,7 +61,7 @@ async fn logs(
 ) -> Result<Response, HttpError> {
     let LogsQuery { replica, tail, follow } = query;
     let wanted = Wanted { replica, start: tail.map_or(Start::First, Start::Last), follow, is_stream: false };
-    let written = find(&state, job, replica, BTreeSet::new()).await?;
+    let written = find(&state, job, replica).await?;
     let produce = |pieces| send(state.clone(), job, wanted, written, pieces);
     feed(&state, "text/plain; charset=utf-8", produce)
 }
@@ -100,15 +98,14 @@ async fn stream(
         None => tail.map_or(Start::First, Start::Last),
     };
     let wanted = Wanted { replica, start, follow: true, is_stream: true };
-    let written = find(&state, job, replica, BTreeSet::new()).await?;
+    let written = find(&state, job, replica).await?;
     feed(&state, "text/event-stream", |pieces| send(state.clone(), job, wanted, written, pieces))
 }
 
-fn positions(after: &str) -> Result<BTreeMap<u64, Position>, HttpError> {
+fn positions(after: &str) -> Result<BTreeMap<u64, u64>, HttpError> {
     let position = |text: &str| {
-        let mut numbers = text.split('.').map(|number| number.parse().ok());
-        let [replica, file, offset] = [numbers.next()??, numbers.next()??, numbers.next()??];
-        numbers.next().is_none().then_some((replica, Position { file, offset }))
+        let (replica, position) = text.split_once('.')?;
+        Some((replica.parse().ok()?, position.parse().ok()?))
     };
     let refused =
         |text: &str| HttpError::Query { reason: format!("after {text:?}: accepted is REPLICA.POSITION of a piece") };
@@ -129,10 +126,19 @@ enum Start {
     /// So many lines before the end of each replica's log.
     Last(u64),
     /// There; replicas that are not named are news.
-    After(BTreeMap<u64, Position>),
+    After(BTreeMap<u64, u64>),
 }
 
 impl Wanted {
+    fn tail(&self, replica: u64) -> Tail {
+        let from = match &self.start {
+            Start::First => LogStart::At(0),
+            Start::Last(lines) => LogStart::LastLines(*lines),
+            Start::After(positions) => LogStart::At(positions.get(&replica).copied().unwrap_or(0)),
+        };
+        Tail::new(self.format(replica), from)
+    }
+
     fn format(&self, replica: u64) -> Format {
         match self.replica {
             _ if self.is_stream => Format::Messages { replica },
@@ -152,38 +158,28 @@ struct Writer {
     id: u64,
     /// Or may run.
     runs: bool,
-    /// Where it has written, if that may be news.
-    files: Option<Vec<PathBuf>>,
 }
 
-/// Looks for replicas of a job. Files of those that are `known` are not listed again, which is work for the scheduler.
-async fn find(state: &AppState, job: JobId, only: Option<u64>, known: BTreeSet<u64>) -> Result<Written, HttpError> {
-    let is_wanted = move |replica: &ReplicaId| only.is_none_or(|only| replica.0 == only);
+/// Looks for replicas of a job.
+async fn find(state: &AppState, job: JobId, only: Option<u64>) -> Result<Written, HttpError> {
     let look = state.handle.look(move |cluster| {
         cluster.engine().job(job)?;
         let running: BTreeSet<ReplicaId> = cluster.fleet.replicas().map(|(replica, _)| replica).collect();
-        let writer = |replica: ReplicaId| Writer {
-            id: replica.0,
-            runs: running.contains(&replica),
-            files: (!known.contains(&replica.0)).then(|| cluster.log_files(replica)),
-        };
-        Some(cluster.replicas(job).into_iter().filter(is_wanted).map(writer).collect())
+        let writer = |replica: ReplicaId| Writer { id: replica.0, runs: running.contains(&replica) };
+        Some(cluster.replicas(job).into_iter().map(writer).collect())
     });
     let live: Option<Vec<Writer>> = look.get().await?;
     let is_live = live.is_some();
-    let replicas = match live {
+    let mut replicas = match live {
         Some(replicas) => replicas,
         None => {
             let ended = state.row(job).await?.ended;
             let summary = ended.and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
             let replicas = summary.map(|summary| summary.replicas).unwrap_or_default();
-            let look = state.handle.look(move |cluster| {
-                let writer = |it: ReplicaId| Writer { id: it.0, runs: false, files: Some(cluster.log_files(it)) };
-                replicas.into_iter().filter(is_wanted).map(writer).collect()
-            });
-            look.get().await?
+            replicas.into_iter().map(|replica| Writer { id: replica.0, runs: false }).collect()
         }
     };
+    replicas.retain(|writer| only.is_none_or(|only| writer.id == only));
     match only {
         Some(replica) if replicas.is_empty() => Err(HttpError::NoReplica { job, replica }),
         Some(_) | None => Ok(Written { is_live, replicas }),
@@ -201,12 +197,11 @@ async fn send(state: AppState, job: JobId, mut wanted: Wanted, mut written: Writ
             if done.contains(&writer.id) {
                 continue;
             }
-            let tail = tails.remove(&writer.id).unwrap_or_else(|| Tail::new(wanted.format(writer.id)));
-            let tail = open(&state, job, &writer, tail, &wanted.start).await?;
+            let mut tail = tails.remove(&writer.id).unwrap_or_else(|| wanted.tail(writer.id));
             let pieces_max = if is_last { usize::MAX } else { PIECES_MAX };
-            let (mut tail, is_read) = pass_on(tail, &pieces, pieces_max).await?;
+            let is_read = pass_on(&state, &writer, &mut tail, &pieces, pieces_max).await?;
             has_more |= !is_read;
-            if is_last || (is_read && !writer.runs && tail.is_settled()) {
+            if is_last || (is_read && (tail.has_ended() || !writer.runs)) {
                 pieces.send(tail.rest()).await?;
                 done.insert(writer.id);
             } else {
@@ -224,49 +219,30 @@ async fn send(state: AppState, job: JobId, mut wanted: Wanted, mut written: Writ
                 pieces.send(NOTHING_NEW).await?;
             }
         }
-        let settled = tails.iter().filter(|(_, tail)| tail.is_settled()).map(|(&replica, _)| replica);
-        written = find(&state, job, wanted.replica, settled.chain(done.iter().copied()).collect()).await.ok()?;
+        written = find(&state, job, wanted.replica).await.ok()?;
     }
-}
-
-/// Opens the files of a replica, which may be renamed meanwhile. Logs of the oldest replicas are deleted.
-async fn open(state: &AppState, job: JobId, writer: &Writer, mut tail: Tail, start: &Start) -> Option<Tail> {
-    let Some(mut paths) = writer.files.clone() else { return Some(tail) };
-    let (last, after) = match start {
-        Start::First => (None, None),
-        Start::Last(lines) => (Some(*lines), None),
-        Start::After(positions) => (None, positions.get(&writer.id).copied()),
-    };
-    for _ in 0..OPENINGS_MAX {
-        let work = move || {
-            let opened = tail.open(&paths).is_ok();
-            // Better all of it than nothing.
-            let _ = last.filter(|_| opened).map(|lines| tail.skip_to_last(lines));
-            let _ = after.filter(|_| opened).map(|position| tail.skip_to(position));
-            (tail, opened)
-        };
-        let opened;
-        (tail, opened) = task::spawn_blocking(work).await.ok()?;
-        let again = if opened { None } else { find(state, job, Some(writer.id), BTreeSet::new()).await.ok() };
-        let Some(again) = again else { break };
-        paths = again.replicas.into_iter().find_map(|it| it.files).unwrap_or_default();
-    }
-    Some(tail)
 }
 
 /// Sends some of what there is, and tells whether it was all.
-async fn pass_on(mut tail: Tail, pieces: &Pieces, pieces_max: usize) -> Option<(Tail, bool)> {
+async fn pass_on(
+    state: &AppState,
+    writer: &Writer,
+    tail: &mut Tail,
+    pieces: &Pieces,
+    pieces_max: usize,
+) -> Option<bool> {
     for _ in 0..pieces_max {
-        let work = move || {
-            let lines = tail.read();
-            (tail, lines)
-        };
-        let lines;
-        (tail, lines) = task::spawn_blocking(work).await.ok()?;
-        if lines.is_empty() {
-            return Some((tail, true));
+        let chunk = state.handle.read_log(ReplicaId(writer.id), tail.from(), CHUNK_BYTES).await;
+        // What cannot be read has no more to say.
+        let Ok(chunk) = chunk else { return Some(true) };
+        let is_empty = chunk.bytes.is_empty();
+        let lines = tail.take(&chunk);
+        if !lines.is_empty() {
+            pieces.send(lines).await?;
         }
-        pieces.send(lines).await?;
+        if is_empty || tail.has_ended() {
+            return Some(true);
+        }
     }
-    Some((tail, false))
+    Some(false)
 }

@@ -1,8 +1,5 @@
 //! Commands become orders, which are made durable and then carried out.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
 use pollux_model::BatchMode;
@@ -12,7 +9,7 @@ use pollux_store::{EndedJob, Record, ReplicaRow};
 use super::Scheduler;
 use crate::fleet::Effects;
 use crate::orders::{LaunchContext, assignment, batch_mode, order};
-use crate::views::{self, checkpoint_dir};
+use crate::views;
 use crate::{HistoryEvent, JobSummary, ServerError};
 
 /// Jobs that are over whose logs are kept.
@@ -75,15 +72,12 @@ impl Scheduler {
             self.secrets.insert(job, token);
             self.unwritten.tokens.push(row);
         }
-        let checkpoints = checkpoint_dir(&self.settings.state_dir, job.0);
+        let checkpoint_dir = &self.checkpoints.location(job);
+        let (url, token) = (&self.settings.url, &self.secrets[&job]);
         let (replica, group, request) = (self.fleet.replica(id), self.fleet.group(job), self.requests.get(&job));
         if let (Some(replica), Some(group), Some(request)) = (replica, group, request) {
-            let context = LaunchContext {
-                url: &self.settings.url,
-                address: self.registry.address(replica.node),
-                checkpoints: &checkpoints,
-                token: &self.secrets[&job],
-            };
+            let address = self.registry.address(replica.node);
+            let context = LaunchContext { epoch: self.epoch, url, address, checkpoint_dir, token };
             let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
             self.pending.starts.extend(order(id, replica, request, &assignment, context));
         }
@@ -171,26 +165,22 @@ impl Scheduler {
             }
         }
         for order in std::mem::take(&mut self.pending.starts) {
-            if let Some(checkpoints) = order.environment.get("POLLUX_CHECKPOINT_DIR") {
-                // Without it the worker cannot save, and says so.
-                let _ = DirBuilder::new().recursive(true).mode(0o700).create(checkpoints);
-            }
             self.backend.start(&order);
             self.may_halt()?;
         }
         if std::mem::take(&mut self.pending.adopts) {
             let known: Vec<ReplicaId> = self.fleet.replicas().map(|(id, _)| id).collect();
-            self.backend.adopt(&known);
+            self.backend.adopt(self.epoch, &known);
             let past = self.fleet.groups().flat_map(|(_, group)| &group.past);
             let kept = known.iter().chain(past).chain(self.logged.iter().flatten());
-            self.backend.keep_only(&kept.copied().collect::<Vec<_>>());
+            self.backend.keep_only(self.epoch, &kept.copied().collect::<Vec<_>>());
         }
         for replica in std::mem::take(&mut self.pending.stops) {
-            self.backend.stop(replica, self.settings.grace);
+            self.backend.stop(self.epoch, replica, self.settings.grace);
             self.may_halt()?;
         }
         for replica in std::mem::take(&mut self.pending.outdated) {
-            self.backend.forget(replica);
+            self.backend.forget(self.epoch, replica);
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use pollux_agent::AgentReport;
 use pollux_api::{ReadyRequest, RendezvousRequest, ReportRequest};
-use pollux_backend::{Observation, ReplicaId};
+use pollux_backend::{Epoch, Observation, ReplicaId};
 use pollux_engine::{Event, FailureKind, Phase, Refusal};
 use pollux_policy::{JobId, Timestamp};
 use pollux_store::{HistoryEntry, SubmittedJob, TokenRow};
@@ -39,6 +39,8 @@ pub(crate) struct Intake {
     pub(crate) published: Vec<Reply<()>>,
     pub(crate) looks: Vec<Look>,
     pub(crate) shut_down: Option<Reply<()>>,
+    /// The scheduler that has taken over.
+    pub(crate) superseded: Option<Epoch>,
 }
 
 /// Something that somebody waits for.
@@ -255,10 +257,11 @@ impl Scheduler {
     fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
         let mut out = Effects::default();
         match observation {
-            Observation::NodeUp { node, gpus, gpu_type } => {
-                self.registry.up(node, gpus, &gpu_type, &mut self.fleet, &mut out);
-            }
+            Observation::NodeUp(node) => self.registry.up(node, &mut self.fleet, &mut out),
+            Observation::NodeUnreachable { node } => self.registry.unreachable(&node),
             Observation::NodeGone { node } => self.registry.gone(&node, &mut self.fleet, &mut out),
+            Observation::Superseded { by } => intake.superseded = Some(by),
+            Observation::Pending { .. } => {}
             Observation::Started { replica } => self.fleet.started(replica, now),
             Observation::StartFailed { replica, reason, retryable } => {
                 let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };

@@ -1,5 +1,3 @@
-use std::fs;
-use std::io::Write;
 use std::pin::Pin;
 
 use axum::body::Body;
@@ -125,14 +123,11 @@ async fn a_slow_reader_of_events_misses_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_of_all_replicas_are_told_and_followed_until_the_job_has_ended() {
-    let (site, logs) = (Site::new(&[("a", 2)]).await, tempfile::tempdir().unwrap());
-    site.world.set_logs(logs.path());
-    let write = |name: &str, text: &str| fs::write(logs.path().join(name), text).unwrap();
+    let site = Site::new(&[("a", 2)]).await;
     site.submit("job", 2).await;
     site.until("the launch", async || site.world.running().get(1).cloned()).await;
-    write("1.old", "loading\n");
-    write("1", "step 1\nstep 2\nst");
-    write("2", "hello\n");
+    site.world.write_log(1, "loading\nstep 1\nstep 2\nst");
+    site.world.write_log(2, "hello\n");
     assert_eq!(site.get("/v1/jobs/1/logs").await.body, "1| loading\n1| step 1\n1| step 2\n1| st\n2| hello\n");
     assert_eq!(site.get("/v1/jobs/1/logs?replica=1&tail=2").await.body, "step 2\nst\n");
     let (code, message) = site.get("/v1/jobs/1/logs?replica=3").await.failure(404);
@@ -142,36 +137,33 @@ async fn logs_of_all_replicas_are_told_and_followed_until_the_job_has_ended() {
     while !followed.text.contains("2| hello\n") {
         assert!(followed.next().await);
     }
-    write("1", "step 1\nstep 2\nstep 3\n");
+    site.world.write_log(1, "ep 3\n");
     while !followed.text.contains("1| step 3\n") {
         assert!(followed.next().await);
     }
-    fs::rename(logs.path().join("1"), logs.path().join("1.old")).unwrap();
-    write("1", "done");
+    site.world.drop_log(1, 8);
+    site.world.write_log(1, "done");
     site.world.exit(2, Exit::Code(0));
     site.world.exit(1, Exit::Code(0));
     assert_eq!(followed.all().await, "2| hello\n1| step 3\n1| done\n");
+    let all = site.get("/v1/jobs/1/logs?replica=1").await.body;
+    assert_eq!(all, "[8 bytes before this are not kept]\nstep 1\nstep 2\nstep 3\ndone\n");
     assert_eq!(site.get("/v1/jobs/1/logs?tail=1").await.body, "1| done\n2| hello\n", "also of a job that has ended");
     assert_eq!(site.get("/v1/jobs/2/logs").await.failure(404).0, "unknown_job");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_logs_goes_on_where_another_stopped_and_says_when_the_job_has_ended() {
-    let (site, logs) = (Site::new(&[("a", 2)]).await, tempfile::tempdir().unwrap());
-    site.world.set_logs(logs.path());
-    let append = |name: &str, text: &str| {
-        let file = fs::OpenOptions::new().create(true).append(true).open(logs.path().join(name));
-        file.unwrap().write_all(text.as_bytes()).unwrap();
-    };
+    let site = Site::new(&[("a", 2)]).await;
     site.submit("job", 2).await;
     site.until("the launch", async || site.world.running().get(1).cloned()).await;
-    append("1", "step 1\nstep 2\r50%");
-    append("2", "hello\n");
+    site.world.write_log(1, "step 1\nstep 2\r50%");
+    site.world.write_log(2, "hello\n");
     let mut first = Stream::get(&site, "/v1/jobs/1/logs/stream?tail=1").await;
     let pieces = first.pieces(2).await;
     assert_eq!(pieces.iter().map(|piece| piece.text.as_str()).collect::<Vec<_>>(), ["step 2\r50%", "hello\n"]);
     drop(first);
-    append("1", "\r100%\n");
+    site.world.write_log(1, "\r100%\n");
     let after: Vec<String> = pieces.iter().map(|piece| format!("{}.{}", piece.replica, piece.position)).collect();
     let path = format!("/v1/jobs/1/logs/stream?tail=1&after={}", after.join(","));
     let mut second = Stream::get(&site, &path).await;

@@ -4,11 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+use std::fmt;
 
 use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
-use pollux_backend::{Backend, Exit, Observation, Observer, ReplicaId, ReplicaOrder};
+use pollux_backend::{
+    Backend, CheckpointAnswer, Checkpoints, Epoch, Exit, LogAnswer, LogChunk, LogReader, LogStart, NodeInfo,
+    Observation, Observer, ReplicaId, ReplicaOrder, SavedCheckpoints,
+};
 use pollux_engine::{EngineSettings, JobSpec};
 use pollux_model::{BatchLimits, NoiseStatistics, Parallelism, StepParams};
 use pollux_policy::{JobId, PolicySettings, PolluxSettings};
@@ -22,12 +26,27 @@ struct Machines {
     nodes: BTreeMap<String, u32>,
     replicas: BTreeMap<ReplicaId, Process>,
     observer: Option<Observer>,
-    ports: u16,
     /// Everything that must never happen.
     faults: Vec<String>,
     forgotten: BTreeSet<ReplicaId>,
-    /// Where replicas write: a file of its number for each, and one with `.old` for what was before.
-    logs: PathBuf,
+    /// What replicas have written, with the bytes that were dropped.
+    logs: BTreeMap<ReplicaId, (u64, Vec<u8>)>,
+    /// What jobs have saved.
+    checkpoints: BTreeMap<JobId, SavedCheckpoints>,
+    /// The highest that gave an order.
+    epoch: Epoch,
+}
+
+/// A node of a machine of its own.
+fn node_up(node: &str, gpus: u32) -> Observation {
+    Observation::NodeUp(NodeInfo {
+        name: node.to_owned(),
+        gpus,
+        gpu_type: gpu_type(node),
+        cpus: None,
+        memory: None,
+        address: node.to_owned(),
+    })
 }
 
 struct Process {
@@ -63,7 +82,7 @@ impl World {
         move |observer: Observer| {
             let mut machines = world.machines();
             for (node, &gpus) in &machines.nodes {
-                observer(Observation::NodeUp { node: node.clone(), gpus, gpu_type: gpu_type(node) });
+                observer(node_up(node, gpus));
             }
             machines.observer = Some(observer);
             drop(machines);
@@ -76,7 +95,7 @@ impl World {
         match gpus {
             Some(gpus) => {
                 machines.nodes.insert(node.to_owned(), gpus);
-                machines.observe(Observation::NodeUp { node: node.to_owned(), gpus, gpu_type: gpu_type(node) });
+                machines.observe(node_up(node, gpus));
             }
             None => {
                 machines.nodes.remove(node);
@@ -100,8 +119,36 @@ impl World {
         self.machines().forgotten.contains(&ReplicaId(replica))
     }
 
-    pub(crate) fn set_logs(&self, folder: &Path) {
-        self.machines().logs = folder.to_owned();
+    /// A replica writes.
+    pub(crate) fn write_log(&self, replica: u64, text: &str) {
+        self.machines().logs.entry(ReplicaId(replica)).or_default().1.extend_from_slice(text.as_bytes());
+    }
+
+    /// The oldest bytes of a log are not kept any more.
+    pub(crate) fn drop_log(&self, replica: u64, bytes: usize) {
+        let mut machines = self.machines();
+        let (dropped, log) = machines.logs.get_mut(&ReplicaId(replica)).unwrap();
+        *dropped += log.drain(..bytes).len() as u64;
+    }
+
+    /// A job has saved.
+    pub(crate) fn save_checkpoint(&self, job: JobId, bytes: u64, written: SystemTime) {
+        self.machines().checkpoints.insert(job, SavedCheckpoints { job, bytes, written });
+    }
+
+    /// Jobs of which something is saved.
+    pub(crate) fn saved(&self) -> Vec<JobId> {
+        self.machines().checkpoints.keys().copied().collect()
+    }
+
+    /// Another scheduler gives an order.
+    pub(crate) fn supersede(&self, epoch: Epoch) {
+        self.machines().epoch = epoch;
+    }
+
+    /// Tells what a backend has seen.
+    pub(crate) fn observe(&self, observation: Observation) {
+        self.machines().observe(observation);
     }
 
     pub(crate) fn set_stubborn(&self, replica: u64, stubborn: bool) {
@@ -181,9 +228,22 @@ impl Machines {
 /// The way to the machines that one scheduler has.
 struct Machine(World);
 
-impl Backend for Machine {
-    fn adopt(&mut self, known: &[ReplicaId]) {
+impl Machine {
+    /// The machines, unless another scheduler has taken over.
+    fn admitted(&self, epoch: Epoch) -> Option<MutexGuard<'_, Machines>> {
         let mut machines = self.0.machines();
+        if epoch < machines.epoch {
+            machines.observe(Observation::Superseded { by: machines.epoch });
+            return None;
+        }
+        machines.epoch = epoch;
+        Some(machines)
+    }
+}
+
+impl Backend for Machine {
+    fn adopt(&mut self, epoch: Epoch, known: &[ReplicaId]) {
+        let Some(mut machines) = self.admitted(epoch) else { return };
         for &replica in known {
             let exit = machines.replicas.get(&replica).map_or(Some(Exit::Lost), |process| process.exit);
             machines.observe(match exit {
@@ -198,11 +258,12 @@ impl Backend for Machine {
     }
 
     fn start(&mut self, order: &ReplicaOrder) {
-        self.0.machines().start(order);
+        let Some(mut machines) = self.admitted(order.epoch) else { return };
+        machines.start(order);
     }
 
-    fn stop(&mut self, replica: ReplicaId, _grace: Duration) {
-        let mut machines = self.0.machines();
+    fn stop(&mut self, epoch: Epoch, replica: ReplicaId, _grace: Duration) {
+        let Some(mut machines) = self.admitted(epoch) else { return };
         let Some(process) = machines.replicas.get_mut(&replica) else {
             return machines.observe(Observation::Exited { replica, exit: Exit::Lost });
         };
@@ -213,21 +274,72 @@ impl Backend for Machine {
         machines.observe(Observation::Exited { replica, exit });
     }
 
-    fn log_files(&self, replica: ReplicaId) -> Vec<PathBuf> {
-        let folder = self.0.machines().logs.clone();
-        let files = [format!("{}.old", replica.0), replica.0.to_string()].map(|name| folder.join(name));
-        files.into_iter().filter(|file| file.exists()).collect()
+    fn forget(&mut self, epoch: Epoch, replica: ReplicaId) {
+        let Some(mut machines) = self.admitted(epoch) else { return };
+        machines.forgotten.insert(replica);
     }
 
-    fn forget(&mut self, replica: ReplicaId) {
-        self.0.machines().forgotten.insert(replica);
-    }
-
-    fn keep_only(&mut self, replicas: &[ReplicaId]) {
-        let mut machines = self.0.machines();
+    fn keep_only(&mut self, epoch: Epoch, replicas: &[ReplicaId]) {
+        let Some(mut machines) = self.admitted(epoch) else { return };
         let ended = machines.replicas.iter().filter(|(id, it)| it.exit.is_some() && !replicas.contains(id));
         let ended: Vec<_> = ended.map(|(id, _)| *id).collect();
         machines.forgotten.extend(ended);
+    }
+
+    fn logs(&self) -> Arc<dyn LogReader> {
+        Arc::new(self.0.clone())
+    }
+
+    fn checkpoints(&self) -> Arc<dyn Checkpoints> {
+        Arc::new(self.0.clone())
+    }
+}
+
+impl fmt::Debug for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("World")
+    }
+}
+
+impl LogReader for World {
+    fn read(&self, replica: ReplicaId, from: LogStart, bytes_max: usize, answer: LogAnswer) {
+        let machines = self.machines();
+        let has_ended = machines.replicas.get(&replica).is_some_and(|process| process.exit.is_some());
+        let (first, log) = machines.logs.get(&replica).cloned().unwrap_or_default();
+        drop(machines);
+        let start = match from {
+            LogStart::At(position) => usize::try_from(position.saturating_sub(first)).unwrap().min(log.len()),
+            LogStart::LastLines(lines) => {
+                let lines = log.split_inclusive(|byte| *byte == b'\n').rev().take(usize::try_from(lines).unwrap());
+                log.len() - lines.map(<[u8]>::len).sum::<usize>()
+            }
+        };
+        let dropped = match from {
+            LogStart::At(position) => first.saturating_sub(position),
+            LogStart::LastLines(_) => 0,
+        };
+        let bytes: Vec<u8> = log[start..].iter().copied().take(bytes_max).collect();
+        let end = start + bytes.len();
+        answer(Ok(LogChunk { next: first + end as u64, dropped, ended: has_ended && end == log.len(), bytes }));
+    }
+}
+
+impl Checkpoints for World {
+    fn location(&self, job: JobId) -> String {
+        format!("/saved/{}", job.0)
+    }
+
+    fn list(&self, answer: CheckpointAnswer<Vec<SavedCheckpoints>>) {
+        let saved = self.machines().checkpoints.values().copied().collect();
+        answer(Ok(saved));
+    }
+
+    fn delete(&self, epoch: Epoch, job: JobId, answer: CheckpointAnswer<u64>) {
+        let mut machines = self.machines();
+        assert!(epoch >= machines.epoch);
+        let bytes = machines.checkpoints.remove(&job).map_or(0, |saved| saved.bytes);
+        drop(machines);
+        answer(Ok(bytes));
     }
 }
 

@@ -72,7 +72,8 @@ impl World<'_> {
         let Some(scaling) = &mut self.scaling else { return };
         let staying = self.engine.nodes().filter(|node| !node.is_draining()).count();
         let nodes = (staying + scaling.orders.len()) as u32;
-        let pool = NodePool { nodes, gpus: self.settings.node_gpus(), gpu_type: GpuType::default() };
+        let pool =
+            NodePool { nodes, gpus: self.settings.node_gpus(), gpu_type: GpuType::default(), cpus: None, memory: None };
         let wanted = self.engine.view(self.now, |view| scaling.autoscaler.advise(self.now, view, pool)).nodes;
         if wanted > nodes {
             self.grow(wanted - nodes);

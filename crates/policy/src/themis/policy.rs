@@ -1,9 +1,9 @@
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use pollux_model::{GpuType, Shape};
 
+use super::placement::place;
 use crate::auction::{Bid, partial_allocation};
 use crate::free_gpus::FreeGpus;
 use crate::gang::{gang_size, kind_of, plan_of};
@@ -70,15 +70,15 @@ struct Account {
 }
 
 /// A job that would have more GPUs.
-struct Seeker<'a> {
-    idx: usize,
-    job: &'a JobView<'a>,
+pub(super) struct Seeker<'a> {
+    pub(super) idx: usize,
+    pub(super) job: &'a JobView<'a>,
     age_s: f64,
     /// Samples at full efficiency, or seconds on one GPU of a job not measured yet.
     remaining: f64,
     /// Replicas it may have.
-    sizes: RangeInclusive<u32>,
-    leased: Option<Lease>,
+    pub(super) sizes: RangeInclusive<u32>,
+    pub(super) leased: Option<Lease>,
     /// None without GPUs: nothing is farther from fair.
     rho: Option<f64>,
     /// With all that it asked for.
@@ -87,16 +87,24 @@ struct Seeker<'a> {
 
 /// GPUs that a job keeps.
 #[derive(Clone, Copy, Debug)]
-struct Lease {
+pub(super) struct Lease {
     replicas: u32,
     kind: GpuType,
     left_s: f64,
 }
 
+/// GPUs that a job may bid for.
+#[derive(Clone, Copy, Debug)]
+struct Offer {
+    kind: GpuType,
+    /// The most replicas of the job that a node has room for.
+    on_a_node: u32,
+}
+
 /// GPUs that a job is to have.
-struct Grant<'a> {
-    seeker: &'a Seeker<'a>,
-    size: u32,
+pub(super) struct Grant<'a> {
+    pub(super) seeker: &'a Seeker<'a>,
+    pub(super) size: u32,
 }
 
 impl Themis {
@@ -126,22 +134,23 @@ impl Themis {
         lease_ends.map_or(0.0, |ends| ends.since_s(now))
     }
 
-    /// GPUs a job would have had if all had shared alike while it was here, at most those it asked for.
+    /// Replicas for which a job would have had GPUs if all had shared alike while it was here, at most those it asked
+    /// for.
     fn share(&self, job: &JobView<'_>, now: Timestamp, view: &ClusterView<'_>) -> f64 {
         let jobs = self.memory.accounts.get(&job.id).map_or(0.0, |account| {
             (self.memory.job_s - account.job_s_before) / now.since_s(account.first_seen).max(f64::MIN_POSITIVE)
         });
         let jobs = if jobs >= 1.0 { jobs } else { view.jobs.len() as f64 };
-        (f64::from(view.gpus()) / jobs).min(f64::from(gang_size(job)))
+        (f64::from(view.gpus()) / jobs / f64::from(job.per_replica().gpus)).min(f64::from(gang_size(job)))
     }
 
     fn seeker<'a>(&self, idx: usize, is_leased: bool, now: Timestamp, view: &'a ClusterView<'a>) -> Seeker<'a> {
         let job = &view.jobs[idx];
         let size = gang_size(job);
         let fewest = if job.flexibility == Flexibility::Rigid { size } else { job.replicas_min.max(1) };
-        let node_gpus =
-            view.nodes.iter().filter(|node| node.schedulable).map(|node| node.gpus).max().unwrap_or(1).max(1);
-        let packed = |replicas: u32| speed(job, None, replicas.div_ceil(node_gpus), replicas);
+        let usable = view.nodes.iter().filter(|node| node.schedulable && job.allows(node.gpu_type));
+        let on_a_node = usable.map(|node| node.resources().fits(job.per_replica())).max().unwrap_or(1).max(1);
+        let packed = |replicas: u32| speed(job, None, replicas.div_ceil(on_a_node), replicas);
         let done = job
             .profiles
             .first()
@@ -179,10 +188,12 @@ impl Themis {
     /// Who is to have how many GPUs of one kind: those treated worst by auction, then all in turn.
     fn grants<'a>(&self, seekers: &[&'a Seeker<'a>], offered: usize, kind: GpuType, free: &FreeGpus) -> Vec<Grant<'a>> {
         let mut left = free.by_kind().get(&kind).copied().unwrap_or(0);
-        let node_gpus = free.most_on_a_node(kind);
+        let offers: BTreeMap<usize, Offer> =
+            seekers.iter().map(|seeker| (seeker.idx, seeker.offer(kind, free))).collect();
         let (mut bidders, mut bids, mut needed) = (Vec::new(), Vec::new(), 0);
         for &seeker in seekers.iter().take(offered.min(BIDDERS_MAX)) {
-            if let Some(bid) = seeker.bid(kind, node_gpus, left).filter(|bid| bid.fewest <= left - needed) {
+            let bid = seeker.bid(offers[&seeker.idx], left);
+            if let Some(bid) = bid.filter(|bid| bid.fewest <= left - needed) {
                 needed += bid.fewest;
                 bidders.push(seeker);
                 bids.push(bid);
@@ -191,25 +202,25 @@ impl Themis {
         let wanted = bids.iter().fold(0u32, |sum, bid| sum.saturating_add(bid.most()));
         let awards = partial_allocation(&bids, left.min(wanted));
         let sizes = bidders.iter().zip(awards.iter().zip(&bids)).map(|(seeker, (award, bid))| {
-            let size = seeker.held() + award.kept(bid);
-            if seeker.is_served_by(kind, node_gpus, size) { size } else { seeker.held() }
+            let size = seeker.held() + award.kept(bid) / seeker.gpus();
+            if seeker.is_served_by(offers[&seeker.idx], size) { size } else { seeker.held() }
         });
         let won = bidders.iter().zip(sizes).filter(|&(_, size)| size > 0);
         let mut grants: Vec<Grant<'_>> = won.map(|(seeker, size)| Grant { seeker, size }).collect();
-        left -= grants.iter().map(|grant| grant.size - grant.seeker.held()).sum::<u32>();
+        left -= grants.iter().map(|grant| grant.seeker.gpus() * (grant.size - grant.seeker.held())).sum::<u32>();
         let asked: BTreeSet<usize> = bidders.iter().map(|seeker| seeker.idx).collect();
         for &seeker in seekers.iter().filter(|seeker| !asked.contains(&seeker.idx)) {
             let size = seeker.most(left);
-            if seeker.sizes.start() <= &size && seeker.is_served_by(kind, node_gpus, size) {
-                left -= size - seeker.held();
+            if seeker.sizes.start() <= &size && seeker.is_served_by(offers[&seeker.idx], size) {
+                left -= seeker.gpus() * (size - seeker.held());
                 grants.push(Grant { seeker, size });
             }
         }
         // What nobody else wants goes back to those who paid it.
         for grant in grants.iter_mut().filter(|grant| grant.seeker.leased.is_none()) {
-            let more = left.min(grant.seeker.sizes.end() - grant.size);
+            let more = (left / grant.seeker.gpus()).min(grant.seeker.sizes.end() - grant.size);
             grant.size += more;
-            left -= more;
+            left -= grant.seeker.gpus() * more;
         }
         grants
     }
@@ -241,7 +252,8 @@ impl Policy for Themis {
             granted[idx] = Some(job.allocation.clone());
         }
         for (idx, job) in view.jobs.iter().enumerate() {
-            if granted[idx].is_none() && self.holds_lease(job, now) && free.keep(job.allocation) {
+            let keeps = granted[idx].is_none() && self.holds_lease(job, now);
+            if keeps && free.keep(job.per_replica(), job.allocation) {
                 granted[idx] = Some(job.allocation.clone());
             }
         }
@@ -258,7 +270,8 @@ impl Policy for Themis {
                 Some(lease) => lease.kind == kind,
                 None => granted[seeker.idx].is_none(),
             };
-            let bidding: Vec<&Seeker<'_>> = seekers.iter().filter(may_bid).collect();
+            let bidding = seekers.iter().filter(|seeker| seeker.job.allows(kind)).filter(may_bid);
+            let bidding: Vec<&Seeker<'_>> = bidding.collect();
             let grants = self.grants(&bidding, offered, kind, &free);
             place(view, &mut free, kind, grants, &mut granted);
         }
@@ -291,30 +304,43 @@ impl Seeker<'_> {
         self.leased.map_or(0, |lease| lease.replicas)
     }
 
-    /// Replicas that it takes if there are so many more.
+    /// GPUs of each replica.
+    pub(super) fn gpus(&self) -> u32 {
+        self.job.per_replica().gpus
+    }
+
+    fn offer(&self, kind: GpuType, free: &FreeGpus) -> Offer {
+        Offer { kind, on_a_node: free.most_on_a_node(kind, self.job.per_replica()) }
+    }
+
+    /// Replicas that it takes if there are so many more GPUs.
     fn most(&self, more: u32) -> u32 {
-        self.held().max(*self.sizes.end()).min(self.held() + more)
+        self.held().max(*self.sizes.end()).min(self.held() + more / self.gpus())
     }
 
     /// What up to `more` further GPUs are worth to it: `1/ρ` with them, but for its time alone, which changes nothing
     /// about an auction.
-    fn bid(&self, kind: GpuType, node_gpus: u32, more: u32) -> Option<Bid> {
+    fn bid(&self, offer: Offer, more: u32) -> Option<Bid> {
         let sizes = self.held().max(*self.sizes.start())..=self.most(more);
-        let values: Vec<(u32, f64)> = sizes.map(|size| (size, self.value(kind, node_gpus, size))).collect();
+        let values: Vec<(u32, f64)> = sizes.map(|size| (size, self.value(offer, size))).collect();
         let useful = &values[values.iter().position(|(_, value)| value.is_finite())?..];
-        Some(Bid { fewest: useful[0].0 - self.held(), values: useful.iter().map(|&(_, value)| value).collect() })
+        // GPUs that do not make up another replica are worth nothing more.
+        let (&(_, largest), smaller) = useful.split_last()?;
+        let values = smaller.iter().flat_map(|&(_, value)| std::iter::repeat_n(value, self.gpus() as usize));
+        let fewest = self.gpus() * (useful[0].0 - self.held());
+        Some(Bid { fewest, values: values.chain([largest]).collect() })
     }
 
     /// Whether so many replicas are better than what it keeps.
-    fn is_served_by(&self, kind: GpuType, node_gpus: u32, size: u32) -> bool {
-        let value = |size| self.value(kind, node_gpus, size);
+    fn is_served_by(&self, offer: Offer, size: u32) -> bool {
+        let value = |size| self.value(offer, size);
         value(size) > self.leased.map_or(f64::NEG_INFINITY, |lease| value(lease.replicas))
     }
 
-    fn value(&self, kind: GpuType, node_gpus: u32, size: u32) -> f64 {
+    fn value(&self, Offer { kind, on_a_node }: Offer, size: u32) -> f64 {
         let held = self.job.allocation.shape();
         let is_held = held.is_some_and(|held| held.replicas() == size);
-        let nodes = held.filter(|_| is_held).map_or(size.div_ceil(node_gpus.max(1)).min(size), Shape::nodes);
+        let nodes = held.filter(|_| is_held).map_or(size.div_ceil(on_a_node.max(1)).min(size), Shape::nodes);
         let speed = |nodes, replicas| speed(self.job, Some(kind), nodes, replicas);
         let change_s = if held.is_none() || is_held { 0.0 } else { self.job.restart_cost_s };
         if let (Some(lease), Some(held), false) = (self.leased, held, is_held) {
@@ -326,35 +352,6 @@ impl Seeker<'_> {
             }
         }
         -(self.age_s + change_s + self.remaining / speed(nodes, size)).max(1.0).ln()
-    }
-}
-
-/// Places grants on GPUs of one kind: whoever has what it gets stays, then the largest go first.
-fn place(
-    view: &ClusterView<'_>,
-    free: &mut FreeGpus,
-    kind: GpuType,
-    mut grants: Vec<Grant<'_>>,
-    granted: &mut [Option<Allocation>],
-) {
-    grants.retain(|Grant { seeker, size }| {
-        let held = seeker.job.allocation;
-        if seeker.leased.is_some() {
-            let grows = *size > held.replicas();
-            if grows {
-                free.give_back(held);
-            }
-            return grows;
-        }
-        let stays = held.replicas() == *size && kind_of(held, view) == Some(kind) && free.keep(held);
-        if stays {
-            granted[seeker.idx] = Some(held.clone());
-        }
-        !stays
-    });
-    grants.sort_by_key(|grant| (Reverse(grant.size), grant.seeker.idx));
-    for grant in grants {
-        granted[grant.seeker.idx] = free.take_consolidated(kind, grant.size);
     }
 }
 
