@@ -5,8 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
-use pollux_api::{Job, SubmitRequest};
+use pollux_api::Job;
 use pollux_client::{Client, ClientError, Connection};
+use pollux_job::JobSpec;
 
 /// What anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -98,15 +99,15 @@ impl Site {
     }
 
     /// A job that trains for real.
-    pub(crate) fn training(&self, name: &str, options: &[&str]) -> SubmitRequest {
+    pub(crate) fn training(&self, name: &str, options: &[&str]) -> JobSpec {
         let mut command = vec![program("pollux-trainer").to_str().unwrap().to_owned()];
         command.extend(options.iter().map(|&option| option.to_owned()));
         command.extend(["--audit".to_owned(), self.audit(name).to_str().unwrap().to_owned()]);
         self.job(name, command)
     }
 
-    pub(crate) fn job(&self, name: &str, command: Vec<String>) -> SubmitRequest {
-        SubmitRequest { name: Some(name.to_owned()), ..SubmitRequest::new(command, self.folder().to_str().unwrap()) }
+    pub(crate) fn job(&self, name: &str, command: Vec<String>) -> JobSpec {
+        JobSpec { command, working_dir: self.folder().to_owned(), ..JobSpec::new(name, 1) }
     }
 
     fn audit(&self, name: &str) -> PathBuf {

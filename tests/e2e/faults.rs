@@ -7,8 +7,9 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use pollux_api::{Event, Phase};
+use pollux_api::Event;
 use pollux_client::{Client, Connection, EventQuery, JobAction};
+use pollux_job::Phase;
 
 use crate::daemon::{Daemon, Site, eventually};
 use crate::processes::workers;
@@ -83,7 +84,7 @@ fn a_job_that_crashes_again_and_again_is_backed_off_and_its_neighbour_unharmed()
     let client = site.client().unwrap();
     let neighbour = client.submit(&site.training("neighbour", &TRAINING)).unwrap().id;
     let mut broken = site.job("broken", shell("echo broken >&2; exit 3"));
-    broken.retries_max = 1;
+    broken.retries = 1;
     let broken = client.submit(&broken).unwrap().id;
     let told = eventually("the backoff", || {
         let told = client.explanation(broken).unwrap();
@@ -190,7 +191,7 @@ fn on_a_full_disk_submissions_are_refused_and_what_runs_goes_on() {
     });
     let first = client.submit(&site.training("first", &TRAINING)).unwrap().id;
     let mut large = site.job("large", shell("true"));
-    large.environment.insert("LARGE".to_owned(), "x".repeat(100_000));
+    large.env.insert("LARGE".to_owned(), "x".repeat(100_000));
     let refused = eventually("a full disk", || client.submit(&large).err());
     assert!(refused.to_string().contains("the disk of the state folder is full"), "{refused}");
     assert!(client.jobs_up_to(None, 1_000).is_ok(), "reads still work");

@@ -3,8 +3,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use pollux_api::Phase;
 use pollux_client::{EventQuery, JobAction};
+use pollux_job::Phase;
 
 use crate::daemon::{Site, eventually};
 use crate::processes::{WorkerProcess, workers};

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use pollux_api::SubmitRequest;
 use pollux_client::{Client, ClientError, Connection, EventQuery, JobAction, JobQuery};
+use pollux_job::JobSpec;
 use pollux_policy::JobId;
 use pollux_store::{Batch, EndedJob, HistoryEntry, Store, SubmittedJob};
 
@@ -142,7 +142,7 @@ fn commits_per_s(folder: &Path) -> anyhow::Result<f64> {
     while began.elapsed() < Duration::from_secs(2) {
         commits += 1;
         let submitted =
-            SubmittedJob { id: JobId(commits), submitted: pollux_policy::Timestamp(0), request: "{}".to_owned() };
+            SubmittedJob { id: JobId(commits), submitted: pollux_policy::Timestamp(0), spec: JobSpec::default() };
         store.commit(&Batch { submitted: vec![submitted], ..Batch::default() })?;
     }
     Ok(commits as f64 / began.elapsed().as_secs_f64())
@@ -269,7 +269,7 @@ fn read(client: &Client) -> anyhow::Result<Vec<(&'static str, Vec<Duration>)>> {
     Ok(times)
 }
 
-fn request(name: &str, command: &[&str]) -> SubmitRequest {
+fn request(name: &str, command: &[&str]) -> JobSpec {
     let command = command.iter().map(|&word| word.to_owned()).collect();
-    SubmitRequest { name: Some(name.to_owned()), ..SubmitRequest::new(command, "/") }
+    JobSpec { command, working_dir: "/".into(), ..JobSpec::new(name, 1) }
 }

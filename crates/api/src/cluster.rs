@@ -1,8 +1,7 @@
 use std::collections::BTreeMap;
 
+use pollux_job::Phase;
 use serde::{Deserialize, Serialize};
-
-use crate::Phase;
 
 /// Response to `GET /v1/cluster`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

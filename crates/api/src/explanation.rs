@@ -1,6 +1,5 @@
+use pollux_job::Phase;
 use serde::{Deserialize, Serialize};
-
-use crate::Phase;
 
 /// Response to `GET /v1/jobs/{id}/explanation`: why a job has what it has, and when that may change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 //! What travels over the REST interface below `/v1`: requests and responses, nothing but data.
 //!
 //! ```text
-//!  user ─ SubmitRequest, WhatIfRequest, .. ──> server
+//!  user ─ JobSpec, WhatIfRequest, .. ──> server
 //!       <─ Job, Event, Node, WhatIf, .. ─────
 //!  worker ── ReportRequest, ReadyRequest ────> server
 //!         <─────────── Assignment ────────────
@@ -25,7 +25,7 @@ pub use cluster::{ClusterStatus, Node, NodeJob, NodeList};
 pub use event::{Event, EventList};
 pub use explanation::{Explanation, Payer, SizeOutlook};
 pub use failure::{Failure, FailureDetail};
-pub use job::{Flexibility, Job, JobDetail, JobList, Phase, SubmitRequest, Work};
+pub use job::{Job, JobDetail, JobList};
 pub use log::LogPiece;
 pub use plan::{PlanChange, PlanKept, PlanStatus};
 pub use series::{ClusterSeries, JobSeries};

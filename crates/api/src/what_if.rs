@@ -1,6 +1,5 @@
+use pollux_job::{Flexibility, Phase, Work};
 use serde::{Deserialize, Serialize};
-
-use crate::{Flexibility, Phase, Work};
 
 /// Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it
 /// is, and of one with all changes, in their order. Without changes it predicts the cluster as it is.
@@ -74,7 +73,7 @@ pub struct HypotheticalJob {
     /// Replicas to begin with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
-    pub replicas_requested: Option<u32>,
+    pub replicas: Option<u32>,
     /// Fewest replicas it can run with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]

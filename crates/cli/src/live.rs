@@ -12,6 +12,7 @@ mod error;
 mod events;
 mod explain;
 mod sanitizer;
+mod export;
 mod job_file;
 mod log_lines;
 mod logs;

@@ -4,9 +4,10 @@ use std::io::{self, BufReader, Read};
 use std::time::Duration;
 
 use pollux_api::{
-    ClusterStatus, EventList, Explanation, Failure, IssuedToken, Job, JobDetail, JobList, NodeList, Phase,
-    SubmitRequest, TokenList, TokenRequest, WhatIf, WhatIfRequest,
+    ClusterStatus, EventList, Explanation, Failure, IssuedToken, Job, JobDetail, JobList, NodeList, TokenList,
+    TokenRequest, WhatIf, WhatIfRequest,
 };
+use pollux_job::{JobSpec, Phase};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ureq::http::{Response, StatusCode};
@@ -167,8 +168,8 @@ impl Client {
     }
 
     /// Submits a job; it is durable when this returns.
-    pub fn submit(&self, request: &SubmitRequest) -> Result<Job, ClientError> {
-        self.post("jobs", request)
+    pub fn submit(&self, spec: &JobSpec) -> Result<Job, ClientError> {
+        self.post("jobs", spec)
     }
 
     /// One answer's worth of jobs.

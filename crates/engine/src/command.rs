@@ -4,8 +4,6 @@ use crate::{Refusal, Revision};
 
 /// What to do, or what could not be done.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Command {
     /// Start these replicas; their GPUs are free. They are a whole group, or the additions of an announced resize.
     ///
@@ -74,6 +72,8 @@ pub enum StopReason {
     Cancelled,
     /// It is done; what has not ended by itself is to end.
     Succeeded,
+    /// It has held GPUs for as long as it may: save.
+    TimeLimit,
     /// Another replica of the group failed, or the group did not train in time.
     Failed,
     /// The group lost a node and cannot go on without it.

@@ -1,12 +1,13 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use pollux_job::{JobId, JobSpec, Phase};
 use pollux_model::{GpuType, GpuTypeName};
-use pollux_policy::{JobId, NodeId, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
+use pollux_policy::{NodeId, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
 
 use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
 use crate::rounds::Rounds;
-use crate::{Command, EngineSettings, Event, Job, JobSpec, Node, PlanChange, Refusal, SettingsError};
+use crate::{Command, EngineSettings, Event, Job, Node, PlanChange, Refusal, SettingsError};
 
 /// The state of a cluster.
 pub struct Engine {
@@ -27,6 +28,12 @@ pub struct Engine {
     pub(crate) gpu_types: GpuTypes,
     /// The timer of every job that has one.
     pub(crate) timers: BTreeSet<(Timestamp, JobId)>,
+    /// The time limit of every job that holds GPUs and has one.
+    pub(crate) deadlines: BTreeSet<(Timestamp, JobId)>,
+    /// How the last jobs ended, the newest last.
+    pub(crate) outcomes: VecDeque<(JobId, Phase)>,
+    /// By the job that is waited for.
+    pub(crate) dependents: BTreeMap<JobId, BTreeSet<JobId>>,
     pub(crate) rounds: Rounds,
     pub(crate) last_plan: Option<(Timestamp, Plan)>,
     /// What the last plan that changed anything changed.
@@ -56,6 +63,9 @@ impl Engine {
             nodes: Nodes::default(),
             gpu_types: GpuTypes::default(),
             timers: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+            outcomes: VecDeque::new(),
+            dependents: BTreeMap::new(),
             rounds,
             last_plan: None,
             last_changes: None,
@@ -66,7 +76,7 @@ impl Engine {
     pub fn step(&mut self, now: Timestamp, event: Event, out: &mut Vec<Command>) {
         self.now = self.now.max(now);
         let outcome = match event {
-            Event::JobSubmitted { job, spec } => self.submit(job, spec),
+            Event::JobSubmitted { job, spec } => self.submit(job, spec, out),
             Event::Report { job, revision, report } => self.learn(job, revision, report),
             Event::OracleSpoke { job, oracle } => self.set_oracle(job, oracle),
             Event::GroupReady { job, revision, pause_s } => self.ready(job, revision, pause_s),
@@ -95,7 +105,7 @@ impl Engine {
     /// When the next [`Event::Tick`] is due; `None` while only other events can change anything.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let timer = self.timers.first().map(|&(at, _)| at);
-        timer.into_iter().chain(self.next_round()).min()
+        timer.into_iter().chain(self.next_deadline()).chain(self.next_round()).min()
     }
 
     /// When the policy is asked next; `None` without jobs.
@@ -207,5 +217,6 @@ impl Engine {
             self.timers.remove(&(at, id));
             self.timer_expired(id, out);
         }
+        self.expire_deadlines(out);
     }
 }

@@ -1,6 +1,6 @@
 use pollux_policy::{JobId, Reason, Timestamp};
 
-use crate::{Engine, Job, Phase};
+use crate::{Engine, Job, JobState};
 
 /// Why a job is where it is, and when that may change.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -32,6 +32,8 @@ pub enum Wait {
         /// When that is.
         until: Timestamp,
     },
+    /// Other jobs, which have to end first.
+    Jobs,
     /// Its user, who set it aside.
     Resume,
 }
@@ -45,14 +47,15 @@ impl Engine {
 }
 
 fn wait(job: &Job) -> Option<Wait> {
-    match job.phase {
-        Phase::Queued { retry_at: Some(until) } => Some(Wait::Backoff { until }),
-        Phase::Queued { retry_at: None } if !job.target.is_empty() => Some(Wait::Release),
-        Phase::Queued { retry_at: None } if job.reason.is_none() => Some(Wait::Round),
-        Phase::Queued { retry_at: None } => Some(Wait::Gpus),
-        Phase::Resizing { .. } if job.group != job.target => Some(Wait::Release),
-        Phase::Starting | Phase::Resizing { .. } => Some(Wait::Ready),
-        Phase::Paused => Some(Wait::Resume),
-        Phase::Running | Phase::Succeeded | Phase::Failed { .. } | Phase::Cancelled => None,
+    match job.state {
+        JobState::Queued { .. } if !job.waits_for.is_empty() => Some(Wait::Jobs),
+        JobState::Queued { retry_at: Some(until) } => Some(Wait::Backoff { until }),
+        JobState::Queued { retry_at: None } if !job.target.is_empty() => Some(Wait::Release),
+        JobState::Queued { retry_at: None } if job.reason.is_none() => Some(Wait::Round),
+        JobState::Queued { retry_at: None } => Some(Wait::Gpus),
+        JobState::Resizing { .. } if job.group != job.target => Some(Wait::Release),
+        JobState::Starting | JobState::Resizing { .. } => Some(Wait::Ready),
+        JobState::Paused => Some(Wait::Resume),
+        JobState::Running | JobState::Succeeded | JobState::Failed { .. } | JobState::Cancelled => None,
     }
 }

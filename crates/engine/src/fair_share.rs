@@ -100,7 +100,9 @@ mod tests {
     use pollux_policy::{JobId, NodeId, PolicySettings};
 
     use super::*;
-    use crate::{EngineSettings, Event, JobSpec, Revision, Work};
+    use pollux_job::{JobSpec, Work};
+
+    use crate::{EngineSettings, Event, Revision};
 
     /// Two jobs on a node of four GPUs, of which the first has three, is measured, and has worked off a quarter.
     fn engine() -> Engine {
@@ -108,7 +110,7 @@ mod tests {
         let mut out = Vec::new();
         let (gpu_type, revision) = (GpuTypeName::default(), Revision(1));
         let work = Some(Work::BaselineSteps(40));
-        let spec = JobSpec { work, replicas_min: 1, replicas_max: 3, ..JobSpec::new("resnet", 3) };
+        let spec = JobSpec { work, replicas_min: 1, replicas_max: Some(3), ..JobSpec::new("resnet", 3) };
         let params = StepParams::from_array([0.01, 0.01, 0.01, 1e-6, 0.02, 1e-6, 1.5]);
         let report = AgentReport {
             limits: BatchLimits::new(64, 4096, 1, 512).unwrap(),

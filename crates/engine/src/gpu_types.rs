@@ -5,8 +5,6 @@ const TYPES_MAX: usize = 1_000;
 
 /// The types of GPU that ever joined, by the numbers that policies know them by.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(transparent))]
 pub(crate) struct GpuTypes {
     names: Vec<GpuTypeName>,
 }
@@ -14,7 +12,7 @@ pub(crate) struct GpuTypes {
 impl GpuTypes {
     pub(crate) const LIMIT: usize = TYPES_MAX;
 
-    pub(crate) fn from_names(names: Vec<GpuTypeName>) -> Self {
+    pub(crate) const fn from_names(names: Vec<GpuTypeName>) -> Self {
         Self { names }
     }
 
@@ -27,8 +25,8 @@ impl GpuTypes {
         self.names.get(usize::from(number.0))
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.names.is_empty()
+    pub(crate) fn names(&self) -> &[GpuTypeName] {
+        &self.names
     }
 
     /// The number of a type, and whether it is to be remembered for it; `None` if there are too many.
@@ -44,10 +42,12 @@ impl GpuTypes {
         self.names.push(name);
     }
 
-    /// Gives every number up to this one a name.
-    pub(crate) fn cover(&mut self, number: GpuType) {
-        for missing in self.names.len()..=usize::from(number.0) {
-            self.names.push(GpuTypeName::numbered(u16::try_from(missing).unwrap_or(number.0)));
+    /// The number of a type that a saved node has; there are never too many of them.
+    pub(crate) fn intern(&mut self, name: GpuTypeName) -> GpuType {
+        let Some((number, is_new)) = self.number_or_next(&name) else { return GpuType::default() };
+        if is_new {
+            self.push(name);
         }
+        number
     }
 }

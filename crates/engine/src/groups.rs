@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 
 use pollux_policy::{Allocation, JobId};
 
-use crate::{Command, Engine, Job, Node, Phase, Refusal, ResizeCause, Revision, SizeChange, StopReason};
+use crate::{Command, Engine, Job, JobState, Node, Refusal, ResizeCause, Revision, SizeChange, StopReason};
 
 impl Engine {
-    /// Tells all that a job has to leave, drops what was planned for it, and goes to `phase`.
-    pub(crate) fn stop_group(&mut self, id: JobId, phase: Phase, why: StopReason, out: &mut Vec<Command>) {
+    /// Tells all that a job has to leave, drops what was planned for it, and goes to `state`.
+    pub(crate) fn stop_group(&mut self, id: JobId, state: JobState, why: StopReason, out: &mut Vec<Command>) {
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
-        job.enter(phase, self.now);
+        job.enter(state, self.now);
         self.nodes.forget(id, &job.target);
         job.target = Allocation::NONE;
         let allocation = std::mem::take(&mut job.group);
@@ -26,7 +26,7 @@ impl Engine {
         }
         self.leave_host(id);
         if let Some(guest) = guest {
-            if self.jobs[&guest].phase.has_group() {
+            if self.jobs[&guest].state.has_group() {
                 self.promote(guest);
                 // What it waited to share may be free elsewhere on the node, for itself.
                 self.launch_if_free(guest, out);
@@ -35,6 +35,7 @@ impl Engine {
             }
         }
         self.set_timer(id, None);
+        self.set_deadline(id);
     }
 
     /// Gives a job without a group something to wait for, or nothing.
@@ -85,7 +86,7 @@ impl Engine {
         let add = target.minus(&keep);
         assert!(!keep.is_empty(), "{id} is resized without a survivor");
         job.size_change = Some(SizeChange { at: self.now, from: job.group.replicas(), to: target.replicas() });
-        job.enter(Phase::Resizing { survivors: keep.clone(), cause }, self.now);
+        job.enter(JobState::Resizing { survivors: keep.clone(), cause }, self.now);
         job.usage.restarted();
         job.commanded = self.now;
         job.revision = job.revision.next();
@@ -113,18 +114,19 @@ impl Engine {
         }
         job.group = job.target.clone();
         job.commanded = self.now;
-        if matches!(job.phase, Phase::Queued { .. }) {
+        if matches!(job.state, JobState::Queued { .. }) {
             job.revision = job.revision.next();
             job.revision_heard = job.revision;
             let is_first = job.usage.first_started.is_none();
             let change = SizeChange { at: self.now, from: 0, to: job.group.replicas() };
             job.size_change = (!is_first).then_some(change);
             job.usage.started(self.now);
-            job.enter(Phase::Starting, self.now);
+            job.enter(JobState::Starting, self.now);
         }
         let (revision, guest_of, guest) = (job.revision, job.guest_of, job.guest);
         out.push(Command::Launch { job: id, revision, allocation: addition, guest_of });
         self.set_timer(id, Some(self.now.after_s(self.settings.settle_timeout_s)));
+        self.set_deadline(id);
         if let Some(guest) = guest {
             self.launch_if_free(guest, out);
         }
@@ -185,9 +187,9 @@ impl Engine {
             }));
         }
         for job in self.jobs.values() {
-            let newcomers = match &job.phase {
-                Phase::Starting => job.group.clone(),
-                Phase::Resizing { survivors, .. } => {
+            let newcomers = match &job.state {
+                JobState::Starting => job.group.clone(),
+                JobState::Resizing { survivors, .. } => {
                     out.push(Command::Resize {
                         job: job.id,
                         revision: job.revision,
@@ -197,12 +199,12 @@ impl Engine {
                     });
                     job.group.minus(survivors)
                 }
-                Phase::Queued { .. }
-                | Phase::Running
-                | Phase::Paused
-                | Phase::Succeeded
-                | Phase::Failed { .. }
-                | Phase::Cancelled => continue,
+                JobState::Queued { .. }
+                | JobState::Running
+                | JobState::Paused
+                | JobState::Succeeded
+                | JobState::Failed { .. }
+                | JobState::Cancelled => continue,
             };
             if !newcomers.is_empty() {
                 let (revision, guest_of) = (job.revision, job.guest_of);

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pollux_policy::{Allocation, JobId, NodeId};
 
 use crate::job::Seats;
-use crate::{Engine, Job, Leaving, Phase, Revision};
+use crate::{Engine, Job, JobState, Leaving, Revision};
 
 impl Engine {
     /// Panics if the state contradicts itself. Tests and the simulator call it after every step.
@@ -44,7 +44,7 @@ impl Engine {
         assert!(held.0.is_empty(), "GPUs are held on lost nodes: {held:?}");
         assert!(crowding.0.is_empty(), "somebody is in the way on lost nodes: {crowding:?}");
         assert!(planned.0.is_empty(), "GPUs are planned on lost nodes: {planned:?}");
-        assert!(self.ended.iter().all(|job| job.phase.is_ended() && job.gpus_held() == 0), "an ended job holds GPUs");
+        assert!(self.ended.iter().all(|job| job.state.is_ended() && job.gpus_held() == 0), "an ended job holds GPUs");
     }
 
     /// A guest has one host, is its only guest, and nowhere without it.
@@ -69,31 +69,34 @@ fn check_job(job: &Job) {
     let (group, target) = (&job.group, &job.target);
     assert!(group.minus(target).is_empty(), "{id} has replicas beyond its target");
     let whole = !group.is_empty() && group == target;
-    let settling = matches!(job.phase, Phase::Starting | Phase::Resizing { .. });
-    match &job.phase {
-        Phase::Queued { retry_at } => {
+    let settling = matches!(job.state, JobState::Starting | JobState::Resizing { .. });
+    match &job.state {
+        JobState::Queued { retry_at } => {
             assert!(group.is_empty(), "{id} is queued but has a group");
             assert!(retry_at.is_none() || target.is_empty(), "{id} backs off but has a target");
             assert_eq!(job.timer, *retry_at, "{id} and its timer disagree about its backoff");
         }
-        Phase::Starting | Phase::Running => assert!(whole, "{id} is {} without its whole group", job.phase),
-        Phase::Resizing { survivors, .. } => {
+        JobState::Starting | JobState::Running => assert!(whole, "{id} is {} without its whole group", job.state),
+        JobState::Resizing { survivors, .. } => {
             assert!(!survivors.is_empty() && survivors.minus(group).is_empty(), "{id} lost survivors of its resize");
             assert!(group == survivors || group == target, "{id} launched a part of its additions");
         }
-        Phase::Paused | Phase::Succeeded | Phase::Failed { .. } | Phase::Cancelled => {
-            assert!(target.is_empty(), "{id} is {} but has a target", job.phase);
+        JobState::Paused | JobState::Succeeded | JobState::Failed { .. } | JobState::Cancelled => {
+            assert!(target.is_empty(), "{id} is {} but has a target", job.state);
         }
     }
-    if job.phase.has_group() {
-        assert_eq!(job.timer.is_some(), settling && whole, "{id} is {} with a wrong timer", job.phase);
+    if job.state.has_group() {
+        assert_eq!(job.timer.is_some(), settling && whole, "{id} is {} with a wrong timer", job.state);
         let bounds = job.spec.fewest()..=job.spec.most();
         assert!(bounds.contains(&target.replicas()), "{id} is to have {} replicas", target.replicas());
         assert!(job.usage.first_started.is_some(), "{id} has a group but never started");
     }
-    assert_eq!(job.phase.is_ended(), job.usage.ended.is_some(), "{id} and its usage disagree about its end");
-    assert!(!job.phase.is_ended() || !job.leaving.is_empty(), "{id} has ended and is gone, but was not retired");
-    assert!(job.usage.retries <= job.spec.retries_max, "{id} was retried too often");
+    assert_eq!(job.state.is_ended(), job.usage.ended.is_some(), "{id} and its usage disagree about its end");
+    assert!(!job.state.is_ended() || !job.leaving.is_empty(), "{id} has ended and is gone, but was not retired");
+    assert!(job.usage.retries <= job.spec.retries, "{id} was retried too often");
+    let has_clock = job.spec.time_limit.is_some() && job.state.has_group();
+    assert_eq!(job.deadline.is_some(), has_clock, "{id} is {} with a wrong deadline", job.state);
+    assert!(job.waits_for.is_empty() || group.is_empty(), "{id} has GPUs but waits for other jobs");
     check_revisions(job);
 }
 

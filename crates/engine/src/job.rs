@@ -1,9 +1,10 @@
 use pollux_agent::{AgentReport, Tuning};
+use pollux_job::{Dependency, Flexibility, JobId, JobSpec, Phase, Work};
 use pollux_model::{Goodput, NoiseStatistics};
-use pollux_policy::{Allocation, Flexibility, JobId, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
+use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
 
 use crate::gpu_types::GpuTypes;
-use crate::{JobSpec, JobUsage, Phase, ReportFault, Revision, StopReason, Work};
+use crate::{JobState, JobUsage, ReportFault, Revision, StopReason};
 
 /// Kinds of GPU that one report may speak of.
 const KINDS_MAX: usize = 64;
@@ -16,17 +17,14 @@ pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
 /// A job as the cluster sees it.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Job {
     pub(crate) id: JobId,
     pub(crate) spec: JobSpec,
-    pub(crate) phase: Phase,
+    pub(crate) state: JobState,
     pub(crate) phase_since: Timestamp,
     /// The newest group; 0 before the first.
-    #[cfg_attr(feature = "serde", serde(rename = "generation"))]
     pub(crate) revision: Revision,
     /// The oldest group whose words count: in a resize the old one is listened to until the new one trains.
-    #[cfg_attr(feature = "serde", serde(rename = "generation_heard"))]
     pub(crate) revision_heard: Revision,
     /// Replicas that were launched or kept, and not told to leave.
     pub(crate) group: Allocation,
@@ -41,17 +39,17 @@ pub struct Job {
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
-    #[cfg_attr(feature = "serde", serde(rename = "books"))]
+    /// When its time limit is reached, if it goes on holding GPUs.
+    pub(crate) deadline: Option<Timestamp>,
+    /// Jobs that have to end before it.
+    pub(crate) waits_for: Vec<Dependency>,
     pub(crate) usage: JobUsage,
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) size_change: Option<SizeChange>,
     pub(crate) reason: Option<Reason>,
     pub(crate) report: Option<ReceivedReport>,
     /// Whether it runs without a word.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) silent: bool,
     /// Follows from the report.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
@@ -60,7 +58,6 @@ pub struct Job {
 
 /// A group was told to become smaller or larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SizeChange {
     /// When.
     pub at: Timestamp,
@@ -72,32 +69,29 @@ pub struct SizeChange {
 
 /// Replicas that were told to leave and may still be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leaving {
     /// The revision of the command that told them.
-    #[cfg_attr(feature = "serde", serde(rename = "generation"))]
     pub revision: Revision,
     /// Which ones.
     pub allocation: Allocation,
     /// What for.
     pub why: StopReason,
-    pub(crate) seats: Seats,
+    /// The GPUs they are on.
+    pub seats: Seats,
 }
 
 /// GPUs that replicas are on. Of those on one node that leave it is not told which do, so that both parts may count
 /// one that is still there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Seats {
+pub struct Seats {
     /// They are nobody else's.
-    pub(crate) owned: Allocation,
+    pub owned: Allocation,
     /// Another job owns them.
-    pub(crate) shared: Allocation,
+    pub shared: Allocation,
 }
 
 /// The newest report of an agent.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReceivedReport {
     /// When it came.
     pub at: Timestamp,
@@ -110,7 +104,7 @@ impl Job {
         Self {
             id,
             spec,
-            phase: Phase::QUEUED,
+            state: JobState::QUEUED,
             phase_since: now,
             revision: Revision::default(),
             revision_heard: Revision::default(),
@@ -121,6 +115,8 @@ impl Job {
             leaving: Vec::new(),
             commanded: now,
             timer: None,
+            deadline: None,
+            waits_for: Vec::new(),
             usage: JobUsage::new(now),
             size_change: None,
             reason: None,
@@ -143,8 +139,23 @@ impl Job {
     }
 
     /// Where it is in its life.
-    pub const fn phase(&self) -> &Phase {
-        &self.phase
+    pub const fn phase(&self) -> Phase {
+        self.state.phase()
+    }
+
+    /// Where it is in its life, with all that belongs to it.
+    pub const fn state(&self) -> &JobState {
+        &self.state
+    }
+
+    /// Jobs that have to end before plans include it.
+    pub fn waits_for(&self) -> &[Dependency] {
+        &self.waits_for
+    }
+
+    /// Whether plans include it.
+    pub const fn is_plannable(&self) -> bool {
+        self.state.is_plannable() && self.waits_for.is_empty()
     }
 
     /// When that phase began.
@@ -191,7 +202,7 @@ impl Job {
     /// Its usage, brought up to `now`.
     pub fn usage(&self, now: Timestamp) -> JobUsage {
         let mut usage = self.usage;
-        usage.accrue(now, self.gpus_held(), matches!(self.phase, Phase::Queued { .. }));
+        usage.accrue(now, self.gpus_held(), matches!(self.state, JobState::Queued { .. }));
         usage
     }
 
@@ -229,24 +240,24 @@ impl Job {
         self.usage = self.usage(now);
     }
 
-    pub(crate) fn enter(&mut self, phase: Phase, now: Timestamp) {
+    pub(crate) fn enter(&mut self, state: JobState, now: Timestamp) {
         self.accrue(now);
-        self.phase = phase;
+        self.state = state;
         self.phase_since = now;
     }
 
     /// Replicas that may be launched as soon as their GPUs are free. A whole group waits until the one before it is
     /// gone: a job never runs twice, and finds the state that the old group saved.
     pub(crate) fn addition(&self) -> Option<Allocation> {
-        let may_launch = match self.phase {
-            Phase::Queued { .. } => self.leaving.is_empty(),
-            Phase::Resizing { .. } => true,
-            Phase::Starting
-            | Phase::Running
-            | Phase::Paused
-            | Phase::Succeeded
-            | Phase::Failed { .. }
-            | Phase::Cancelled => false,
+        let may_launch = match self.state {
+            JobState::Queued { .. } => self.leaving.is_empty(),
+            JobState::Resizing { .. } => true,
+            JobState::Starting
+            | JobState::Running
+            | JobState::Paused
+            | JobState::Succeeded
+            | JobState::Failed { .. }
+            | JobState::Cancelled => false,
         };
         (may_launch && self.target != self.group).then(|| self.target.minus(&self.group))
     }
@@ -305,8 +316,8 @@ impl Job {
     /// Whether plans must leave its group alone. One that does not train yet is: jobs that start slowly would otherwise
     /// be moved for ever. One that is silent may know nothing of us, and lose all it has done.
     fn is_pinned(&self) -> bool {
-        let settling = matches!(self.phase, Phase::Starting | Phase::Resizing { .. });
-        self.phase.has_group() && (settling || self.silent || self.spec.flexibility != Flexibility::Elastic)
+        let settling = matches!(self.state, JobState::Starting | JobState::Resizing { .. });
+        self.state.has_group() && (settling || self.silent || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Takes a checked report in.
@@ -330,14 +341,6 @@ impl Job {
         self.profiles.sort_by_key(|profile| profile.gpu_type);
     }
 
-    /// A saved job with what follows from its report.
-    pub(crate) fn relearned(mut self, types: &GpuTypes) -> Self {
-        if let Some(ReceivedReport { at, report }) = self.report.take() {
-            self.learn(at, report, types);
-        }
-        self
-    }
-
     /// What a policy may know of it, and of `guest` on its GPUs.
     pub(crate) fn view(&self, guest: Option<&Self>, now: Timestamp, restart_cost_default_s: f64) -> JobView<'_> {
         let usage = self.usage(now);
@@ -357,14 +360,14 @@ impl Job {
             restarts: usage.restarts,
             restart_cost_s: usage.restart_cost_s.unwrap_or(restart_cost_default_s),
             // What waits for its GPUs has not cost anything yet and may be planned anew.
-            allocation: if self.phase.has_group() { &self.target } else { &NOTHING },
-            guest_of: self.guest_of.filter(|_| self.phase.has_group()),
-            replicas_requested: self.spec.replicas_requested,
+            allocation: if self.state.has_group() { &self.target } else { &NOTHING },
+            guest_of: self.guest_of.filter(|_| self.state.has_group()),
+            replicas_requested: self.spec.replicas,
             replicas_min: self.spec.replicas_min,
-            replicas_max: self.spec.replicas_max,
-            gpus_per_replica: 1,
-            cpus: 0,
-            memory: 0,
+            replicas_max: self.spec.replicas_limit(),
+            gpus_per_replica: self.spec.gpus_per_replica,
+            cpus: self.spec.cpus.unwrap_or(0),
+            memory: self.spec.memory.unwrap_or(0),
             gpu_types: None,
             flexibility,
             batch_size: self.spec.batch_size,

@@ -14,8 +14,9 @@
 //! two jobs, but to a second one as a guest where a plan says so, and never panics; what makes no sense is answered by [`Command::Refused`].
 //!
 //! ```
-//! use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec};
-//! use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
+//! use pollux_engine::{Command, Engine, EngineSettings, Event};
+//! use pollux_job::{JobId, JobSpec};
+//! use pollux_policy::{NodeId, PolicySettings, Timestamp};
 //!
 //! let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo)?;
 //! let mut out = Vec::new();
@@ -36,8 +37,7 @@
 //!   the rest of the group to stop, the dead replica included.
 //! - A node that joins has no process of ours on it.
 
-mod phase;
-mod spec;
+mod job_state;
 mod settings;
 mod event;
 mod command;
@@ -49,9 +49,12 @@ mod gpu_types;
 mod rounds;
 mod engine;
 mod lifecycle;
+mod dependencies;
+mod time_limit;
 mod membership;
 mod groups;
 mod planning;
+mod saved;
 mod state;
 mod explanation;
 mod outlook;
@@ -63,13 +66,14 @@ pub use engine::Engine;
 pub use event::{Event, FailureKind};
 pub use explanation::{Explanation, Wait};
 pub use fair_share::{FairShare, Fairness};
-pub use job::{Job, Leaving, ReceivedReport, SizeChange, declared_samples};
+pub use job::{Job, Leaving, ReceivedReport, Seats, SizeChange, declared_samples};
+pub use job_state::{FailureCause, FailureReason, JobState, ResizeCause, Revision};
 pub use node::Node;
 pub use outlook::{Pace, SizeOutlook, work_done};
-pub use phase::{FailureCause, FailureReason, Phase, ResizeCause, Revision};
 pub use planning::PlanChange;
 pub use refusal::{Refusal, ReportFault};
+pub use rounds::RoundTimes;
+pub use saved::{SavedJob, SavedNode};
 pub use settings::{EngineSettings, SettingsError};
-pub use spec::{JobSpec, Work};
-pub use state::{EngineState, StateError};
+pub use state::EngineState;
 pub use usage::JobUsage;

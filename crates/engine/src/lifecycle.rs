@@ -1,27 +1,30 @@
 //! What happens to single jobs, from submission to their end.
 
 use pollux_agent::AgentReport;
-use pollux_policy::{JobId, NodeId, Oracle, SucceededJob, Timestamp};
+use pollux_job::{JobId, JobSpec, Phase};
+use pollux_policy::{NodeId, Oracle, SucceededJob, Timestamp};
 
 use crate::job::check_report;
 use crate::{
-    Command, Engine, FailureCause, FailureKind, FailureReason, Job, JobSpec, Phase, Refusal, ResizeCause, Revision,
+    Command, Engine, FailureCause, FailureKind, FailureReason, Job, JobState, Refusal, ResizeCause, Revision,
     StopReason,
 };
 
 const PAUSE_MAX_S: f64 = 1e6;
 
 impl Engine {
-    pub(crate) fn submit(&mut self, id: JobId, spec: JobSpec) -> Result<(), Refusal> {
+    pub(crate) fn submit(&mut self, id: JobId, spec: JobSpec, out: &mut Vec<Command>) -> Result<(), Refusal> {
         if let Some(last) = self.last_job.filter(|&last| id <= last) {
             return Err(Refusal::JobIdUsed { job: id, last });
         }
         self.admit(&spec)?;
+        self.check_dependencies(id, &spec)?;
         if self.jobs.is_empty() {
             self.rounds.wake(self.now);
         }
         self.last_job = Some(id);
         self.jobs.insert(id, Job::new(id, spec, self.now));
+        self.await_dependencies(id, out);
         self.rounds.request(self.now);
         Ok(())
     }
@@ -44,7 +47,7 @@ impl Engine {
     pub(crate) fn ready(&mut self, id: JobId, revision: Revision, pause_s: Option<f64>) -> Result<(), Refusal> {
         let now = self.now;
         let job = self.heard(id, revision)?;
-        if job.silent && job.phase == Phase::Running && revision == job.revision {
+        if job.silent && job.phase() == Phase::Running && revision == job.revision {
             self.break_silence(id);
             return Ok(());
         }
@@ -64,8 +67,8 @@ impl Engine {
     /// A job that has reported before is known to speak: its group is waited for.
     pub(crate) fn silent(&mut self, id: JobId, revision: Revision) -> Result<(), Refusal> {
         let job = self.settling(id, revision)?;
-        if job.report.is_some() || job.phase != Phase::Starting {
-            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+        if job.report.is_some() || job.state != JobState::Starting {
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase() });
         }
         job.silent = true;
         self.train(id);
@@ -77,7 +80,7 @@ impl Engine {
         let now = self.now;
         if let Some(job) = self.jobs.get_mut(&id).filter(|job| job.silent) {
             job.silent = false;
-            if job.phase == Phase::Running {
+            if job.phase() == Phase::Running {
                 job.usage.measure_launch(now.since_s(job.commanded));
             }
         }
@@ -87,7 +90,7 @@ impl Engine {
         let now = self.now;
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
         job.revision_heard = job.revision;
-        job.enter(Phase::Running, now);
+        job.enter(JobState::Running, now);
         self.set_timer(id, None);
     }
 
@@ -97,9 +100,9 @@ impl Engine {
         if revision != job.revision {
             return Err(Refusal::StaleRevision { job: id, revision, current: job.revision });
         }
-        let is_settling = matches!(job.phase, Phase::Starting | Phase::Resizing { .. });
+        let is_settling = matches!(job.state, JobState::Starting | JobState::Resizing { .. });
         if !is_settling || job.group != job.target {
-            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase() });
         }
         Ok(job)
     }
@@ -110,7 +113,7 @@ impl Engine {
         let usage = self.heard(id, revision)?.usage(now);
         let (attained_gpu_s, executed_s) = (usage.attained_gpu_s(), usage.executed_s());
         self.succeeded.push(SucceededJob { id, attained_gpu_s, executed_s });
-        self.end(id, Phase::Succeeded, StopReason::Succeeded, out);
+        self.end(id, JobState::Succeeded, StopReason::Succeeded, out);
         Ok(())
     }
 
@@ -145,16 +148,16 @@ impl Engine {
 
     pub(crate) fn cancel(&mut self, id: JobId, out: &mut Vec<Command>) -> Result<(), Refusal> {
         self.live(id)?;
-        self.end(id, Phase::Cancelled, StopReason::Cancelled, out);
+        self.end(id, JobState::Cancelled, StopReason::Cancelled, out);
         Ok(())
     }
 
     pub(crate) fn pause(&mut self, id: JobId, out: &mut Vec<Command>) -> Result<(), Refusal> {
         let job = self.live(id)?;
-        if job.phase == Phase::Paused {
+        if job.state == JobState::Paused {
             return Err(Refusal::WrongPhase { job: id, phase: Phase::Paused });
         }
-        self.stop_group(id, Phase::Paused, StopReason::Paused, out);
+        self.stop_group(id, JobState::Paused, StopReason::Paused, out);
         self.rounds.request(self.now);
         Ok(())
     }
@@ -162,10 +165,10 @@ impl Engine {
     pub(crate) fn resume(&mut self, id: JobId) -> Result<(), Refusal> {
         let now = self.now;
         let job = self.live(id)?;
-        if job.phase != Phase::Paused {
-            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+        if job.state != JobState::Paused {
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase() });
         }
-        job.enter(Phase::QUEUED, now);
+        job.enter(JobState::QUEUED, now);
         self.rounds.request(now);
         Ok(())
     }
@@ -175,9 +178,9 @@ impl Engine {
         let now = self.now;
         let job = self.jobs.get_mut(&id).expect("only jobs in the table have timers");
         job.timer = None;
-        if matches!(job.phase, Phase::Queued { .. }) {
+        if matches!(job.state, JobState::Queued { .. }) {
             // Its time in the queue goes on, so that this is no new phase.
-            job.phase = Phase::QUEUED;
+            job.state = JobState::QUEUED;
             self.rounds.request(now);
         } else {
             self.fail(id, FailureCause::Timeout, FailureKind::Retryable, out);
@@ -196,7 +199,7 @@ impl Engine {
 
     /// Moves a job that has ended out of the table once its last replica is gone.
     pub(crate) fn retire(&mut self, id: JobId) {
-        if self.jobs.get(&id).is_some_and(|job| job.phase.is_ended() && job.leaving.is_empty()) {
+        if self.jobs.get(&id).is_some_and(|job| job.state.is_ended() && job.leaving.is_empty()) {
             self.ended.extend(self.jobs.remove(&id));
             if self.ended.len() > self.settings.ended_jobs_max {
                 self.ended.pop_front();
@@ -207,8 +210,8 @@ impl Engine {
     /// A failure of a replica that the group has.
     fn failed_on(&mut self, id: JobId, revision: Revision, node: NodeId, kind: FailureKind) -> Result<(), Refusal> {
         let job = self.heard(id, revision)?;
-        if !job.phase.has_group() {
-            return Err(Refusal::WrongPhase { job: id, phase: job.phase.clone() });
+        if !job.state.has_group() {
+            return Err(Refusal::WrongPhase { job: id, phase: job.phase() });
         }
         if job.group.replicas_on(node) == 0 {
             return Err(Refusal::NoReplica { job: id, node });
@@ -222,37 +225,39 @@ impl Engine {
 
     fn fail(&mut self, id: JobId, cause: FailureCause, kind: FailureKind, out: &mut Vec<Command>) {
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
-        let failing_over = matches!(job.phase, Phase::Resizing { cause: ResizeCause::NodeLoss, .. });
+        let failing_over = matches!(job.state, JobState::Resizing { cause: ResizeCause::NodeLoss, .. });
         let retries = job.usage.retries;
         let reason = match kind {
             FailureKind::Permanent => FailureReason::Permanent { cause },
             // Survivors of a lost node often break with it. That is no fault of the job: it starts anew.
             FailureKind::Retryable if failing_over => {
-                self.stop_group(id, Phase::QUEUED, StopReason::Failed, out);
+                self.stop_group(id, JobState::QUEUED, StopReason::Failed, out);
                 self.rounds.request(self.now);
                 return;
             }
-            FailureKind::Retryable if retries >= job.spec.retries_max => {
-                FailureReason::RetriesExhausted { retries, cause }
-            }
+            FailureKind::Retryable if retries >= job.spec.retries => FailureReason::RetriesExhausted { retries, cause },
             FailureKind::Retryable | FailureKind::Machine => {
                 job.usage.retries += u32::from(kind == FailureKind::Retryable);
                 let retry_at = self.now.after_s(self.settings.backoff_s(retries + 1));
-                self.stop_group(id, Phase::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);
+                self.stop_group(id, JobState::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);
                 self.set_timer(id, Some(retry_at));
                 self.rounds.request(self.now);
                 return;
             }
         };
-        self.end(id, Phase::Failed { reason }, StopReason::Failed, out);
+        self.end(id, JobState::Failed { reason }, StopReason::Failed, out);
     }
 
-    fn end(&mut self, id: JobId, phase: Phase, why: StopReason, out: &mut Vec<Command>) {
-        self.stop_group(id, phase, why, out);
+    pub(crate) fn end(&mut self, id: JobId, state: JobState, why: StopReason, out: &mut Vec<Command>) {
+        let phase = state.phase();
+        self.stop_waiting(id);
+        self.stop_group(id, state, why, out);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.usage.ended = Some(self.now);
         }
         self.retire(id);
+        self.note_outcome(id, phase);
+        self.settle_dependents(id, phase, out);
         self.rounds.request(self.now);
     }
 
@@ -260,7 +265,7 @@ impl Engine {
         if self.last_job.is_none_or(|last| id > last) {
             return Err(Refusal::UnknownJob { job: id });
         }
-        let job = self.jobs.get_mut(&id).filter(|job| !job.phase.is_ended());
+        let job = self.jobs.get_mut(&id).filter(|job| !job.state.is_ended());
         job.ok_or(Refusal::EndedJob { job: id })
     }
 

@@ -4,7 +4,7 @@ use pollux_model::GpuTypeName;
 use pollux_policy::{Allocation, Flexibility, JobId, NodeId};
 
 use crate::gpu_types::GpuTypes;
-use crate::{Command, Engine, Phase, Refusal, ResizeCause, StopReason};
+use crate::{Command, Engine, JobState, Refusal, ResizeCause, StopReason};
 
 impl Engine {
     pub(crate) fn join(&mut self, node: NodeId, gpus: u32, gpu_type: GpuTypeName) -> Result<(), Refusal> {
@@ -51,7 +51,7 @@ impl Engine {
     /// A job that waits for GPUs of a node which takes nothing any more does without them.
     fn look_elsewhere(&mut self, id: JobId, node: NodeId, out: &mut Vec<Command>) {
         let job = &self.jobs[&id];
-        if matches!(job.phase, Phase::Queued { .. }) {
+        if matches!(job.state, JobState::Queued { .. }) {
             self.aim(id, Allocation::NONE, None);
             return;
         }
@@ -62,7 +62,7 @@ impl Engine {
             self.resize(id, target, ResizeCause::Plan, out);
             self.launch_if_free(id, out);
         } else {
-            self.stop_group(id, Phase::QUEUED, StopReason::Preempted, out);
+            self.stop_group(id, JobState::QUEUED, StopReason::Preempted, out);
         }
     }
 
@@ -84,27 +84,27 @@ impl Engine {
             let target = job.target.without(node);
             self.nodes.forget(id, &job.target);
             job.group = job.group.without(node);
-            let trains = match job.phase {
-                Phase::Running => true,
+            let trains = match job.state {
+                JobState::Running => true,
                 // Until its additions are launched, a group trains as it did before.
-                Phase::Resizing { .. } => additions_wait,
-                Phase::Queued { .. }
-                | Phase::Starting
-                | Phase::Paused
-                | Phase::Succeeded
-                | Phase::Failed { .. }
-                | Phase::Cancelled => false,
+                JobState::Resizing { .. } => additions_wait,
+                JobState::Queued { .. }
+                | JobState::Starting
+                | JobState::Paused
+                | JobState::Succeeded
+                | JobState::Failed { .. }
+                | JobState::Cancelled => false,
             };
             let enough = match job.spec.flexibility {
                 Flexibility::Elastic | Flexibility::NonPreemptible => target.replicas() >= job.spec.replicas_min,
                 Flexibility::Rigid => false,
             };
-            if matches!(job.phase, Phase::Queued { .. }) {
+            if matches!(job.state, JobState::Queued { .. }) {
                 self.aim(id, Allocation::NONE, None);
             } else if trains && enough && !job.group.is_empty() {
                 self.resize(id, target, ResizeCause::NodeLoss, out);
             } else {
-                self.stop_group(id, Phase::QUEUED, StopReason::NodeLost, out);
+                self.stop_group(id, JobState::QUEUED, StopReason::NodeLost, out);
             }
         }
         self.retire(id);

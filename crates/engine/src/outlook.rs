@@ -5,7 +5,9 @@ use pollux_model::{BatchChoice, GpuType, Shape};
 use pollux_policy::{JobId, TypeProfile};
 
 use crate::job::declared_samples;
-use crate::{Engine, Job, Phase, Work};
+use pollux_job::Work;
+
+use crate::{Engine, Job, JobState};
 
 /// Up to here every size is looked at; beyond, a few of each doubling.
 const EVERY_SIZE_MAX: u32 = 16;
@@ -40,16 +42,16 @@ pub struct SizeOutlook {
 impl Job {
     /// What it does now; nothing unless it trains and its agent has told its batch.
     pub fn pace(&self) -> Option<Pace> {
-        let training = match &self.phase {
-            Phase::Running => &self.group,
+        let training = match &self.state {
+            JobState::Running => &self.group,
             // Those who come do not train yet.
-            Phase::Resizing { survivors, .. } => survivors,
-            Phase::Queued { .. }
-            | Phase::Starting
-            | Phase::Paused
-            | Phase::Succeeded
-            | Phase::Failed { .. }
-            | Phase::Cancelled => return None,
+            JobState::Resizing { survivors, .. } => survivors,
+            JobState::Queued { .. }
+            | JobState::Starting
+            | JobState::Paused
+            | JobState::Succeeded
+            | JobState::Failed { .. }
+            | JobState::Cancelled => return None,
         };
         let report = self.report.as_ref().map(|received| &received.report)?;
         let (tuning, shape) = (report.tuning?, training.shape()?);
@@ -100,7 +102,7 @@ impl Engine {
 
     /// Those of them that are there for each job which plans include.
     pub fn fair_share(&self) -> Option<f64> {
-        let jobs = self.jobs().filter(|job| job.phase().is_plannable()).count();
+        let jobs = self.jobs().filter(|job| job.is_plannable()).count();
         (jobs > 0).then(|| f64::from(self.usable_gpus()) / jobs as f64)
     }
 

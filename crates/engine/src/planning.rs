@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use pollux_policy::{Allocation, Assignment, Binding, ClusterView, JobId, JobView, Plan, Reason, Timestamp};
 
 use crate::job::NOTHING;
-use crate::{Command, Engine, Job, Phase, ResizeCause, StopReason};
+use crate::{Command, Engine, Job, JobState, ResizeCause, StopReason};
 
 /// A job that a plan gives other GPUs than the one before.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +58,7 @@ impl Engine {
         let mut assignments = assignments.into_iter().peekable();
         let largest_pool = self.nodes.largest_pool();
         let mut changed: Vec<(JobId, Allocation, Option<JobId>)> = Vec::new();
-        for job in self.jobs.values_mut().filter(|job| job.phase.is_plannable()) {
+        for job in self.jobs.values_mut().filter(|job| job.is_plannable()) {
             let (target, guest_of, mut reason) = match assignments.next_if(|assignment| assignment.job == job.id) {
                 Some(assignment) => (&assignment.allocation, assignment.guest_of, assignment.reason),
                 None => (&NOTHING, None, Reason::default()),
@@ -108,36 +108,36 @@ impl Engine {
     fn retarget(&mut self, id: JobId, target: Allocation, guest_of: Option<JobId>, out: &mut Vec<Command>) {
         let job = &self.jobs[&id];
         let host = job.guest_of.and_then(|host| self.jobs.get(&host));
-        match job.phase {
-            Phase::Queued { .. } => self.aim(id, target, guest_of),
-            Phase::Running if target.is_empty() => self.stop_group(id, Phase::QUEUED, StopReason::Preempted, out),
-            Phase::Running if job.target == target && job.guest_of == guest_of => {} // Its host went and left it there.
-            Phase::Running
+        match job.state {
+            JobState::Queued { .. } => self.aim(id, target, guest_of),
+            JobState::Running if target.is_empty() => self.stop_group(id, JobState::QUEUED, StopReason::Preempted, out),
+            JobState::Running if job.target == target && job.guest_of == guest_of => {} // Its host went and left it there.
+            JobState::Running
                 if job.target == target
                     && guest_of.is_none()
                     && host.is_some_and(|host| host.target.common(&target).is_empty()) =>
             {
                 self.promote(id);
             }
-            Phase::Running if job.guest_of != guest_of || job.group.common(&target).is_empty() => {
-                self.stop_group(id, Phase::QUEUED, StopReason::Moved, out);
+            JobState::Running if job.guest_of != guest_of || job.group.common(&target).is_empty() => {
+                self.stop_group(id, JobState::QUEUED, StopReason::Moved, out);
                 self.aim(id, target, guest_of);
             }
-            Phase::Running => self.resize(id, target, ResizeCause::Plan, out),
-            Phase::Starting
-            | Phase::Resizing { .. }
-            | Phase::Paused
-            | Phase::Succeeded
-            | Phase::Failed { .. }
-            | Phase::Cancelled => {
-                unreachable!("{id} is {}: the view pins it or leaves it out, and the plan was checked", job.phase)
+            JobState::Running => self.resize(id, target, ResizeCause::Plan, out),
+            JobState::Starting
+            | JobState::Resizing { .. }
+            | JobState::Paused
+            | JobState::Succeeded
+            | JobState::Failed { .. }
+            | JobState::Cancelled => {
+                unreachable!("{id} is {}: the view pins it or leaves it out, and the plan was checked", job.state)
             }
         }
     }
 }
 
 pub(crate) fn job_views(jobs: &BTreeMap<JobId, Job>, now: Timestamp, restart_cost_default_s: f64) -> Vec<JobView<'_>> {
-    let plannable = jobs.values().filter(|job| job.phase.is_plannable());
+    let plannable = jobs.values().filter(|job| job.is_plannable());
     let guest = |job: &Job| job.guest.and_then(|guest| jobs.get(&guest));
     plannable.map(|job| job.view(guest(job), now, restart_cost_default_s)).collect()
 }

@@ -1,8 +1,9 @@
+use pollux_job::{JobId, Phase, SpecError};
 use pollux_model::GpuTypeName;
-use pollux_policy::{Allocation, JobId, NodeId};
+use pollux_policy::{Allocation, NodeId};
 use thiserror::Error;
 
-use crate::{Phase, Revision};
+use crate::Revision;
 
 /// Why an event or a job is refused.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -10,45 +11,17 @@ use crate::{Phase, Revision};
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A name that cannot be shown or stored safely.
-    #[error(
-        "a name of {bytes} bytes: accepted are 1 to {bytes_max}, no control characters or slashes, no leading full stop"
-    )]
-    Name {
-        /// Its length.
-        bytes: usize,
-        /// Longest accepted.
-        bytes_max: usize,
+    /// A job that no cluster could ever run.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// It waits for a job that is unknown, is forgotten, or did not end as it had to.
+    #[error("{job} depends on {dependency}, which is unknown: expected a job that is not over")]
+    Dependency {
+        /// Which job.
+        job: JobId,
+        /// The job it waits for.
+        dependency: JobId,
     },
-    /// Bounds of replicas that contradict each other, or absurd ones.
-    #[error(
-        "replicas_min {min}, replicas_requested {requested}, replicas_max {max}: accepted are \
-         1 <= min <= requested <= max <= {limit}"
-    )]
-    Replicas {
-        /// Fewest.
-        min: u32,
-        /// Requested.
-        requested: u32,
-        /// Most.
-        max: u32,
-        /// Most that any job may have.
-        limit: u32,
-    },
-    /// More retries than help.
-    #[error("retries_max {retries_max}: accepted are 0 to {limit}")]
-    Retries {
-        /// The number given.
-        retries_max: u32,
-        /// Most accepted.
-        limit: u32,
-    },
-    /// A batch was fixed, but of nothing.
-    #[error("batch_size 0: accepted are 1 or more samples, or no batch")]
-    NoBatch,
-    /// Work was declared, but none.
-    #[error("declared work of 0: accepted are 1 or more epochs or steps, or no declaration")]
-    NoWork,
     /// The cluster has as many jobs as it may.
     #[error("{limit} jobs wait or run already: accepted are {limit}")]
     TooManyJobs {
@@ -86,7 +59,7 @@ pub enum Refusal {
         current: Revision,
     },
     /// An event that cannot happen in this phase.
-    #[error("{job} is {phase}, in which this cannot happen")]
+    #[error("{job} is {phase}: this cannot be done now")]
     WrongPhase {
         /// Which job.
         job: JobId,

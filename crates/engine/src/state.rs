@@ -1,97 +1,77 @@
-use std::collections::{BTreeMap, BTreeSet};
-
+use pollux_job::{JobId, Phase};
 use pollux_model::GpuTypeName;
-use pollux_policy::{ClusterView, JobId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
-use thiserror::Error;
+use pollux_policy::{ClusterView, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
 
 use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
 use crate::planning::job_views;
 use crate::rounds::RoundTimes;
-use crate::{Command, Engine, EngineSettings, Event, Job, SettingsError};
+use crate::{Command, Engine, EngineSettings, Event, Job, Node, SavedJob, SavedNode, SettingsError};
 
-const STATE_VERSION: u32 = 1;
-
-/// Everything an engine knows, and what its policy remembers: plain data that outlives the process.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+/// Everything an engine knows, and what its policy remembers: plain data that outlives the process. Whoever writes it to a
+/// disk has a format of its own for that, so that this may change.
+#[derive(Clone, Debug, PartialEq)]
 pub struct EngineState {
-    version: u32,
-    now: Timestamp,
-    jobs: Vec<Job>,
-    last_job: Option<JobId>,
-    nodes: Nodes,
-    /// Empty in a state of version 0.1, which only numbered them.
-    #[cfg_attr(feature = "serde", serde(default))]
-    gpu_types: GpuTypes,
-    rounds: RoundTimes,
-    succeeded: Vec<SucceededJob>,
-    #[cfg_attr(feature = "serde", serde(default))]
-    policy: Option<PolicyState>,
-}
-
-/// Why a saved state cannot be carried on with.
-#[derive(Clone, Debug, PartialEq, Error)]
-#[non_exhaustive]
-pub enum StateError {
-    /// Saved by another version of the program.
-    #[error("state of version {found}: accepted is version {supported}")]
-    Version {
-        /// Its version.
-        found: u32,
-        /// What can be read.
-        supported: u32,
-    },
-    /// Settings that no cluster can be run with.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
-}
-
-impl EngineState {
-    /// Names the types of GPU in a state of version 0.1, which only numbered them; others know their names.
-    pub fn name_gpu_types(&mut self, names: Vec<GpuTypeName>) {
-        if self.gpu_types.is_empty() {
-            self.gpu_types = GpuTypes::from_names(names);
-        }
-    }
+    /// The latest moment seen.
+    pub now: Timestamp,
+    /// Jobs that are not over, by number.
+    pub jobs: Vec<SavedJob>,
+    /// The highest number that a job has had.
+    pub last_job: Option<JobId>,
+    /// Nodes that are up, by number.
+    pub nodes: Vec<SavedNode>,
+    /// The highest number that a node has had.
+    pub last_node: Option<NodeId>,
+    /// Types of GPU, in the order of the numbers that policies know them by.
+    pub gpu_types: Vec<GpuTypeName>,
+    /// Rounds that were and will be.
+    pub rounds: RoundTimes,
+    /// Jobs that succeeded since the last round.
+    pub succeeded: Vec<SucceededJob>,
+    /// How the last jobs ended, the latest last.
+    pub outcomes: Vec<(JobId, Phase)>,
+    /// What the policy remembers, if it remembers anything.
+    pub policy: Option<PolicyState>,
 }
 
 impl Engine {
     /// All it knows. Jobs that are over are to be taken before.
     pub fn state(&self) -> EngineState {
         EngineState {
-            version: STATE_VERSION,
             now: self.now,
-            jobs: self.jobs.values().cloned().collect(),
+            jobs: self.jobs.values().map(Job::saved).collect(),
             last_job: self.last_job,
-            nodes: self.nodes.clone(),
-            gpu_types: self.gpu_types.clone(),
+            nodes: self.nodes.iter().map(|node| node.saved(&self.gpu_types)).collect(),
+            last_node: self.nodes.last(),
+            gpu_types: self.gpu_types.names().to_vec(),
             rounds: self.rounds.times(),
             succeeded: self.succeeded.clone(),
+            outcomes: self.outcomes.iter().copied().collect(),
             policy: self.policy.save(),
         }
     }
 
     /// An engine that knows what another knew, perhaps under another policy or other settings. What another policy
     /// remembered is dropped.
-    pub fn restore(settings: EngineSettings, policy: &PolicySettings, state: EngineState) -> Result<Self, StateError> {
-        if state.version != STATE_VERSION {
-            return Err(StateError::Version { found: state.version, supported: STATE_VERSION });
-        }
+    pub fn restore(
+        settings: EngineSettings,
+        policy: &PolicySettings,
+        state: EngineState,
+    ) -> Result<Self, SettingsError> {
         let mut engine = Self::new(settings, policy)?;
         engine.now = state.now;
-        engine.gpu_types = state.gpu_types;
-        for node in state.nodes.iter() {
-            engine.gpu_types.cover(node.gpu_type());
-        }
-        let relearned = state.jobs.into_iter().map(|job| (job.id, job.relearned(&engine.gpu_types)));
-        engine.jobs = relearned.collect::<BTreeMap<_, _>>();
-        engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect::<BTreeSet<_>>();
+        engine.gpu_types = GpuTypes::from_names(state.gpu_types);
+        let types = &mut engine.gpu_types;
+        let nodes = state.nodes.into_iter().map(|node| Node::restored(node, types)).collect();
+        engine.jobs = state.jobs.into_iter().map(|job| (job.id, Job::restored(job, &engine.gpu_types))).collect();
+        engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect();
+        engine.deadlines = engine.jobs.values().filter_map(|job| Some((job.deadline?, job.id))).collect();
+        engine.index_dependents();
         engine.last_job = state.last_job;
-        engine.nodes = state.nodes;
+        engine.nodes = Nodes::restored(nodes, state.last_node);
         engine.rounds.resume(state.rounds);
         engine.succeeded = state.succeeded;
+        engine.outcomes = state.outcomes.into();
         let _is_of_this_policy = state.policy.is_some_and(|memory| engine.policy.restore(memory));
         Ok(engine)
     }

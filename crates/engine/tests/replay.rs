@@ -1,9 +1,11 @@
 //! A journal is replayed by another engine than the one that wrote it.
 
-use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec};
+use pollux_engine::{Command, Engine, EngineSettings, Event};
+use pollux_job::JobSpec;
 use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, Plan, PolicySettings, Timestamp};
 
+#[expect(clippy::large_enum_variant, reason = "a journal of a test is short")]
 enum Record {
     Event(Timestamp, Event),
     Round(Timestamp, Option<Plan>),
@@ -16,7 +18,7 @@ fn engine(settle_timeout_s: f64) -> Engine {
 
 /// An hour in which a group is started again and again, because it never trains.
 fn journal(engine: &mut Engine) -> Vec<Record> {
-    let spec = JobSpec { retries_max: 1_000, ..JobSpec::new("resnet", 1) };
+    let spec = JobSpec { retries: 1_000, ..JobSpec::new("resnet", 1) };
     let mut events = vec![
         Event::NodeJoined { node: NodeId(1), gpus: 1, gpu_type: GpuTypeName::default() },
         Event::JobSubmitted { job: JobId(1), spec },

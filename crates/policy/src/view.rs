@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use pollux_model::{Goodput, GpuType, LossCurve};
 
-use crate::{Allocation, Binding, JobId, NodeId, NodeResources, ReplicaResources, Timestamp};
+use crate::{Allocation, Binding, Flexibility, JobId, NodeId, NodeResources, ReplicaResources, Timestamp};
 
 /// What a policy may know: the cluster's books and what agents reported, never what a job really does.
 #[derive(Clone, Debug)]
@@ -109,20 +109,6 @@ pub struct Oracle {
     pub remaining_steps: f64,
     /// Seconds of such a step; at index `r - 1` on `r` replicas, on as few nodes as possible.
     pub step_s: Vec<f64>,
-}
-
-/// What a policy may change about a job.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Flexibility {
-    /// Everything: it may grow, shrink, move and wait.
-    #[default]
-    Elastic,
-    /// Its size may be chosen, but once started it keeps its GPUs.
-    NonPreemptible,
-    /// It gets exactly what it asked for, as a gang, and keeps it.
-    Rigid,
 }
 
 /// What an agent learned on one kind of GPU.

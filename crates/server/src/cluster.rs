@@ -3,14 +3,14 @@ use std::collections::BTreeMap;
 
 use pollux_api::Assignment;
 use pollux_backend::{Checkpoints, ReplicaId};
-use pollux_engine::{Engine, FairShare, JobUsage, Phase, ReceivedReport};
+use pollux_engine::{Engine, FairShare};
+use pollux_job::JobSpec;
 use pollux_model::{GpuType, GpuTypeName};
 use pollux_policy::{JobId, NodeId, Timestamp};
-use serde::{Deserialize, Serialize};
 
+use crate::ServerSettings;
 use crate::fleet::Fleet;
 use crate::node_registry::NodeRegistry;
-use crate::{JobRequest, ServerSettings};
 
 /// The cluster as it is now, for questions.
 pub struct Cluster<'a> {
@@ -19,7 +19,7 @@ pub struct Cluster<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) fleet: &'a Fleet,
     pub(crate) registry: &'a NodeRegistry,
-    pub(crate) requests: &'a BTreeMap<JobId, JobRequest>,
+    pub(crate) specs: &'a BTreeMap<JobId, JobSpec>,
     pub(crate) checkpoints: &'a dyn Checkpoints,
     pub(crate) is_degraded: bool,
     pub(crate) tally: Tally,
@@ -70,8 +70,8 @@ impl Cluster<'_> {
     }
 
     /// What the user of a live job asked for.
-    pub fn request(&self, job: JobId) -> Option<&JobRequest> {
-        self.requests.get(&job)
+    pub fn spec(&self, job: JobId) -> Option<&JobSpec> {
+        self.specs.get(&job)
     }
 
     /// The newest group of a live job.
@@ -128,21 +128,4 @@ impl Cluster<'_> {
     pub const fn is_degraded(&self) -> bool {
         self.is_degraded
     }
-}
-
-/// What is kept of a job that is over: the summary of its row, as JSON.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JobSummary {
-    /// How it ended.
-    pub phase: Phase,
-    /// Why it was given up.
-    #[serde(default)]
-    pub failure: Option<String>,
-    /// Its times and GPU-seconds.
-    #[serde(rename = "books")]
-    pub usage: JobUsage,
-    /// What its agent said last.
-    pub report: Option<ReceivedReport>,
-    /// Replicas that worked for it, the oldest first; of very many the oldest are forgotten.
-    pub replicas: Vec<ReplicaId>,
 }

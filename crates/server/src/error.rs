@@ -3,12 +3,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use pollux_backend::Epoch;
-use pollux_engine::{Refusal, SettingsError, StateError};
-use pollux_policy::JobId;
+use pollux_engine::{Refusal, SettingsError};
+use pollux_job::{JobId, SpecError};
 use pollux_store::StoreError;
 use thiserror::Error;
 
-use crate::{RequestError, WhatIfError};
+use crate::WhatIfError;
 
 /// Why a server cannot start, or go on.
 #[derive(Debug, Error)]
@@ -20,22 +20,11 @@ pub enum ServerError {
     /// Settings that no cluster can be run with.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The last snapshot cannot be carried on with.
-    #[error(transparent)]
-    State(#[from] StateError),
     /// A policy for simulations.
     #[error("policy {policy} has to know what jobs will do, which only a simulator does: choose another")]
     NeedsOracle {
         /// Its name.
         policy: String,
-    },
-    /// A text of ours in the journal makes no sense.
-    #[error("{what} in the state folder cannot be read: {reason}")]
-    Unreadable {
-        /// Which text.
-        what: String,
-        /// What is wrong with it.
-        reason: serde_json::Error,
     },
     /// The backend cannot be used.
     #[error("{0}")]
@@ -111,7 +100,15 @@ pub enum Refused {
     Engine(#[from] Refusal),
     /// A job that cannot be run.
     #[error(transparent)]
-    Request(#[from] RequestError),
+    Request(#[from] SpecError),
+    /// It waits for the success of a job that did not succeed.
+    #[error("depends_on {}: it has {phase}; expected a job that is not over or has succeeded, or {}:end", .job.0, .job.0)]
+    Dependency {
+        /// The job to be waited for.
+        job: JobId,
+        /// How it ended.
+        phase: String,
+    },
     /// A question about the future that has no answer.
     #[error(transparent)]
     WhatIf(#[from] WhatIfError),

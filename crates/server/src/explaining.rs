@@ -3,11 +3,12 @@
 mod plan;
 
 use pollux_api as api;
-use pollux_engine::{Explanation, Job, Phase, SizeChange, Wait};
-use pollux_policy::{Binding, Flexibility, JobId, Timestamp};
+use pollux_engine::{Explanation, Job, SizeChange, Wait};
+use pollux_job::{After, Flexibility, JobId, Phase};
+use pollux_policy::{Binding, Timestamp};
 
+use crate::Cluster;
 use crate::history_event::counted;
-use crate::{Cluster, views};
 pub(crate) use plan::plan_status;
 
 /// Why a live job has what it has, what more or fewer would be worth, and when that may change.
@@ -31,7 +32,7 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
     Some(api::Explanation {
         id: id.0,
         name: job.spec().name.clone(),
-        phase: views::phase(job.phase()),
+        phase: job.phase(),
         replicas: job.group().replicas(),
         sentences: sentences(cluster, job, &explanation, payer.as_ref()),
         wait: explanation.wait.map(|wait| wait_word(wait).to_owned()),
@@ -50,12 +51,10 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
     let since = |at_ms: u64| duration(now_ms.saturating_sub(at_ms) as f64 / 1_000.0);
     let took = duration(job.ended_ms.unwrap_or(now_ms).saturating_sub(job.submitted_ms) as f64 / 1_000.0);
     let how = match job.phase {
-        api::Phase::Succeeded => "succeeded",
-        api::Phase::Cancelled => "was cancelled",
-        api::Phase::Failed => "failed",
-        api::Phase::Queued | api::Phase::Starting | api::Phase::Running | api::Phase::Resizing | api::Phase::Paused => {
-            "is not over"
-        }
+        Phase::Succeeded => "succeeded",
+        Phase::Cancelled => "was cancelled",
+        Phase::Failed => "failed",
+        Phase::Queued | Phase::Starting | Phase::Running | Phase::Resizing | Phase::Paused => "is not over",
     };
     let ended = job.ended_ms.map_or_else(String::new, |at| format!(" {} ago", since(at)));
     let mut sentences = vec![
@@ -85,7 +84,7 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
     sentences.extend(job.size_change().and_then(|change| size_change(cluster.now(), job, change)));
     sentences.extend(explanation.wait.and_then(|wait| waiting(cluster, job, wait)));
     let is_given = job.group().is_empty() && !job.target().is_empty();
-    if let Some(reason) = explanation.reason.filter(|_| job.phase().is_plannable() && !is_given) {
+    if let Some(reason) = explanation.reason.filter(|_| job.is_plannable() && !is_given) {
         sentences.push(format!("It {}.", binding(cluster, job, reason.binding)));
         let has_told = job.report().is_some() && job.spec().flexibility != Flexibility::Rigid;
         sentences.extend(worth(job, reason.one_more, reason.one_fewer).filter(|_| has_told));
@@ -101,7 +100,7 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
     if job.is_silent() && !job.group().is_empty() {
         sentences.push("It has not spoken to Pollux, so it is left as it is until it ends.".to_owned());
     }
-    if job.phase().is_plannable() {
+    if job.is_plannable() {
         sentences.push(match explanation.next_round {
             Some(at) => format!(
                 "The next plan is made in {}, or earlier when a job comes or goes.",
@@ -129,11 +128,11 @@ fn situation(cluster: &Cluster<'_>, job: &Job) -> String {
     let nodes: Vec<&str> = job.group().iter().map(|(node, _)| cluster.node_name(node)).collect();
     let gpus = format!("{}{} of {}", counted(job.group().replicas(), "GPU"), gpu_type(cluster, job), nodes.join(", "));
     match job.phase() {
-        Phase::Queued { .. } => format!("{name} has waited for {since}."),
+        Phase::Queued => format!("{name} has waited for {since}."),
         Phase::Starting => format!("{name} is starting on {gpus}, for {since} now."),
         Phase::Paused => format!("{name} was paused {since} ago."),
-        Phase::Succeeded | Phase::Failed { .. } | Phase::Cancelled => format!("{name} {} {since} ago.", job.phase()),
-        Phase::Running | Phase::Resizing { .. } => match job.pace() {
+        Phase::Succeeded | Phase::Failed | Phase::Cancelled => format!("{name} {} {since} ago.", job.phase()),
+        Phase::Running | Phase::Resizing => match job.pace() {
             None => format!("{name} runs on {gpus}, and has told nothing of its training yet."),
             Some(pace) => {
                 let goodput = match (pace.samples_per_s, pace.goodput()) {
@@ -153,7 +152,7 @@ fn situation(cluster: &Cluster<'_>, job: &Job) -> String {
 fn size_change(now: Timestamp, job: &Job, change: SizeChange) -> Option<String> {
     let SizeChange { at, from, to } = change;
     let ago = duration(now.since_s(at));
-    if !job.phase().is_plannable() || from == to {
+    if !job.is_plannable() || from == to {
         return None;
     }
     Some(match (from, to) {
@@ -162,6 +161,14 @@ fn size_change(now: Timestamp, job: &Job, change: SizeChange) -> Option<String> 
         (from, to) if to < from => format!("It was shrunk from {from} to {} {ago} ago.", counted(to, "GPU")),
         (from, to) => format!("It was grown from {from} to {} {ago} ago.", counted(to, "GPU")),
     })
+}
+
+fn waiting_for_jobs(job: &Job) -> String {
+    let names = job.waits_for().iter().map(|dependency| match dependency.after {
+        After::Success => format!("{} to succeed", dependency.job),
+        After::End => format!("{} to end", dependency.job),
+    });
+    format!("It waits for {}.", names.collect::<Vec<_>>().join(" and "))
 }
 
 /// What it waits for.
@@ -173,12 +180,13 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
             let more = job.target().replicas().saturating_sub(job.group().replicas());
             format!("{} planned for it, and will be free when those who have them are gone.", are(more))
         }
-        Wait::Ready if *job.phase() == Phase::Starting => "It has not said yet that it trains.".to_owned(),
+        Wait::Ready if job.phase() == Phase::Starting => "It has not said yet that it trains.".to_owned(),
         Wait::Ready => "Its replicas are on their way into their new group.".to_owned(),
         Wait::Backoff { until } => {
             let seconds = duration(until.since_s(cluster.now()).max(0.0));
             format!("It failed {}; it is tried again in {seconds}.", times(job.usage(cluster.now()).retries))
         }
+        Wait::Jobs => waiting_for_jobs(job),
         Wait::Resume => "It waits for its user: `pollux resume` lets it go on.".to_owned(),
     })
 }
@@ -205,7 +213,7 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
             None => "waits for the cost of a restart to pay off".to_owned(),
         },
         Binding::Request if spec.flexibility == Flexibility::Rigid => {
-            format!("asked for exactly {}", counted(spec.replicas_requested, "GPU"))
+            format!("asked for exactly {}", counted(spec.replicas, "GPU"))
         }
         Binding::Request => "keeps what it has for now".to_owned(),
         Binding::Impossible => {
@@ -279,6 +287,7 @@ const fn wait_word(wait: Wait) -> &'static str {
         Wait::Release => "release",
         Wait::Ready => "ready",
         Wait::Backoff { .. } => "backoff",
+        Wait::Jobs => "jobs",
         Wait::Resume => "resume",
     }
 }

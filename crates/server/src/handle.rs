@@ -5,14 +5,14 @@ use std::sync::mpsc::Sender;
 
 use pollux_api::{Assignment, ReadyRequest, RendezvousRequest, ReportRequest};
 use pollux_backend::{Checkpoints, LogChunk, LogReader, LogStart, Observation, ReplicaId};
-use pollux_policy::JobId;
+use pollux_job::{JobId, JobSpec};
 use pollux_store::{HistoryEntry, Reader, StoreError};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::assignments::Assignments;
 use crate::readers::Readers;
 use crate::tokens::{TokenDigest, Tokens, digest};
-use crate::{Caller, Cluster, JobRequest, Refused};
+use crate::{Caller, Cluster, Refused};
 
 /// So many may wait for an answer at once.
 const WAITING_MAX: usize = 10_000;
@@ -72,7 +72,7 @@ pub(crate) type Look = Box<dyn FnOnce(&Cluster<'_>) + Send>;
 
 /// What the scheduler is told.
 pub(crate) enum Message {
-    Submit(Box<JobRequest>, Reply<JobId>),
+    Submit(Box<JobSpec>, Reply<JobId>),
     Act(JobId, Action, Reply<()>),
     ActOnNode(String, NodeAction, Reply<()>),
     Report(JobId, Box<ReportRequest>, Reply<()>),
@@ -88,8 +88,8 @@ pub(crate) enum Message {
 
 impl Handle {
     /// Submits a job. The answer comes when it is durable.
-    pub fn submit(&self, request: JobRequest) -> Answer<JobId> {
-        self.ask(|reply| Message::Submit(Box::new(request), reply))
+    pub fn submit(&self, spec: JobSpec) -> Answer<JobId> {
+        self.ask(|reply| Message::Submit(Box::new(spec), reply))
     }
 
     /// Cancels, pauses or resumes a job.

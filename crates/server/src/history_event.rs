@@ -1,7 +1,7 @@
 use std::fmt;
 
 use pollux_backend::Exit;
-use pollux_engine::{Command, Event, Phase, StopReason};
+use pollux_engine::{Command, Event, JobState, StopReason};
 use pollux_policy::JobId;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ pub enum HistoryEvent {
     /// A job is over, and nothing of it runs any more.
     Ended {
         /// How it ended.
-        phase: Phase,
+        phase: JobState,
     },
     /// A user set a job aside.
     Paused,
@@ -94,6 +94,12 @@ pub enum HistoryEvent {
         /// Its number.
         record: u64,
     },
+    /// What a policy remembered was of no use when a scheduler began: another policy follows it, or it was written by
+    /// another version.
+    PolicyForgot {
+        /// Its name.
+        policy: String,
+    },
     /// A policy made a plan that could not be used.
     PlanRejected {
         /// What is wrong with it.
@@ -123,6 +129,7 @@ impl fmt::Display for HistoryEvent {
                     StopReason::Paused => "its user paused it",
                     StopReason::Cancelled => "its user cancelled it",
                     StopReason::Succeeded => "it is done",
+                    StopReason::TimeLimit => "it reached its time limit",
                     StopReason::Failed => "one of them failed",
                     StopReason::NodeLost => "a node was lost",
                 };
@@ -140,6 +147,9 @@ impl fmt::Display for HistoryEvent {
             Self::NodeUndrained { node } => write!(f, "node {node} is used again"),
             Self::Damaged { record } => {
                 write!(f, "record {record} of the journal was damaged and is set aside; all jobs are there")
+            }
+            Self::PolicyForgot { policy } => {
+                write!(f, "what the policy {policy} remembered cannot be used, and is dropped")
             }
             Self::PlanRejected { error } => write!(f, "a plan could not be used: {error}"),
         }

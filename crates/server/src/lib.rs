@@ -14,7 +14,6 @@
 
 mod settings;
 mod error;
-mod request;
 mod clock;
 mod tokens;
 mod files;
@@ -36,13 +35,12 @@ mod server;
 pub mod http;
 mod daemon;
 
-pub use cluster::{Cluster, JobSummary, Tally};
+pub use cluster::{Cluster, Tally};
 pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
 pub use explaining::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};
 pub use history_event::HistoryEvent;
-pub use request::{JobRequest, RequestError};
 pub use series::{Sample, Series};
 pub use server::Server;
 pub use settings::ServerSettings;

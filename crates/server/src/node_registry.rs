@@ -6,28 +6,17 @@ use pollux_backend::NodeInfo;
 use pollux_engine::{Engine, Event};
 use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
-use serde::{Deserialize, Serialize};
+use pollux_store::NodeRow;
 
 use crate::fleet::{Effects, Fleet};
 
 /// Nodes of version 0.1 are all of this machine.
 const LOOPBACK: &str = "127.0.0.1";
 
-/// The types that version 0.1 only numbered, by their numbers: in the order in which their nodes came.
-pub(crate) fn numbered_types(known: &BTreeMap<NodeId, NodeDetail>) -> Vec<GpuTypeName> {
-    let mut names: Vec<GpuTypeName> = Vec::new();
-    for detail in known.values() {
-        if !names.contains(&detail.gpu_type) {
-            names.push(detail.gpu_type.clone());
-        }
-    }
-    names
-}
-
 /// All nodes that ever were, and those that are up.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRegistry {
-    known: BTreeMap<NodeId, NodeDetail>,
+    known: BTreeMap<NodeId, NodeRow>,
     /// Nodes that the engine has, by name.
     current: BTreeMap<String, NodeId>,
     /// What the backend has seen last.
@@ -36,31 +25,19 @@ pub(crate) struct NodeRegistry {
     missing: BTreeSet<String>,
 }
 
-/// What is kept of a node. What an earlier version did not write is not known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeDetail {
-    name: String,
-    gpu_type: GpuTypeName,
-    gpus: u32,
-    /// Of its machine; empty if it is not known.
-    #[serde(default)]
-    address: String,
+/// What is kept of a node.
+fn row(node: &NodeInfo) -> NodeRow {
+    let NodeInfo { name, gpus, gpu_type, address, .. } = node.clone();
+    NodeRow { name, gpu_type: GpuTypeName::nearest(&gpu_type).to_string(), gpus, address }
 }
 
-impl NodeDetail {
-    fn of(node: &NodeInfo) -> Self {
-        let NodeInfo { name, gpus, gpu_type, address, .. } = node.clone();
-        Self { name, gpu_type: GpuTypeName::nearest(&gpu_type), gpus, address }
-    }
-
-    /// Whether a node may be on the same machine: what still runs on the one is in the way of the other.
-    fn shares_machine(&self, node: &NodeInfo) -> bool {
-        self.name == node.name || self.address.is_empty() || self.address == node.address
-    }
+/// Whether a node may be on the same machine as one that is gone: what still runs on the one is in the way of the other.
+fn shares_machine(gone: &NodeRow, node: &NodeInfo) -> bool {
+    gone.name == node.name || gone.address.is_empty() || gone.address == node.address
 }
 
 impl NodeRegistry {
-    pub(crate) fn recovered(known: BTreeMap<NodeId, NodeDetail>, engine: &Engine) -> Self {
+    pub(crate) fn recovered(known: BTreeMap<NodeId, NodeRow>, engine: &Engine) -> Self {
         let up = engine.nodes().filter_map(|node| Some((known.get(&node.id())?.name.clone(), node.id())));
         let current: BTreeMap<String, NodeId> = up.collect();
         let missing = current.keys().cloned().collect();
@@ -79,7 +56,7 @@ impl NodeRegistry {
 
     /// The type of a node's GPUs, also of one that is gone.
     pub(crate) fn gpu_type(&self, node: NodeId) -> GpuTypeName {
-        self.known.get(&node).map(|detail| detail.gpu_type.clone()).unwrap_or_default()
+        self.known.get(&node).map(|detail| GpuTypeName::nearest(&detail.gpu_type)).unwrap_or_default()
     }
 
     /// The host under which the replicas of a node are reached.
@@ -96,8 +73,8 @@ impl NodeRegistry {
     pub(crate) fn up(&mut self, seen: NodeInfo, fleet: &mut Fleet, out: &mut Effects) {
         self.missing.remove(&seen.name);
         if let Some(&node) = self.current.get(&seen.name) {
-            let detail = NodeDetail::of(&seen);
-            let is_same = |known: &NodeDetail| known.gpus == detail.gpus && known.gpu_type == detail.gpu_type;
+            let detail = row(&seen);
+            let is_same = |known: &NodeRow| known.gpus == detail.gpus && known.gpu_type == detail.gpu_type;
             if self.known.get(&node).is_some_and(is_same) {
                 // It may have moved.
                 self.known.insert(node, detail);
@@ -137,24 +114,25 @@ impl NodeRegistry {
     }
 
     /// Lets nodes in that were seen and have nothing of ours on them; returns what is to be kept of them.
-    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Effects) -> Vec<(NodeId, String)> {
+    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Effects) -> Vec<(NodeId, NodeRow)> {
         if self.is_incomplete() || self.seen.keys().all(|name| self.current.contains_key(name)) {
             return Vec::new();
         }
         // A machine that is cut into other nodes than before has what it had under the old names.
         let used: BTreeSet<NodeId> = fleet.replicas().map(|(_, replica)| replica.node).collect();
         let is_gone = |node: &NodeId| !self.current.values().any(|current| current == node);
-        let held: Vec<NodeDetail> =
+        let held: Vec<NodeRow> =
             used.iter().filter(|node| is_gone(node)).filter_map(|node| self.known.get(node)).cloned().collect();
         let mut joined = Vec::new();
         for (name, seen) in &self.seen {
-            if self.current.contains_key(name) || held.iter().any(|gone| gone.shares_machine(seen)) {
+            if self.current.contains_key(name) || held.iter().any(|gone| shares_machine(gone, seen)) {
                 continue;
             }
             let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
-            let detail = NodeDetail::of(seen);
-            out.events.push(Event::NodeJoined { node, gpus: seen.gpus, gpu_type: detail.gpu_type.clone() });
-            joined.push((node, crate::text(&detail)));
+            let detail = row(seen);
+            let gpu_type = GpuTypeName::nearest(&detail.gpu_type);
+            out.events.push(Event::NodeJoined { node, gpus: seen.gpus, gpu_type });
+            joined.push((node, detail.clone()));
             self.known.insert(node, detail);
             self.current.insert(name.clone(), node);
         }

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use pollux_api::{AssignedReplica, Assignment, AssignmentState, Endpoint, Rendezvous};
 use pollux_backend::{Epoch, ReplicaId, ReplicaOrder};
 use pollux_engine::Job;
+use pollux_job::{JobId, JobSpec};
 use pollux_model::BatchMode;
-use pollux_policy::{JobId, NodeId};
+use pollux_policy::NodeId;
 
+use crate::ServerSettings;
 use crate::fleet::{Fleet, Group, Replica};
 use crate::node_registry::NodeRegistry;
-use crate::{JobRequest, ServerSettings};
 
 /// Ports for programs that cannot tell where they wait: so many from here on. Systems give others to those who ask for any.
 const PORTS: (u64, u64) = (20_000, 10_000);
@@ -82,7 +83,7 @@ pub(crate) struct LaunchContext<'a> {
 pub(crate) fn order(
     id: ReplicaId,
     replica: &Replica,
-    request: &JobRequest,
+    spec: &JobSpec,
     assignment: &Assignment,
     context: LaunchContext<'_>,
 ) -> Option<ReplicaOrder> {
@@ -101,21 +102,24 @@ pub(crate) fn order(
         ("POLLUX_GENERATION", assignment.generation.to_string()),
         ("POLLUX_CHECKPOINT_DIR", context.checkpoint_dir.to_owned()),
     ];
-    let mut environment = request.environment.clone();
+    let mut environment = spec.env.clone();
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    let mut secrets: BTreeMap<String, String> =
+        spec.secrets.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
+    secrets.insert("POLLUX_TOKEN".to_owned(), context.token.to_owned());
     Some(ReplicaOrder {
         epoch: context.epoch,
         replica: id,
         job: replica.job,
         node: place.node.clone(),
-        gpus: 1,
-        cpus: None,
-        memory: None,
+        gpus: spec.gpus_per_replica,
+        cpus: spec.cpus,
+        memory: spec.memory,
         shares_with: replica.shares_with,
-        command: request.command.clone(),
-        working_dir: request.working_dir.clone(),
+        command: spec.command.clone(),
+        working_dir: spec.working_dir.clone(),
         checkpoint_dir: context.checkpoint_dir.to_owned(),
         environment,
-        secrets: BTreeMap::from([("POLLUX_TOKEN".to_owned(), context.token.to_owned())]),
+        secrets,
     })
 }

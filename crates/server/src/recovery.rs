@@ -6,22 +6,21 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use pollux_backend::{Backend, Epoch, Observer, ReplicaId};
-use pollux_engine::{Engine, EngineState, Event, FailureKind, Phase};
-use pollux_model::GpuTypeName;
-use pollux_policy::JobId;
-use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError};
-use serde::de::DeserializeOwned;
+use pollux_engine::{Engine, Event, FailureKind, SettingsError};
+use pollux_job::{JobId, JobSpec, Phase};
+use pollux_policy::PolicyState;
+use pollux_store::{Batch, JobRow, Record, Snapshot, Store, StoreError};
 use tokio::sync::broadcast;
 
 use crate::assignments::Assignments;
 use crate::clock::Clock;
 use crate::fleet::{Effects, Fleet};
 use crate::handle::Message;
-use crate::node_registry::{NodeRegistry, numbered_types};
+use crate::node_registry::NodeRegistry;
 use crate::readers::Readers;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, HistoryEvent, JobRequest, JobSummary, ServerError, ServerSettings, Tally};
+use crate::{Handle, HistoryEvent, ServerError, ServerSettings, Tally};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -38,12 +37,11 @@ pub(crate) fn recover(
     let folder = settings.state_dir;
     settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
-    let known = read_all(recovered.nodes.iter().map(|(node, detail)| (*node, detail.as_str())), "node")?;
-    let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records, &numbered_types(&known))?;
-    let fleet = fleet(&recovered)?;
-    let requests = recovered.live_jobs.iter().map(|job| (job.id, job.request.as_str()));
-    let requests: BTreeMap<JobId, JobRequest> = read_all(requests, "job")?;
-
+    let forgotten_policy = recovered.snapshot.as_ref().and_then(|kept| forgotten_policy(kept, &settings));
+    let engine = replayed(&settings, recovered.snapshot, recovered.records)?;
+    let fleet = Fleet::recovered(&recovered.replicas, recovered.groups, ReplicaId(recovered.last_replica));
+    let known = recovered.nodes.into_iter().collect();
+    let specs = recovered.live_jobs.into_iter().map(|job| (job.id, job.spec)).collect();
     let logged = logged(&store)?;
 
     let (sender, messages) = mpsc::channel();
@@ -75,7 +73,7 @@ pub(crate) fn recover(
         engine,
         fleet,
         backend,
-        requests,
+        specs,
         tokens,
         secrets: BTreeMap::new(),
         assignments,
@@ -91,83 +89,46 @@ pub(crate) fn recover(
         tally: Tally::default(),
         logged,
         damaged: recovered.damaged,
+        forgotten_policy,
         pending: PendingActions { adopts: true, ..PendingActions::default() },
     };
     Ok((scheduler, handle))
 }
 
+/// The policy whose memory was kept and is of no use, because another follows it or nobody can read it.
+fn forgotten_policy(kept: &Snapshot, settings: &ServerSettings) -> Option<String> {
+    let of_another = kept.state.policy.as_ref().map(PolicyState::policy).filter(|name| *name != settings.policy.name());
+    kept.unreadable_policy.clone().or(of_another.map(str::to_owned))
+}
+
 fn replayed(
     settings: &ServerSettings,
-    snapshot: Option<&Snapshot>,
-    records: &[Record],
-    numbered: &[GpuTypeName],
-) -> Result<Engine, ServerError> {
+    snapshot: Option<Snapshot>,
+    records: Vec<Record>,
+) -> Result<Engine, SettingsError> {
     let mut engine = match snapshot {
-        Some(Snapshot { state, .. }) => {
-            let mut state: EngineState = read(state, || "the snapshot".to_owned())?;
-            state.name_gpu_types(numbered.to_vec());
-            Engine::restore(settings.engine, &settings.policy, state)?
-        }
+        Some(Snapshot { state, .. }) => Engine::restore(settings.engine, &settings.policy, state)?,
         None => Engine::new(settings.engine, &settings.policy)?,
     };
     let mut carried_out = Vec::new();
     for record in records {
         match record {
-            Record::Event { at, event } => engine.replay(*at, named(event.clone(), numbered), &mut carried_out),
-            Record::Round { at, policy, plan } => {
-                engine.replay_round(*at, policy.as_deref(), plan.clone(), &mut carried_out);
-            }
+            Record::Event { at, event } => engine.replay(at, event, &mut carried_out),
+            Record::Round { at, policy, plan } => engine.replay_round(at, policy.as_deref(), plan, &mut carried_out),
         }
         carried_out.clear();
     }
     Ok(engine)
 }
 
-/// An event of version 0.1, which numbered types of GPU, as it is told today.
-fn named(mut event: Event, numbered: &[GpuTypeName]) -> Event {
-    let name = |gpu_type: &mut GpuTypeName| {
-        if let Some(found) = gpu_type.number().and_then(|number| numbered.get(usize::from(number))) {
-            *gpu_type = found.clone();
-        }
-    };
-    match &mut event {
-        Event::NodeJoined { gpu_type, .. } => name(gpu_type),
-        Event::Report { report, .. } => {
-            report.types.iter_mut().for_each(|learned| name(&mut learned.gpu_type));
-            report.types.sort_by(|a, b| a.gpu_type.cmp(&b.gpu_type));
-        }
-        // Nothing else speaks of types.
-        _ => {}
-    }
-    event
-}
-
-/// Replicas of jobs that are over and whose logs are kept. Of a job whose row makes no sense none are known.
+/// Replicas of jobs that are over and whose logs are kept. Of a job whose row cannot be read none are known.
 fn logged(store: &Store) -> Result<VecDeque<Vec<ReplicaId>>, ServerError> {
     let rows = store.reader()?.last_ended_jobs(LOGGED_MAX)?;
-    let replicas = |row: &JobRow| {
-        let summary = row.ended.as_ref().and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
-        summary.map(|summary| summary.replicas).unwrap_or_default()
+    let replicas = |row: JobRow| {
+        let replicas = row.ended.map(|ended| ended.summary.replicas).unwrap_or_default();
+        replicas.into_iter().map(ReplicaId).collect()
     };
-    Ok(rows.iter().rev().map(replicas).collect())
-}
-
-fn fleet(recovered: &Recovered) -> Result<Fleet, ServerError> {
-    let replicas = recovered.replicas.iter().map(|row| (ReplicaId(row.id), row.detail.as_str()));
-    let groups = recovered.groups.iter().map(|(job, detail)| (*job, detail.as_str()));
-    let last = ReplicaId(recovered.last_replica);
-    Ok(Fleet::recovered(read_all(replicas, "replica")?, read_all(groups, "group")?, last))
-}
-
-fn read_all<'a, K: Ord + Copy + std::fmt::Debug, V: DeserializeOwned>(
-    rows: impl Iterator<Item = (K, &'a str)>,
-    what: &str,
-) -> Result<BTreeMap<K, V>, ServerError> {
-    rows.map(|(key, text)| Ok((key, read(text, || format!("{what} {key:?}"))?))).collect()
-}
-
-fn read<T: DeserializeOwned>(text: &str, what: impl Fn() -> String) -> Result<T, ServerError> {
-    serde_json::from_str(text).map_err(|reason| ServerError::Unreadable { what: what(), reason })
+    Ok(rows.into_iter().rev().map(|row| row.map(replicas).unwrap_or_default()).collect())
 }
 
 impl Scheduler {
@@ -176,6 +137,9 @@ impl Scheduler {
         let now = self.clock.now();
         if let Some(record) = self.damaged {
             self.remember(now, None, &HistoryEvent::Damaged { record });
+        }
+        if let Some(policy) = self.forgotten_policy.take() {
+            self.remember(now, None, &HistoryEvent::PolicyForgot { policy });
         }
         let mut commands = Vec::new();
         for (job, spec) in self.forgotten_jobs() {
@@ -205,24 +169,24 @@ impl Scheduler {
     }
 
     /// Jobs that were acknowledged, but whose record at the end of the journal was damaged.
-    fn forgotten_jobs(&self) -> Vec<(JobId, pollux_engine::JobSpec)> {
+    fn forgotten_jobs(&self) -> Vec<(JobId, JobSpec)> {
         let ended: Vec<JobId> = self.engine.ended_jobs().map(pollux_engine::Job::id).collect();
         let is_forgotten = |job: &JobId| self.engine.job(*job).is_none() && !ended.contains(job);
-        let forgotten = self.requests.iter().filter(|(job, _)| is_forgotten(job));
-        forgotten.map(|(job, request)| (*job, request.spec.clone())).collect()
+        let forgotten = self.specs.iter().filter(|(job, _)| is_forgotten(job));
+        forgotten.map(|(job, spec)| (*job, spec.without_launch())).collect()
     }
 
     /// Jobs whose end is written, but which the engine still has: under other settings their end made no sense to it.
     fn finished_jobs(&self) -> Vec<JobId> {
         let live = self.engine.jobs().filter(|job| !job.phase().is_ended()).map(pollux_engine::Job::id);
-        live.filter(|job| !self.requests.contains_key(job)).collect()
+        live.filter(|job| !self.specs.contains_key(job)).collect()
     }
 
     /// Replicas that were ordered and may not have been started: starting them again does no harm.
     fn unsettled(&self) -> Vec<ReplicaId> {
         let is_settling = |job: JobId| {
             let phase = self.engine.job(job).map(pollux_engine::Job::phase);
-            matches!(phase, Some(Phase::Starting | Phase::Resizing { .. }))
+            matches!(phase, Some(Phase::Starting | Phase::Resizing))
         };
         let groups = self.fleet.groups().filter(|(job, _)| is_settling(*job));
         groups.flat_map(|(_, group)| group.members.iter().copied()).collect()
@@ -232,20 +196,20 @@ impl Scheduler {
     fn reconcile(&mut self, out: &mut Effects) {
         let groups: Vec<_> = self.fleet.groups().map(|(job, group)| (job, group.revision)).collect();
         for (job, revision) in groups {
-            let live = self.engine.job(job).filter(|live| live.phase().has_group() && live.revision() == revision);
+            let live = self.engine.job(job).filter(|live| live.state().has_group() && live.revision() == revision);
             let Some(live) = live else {
                 let members = self.fleet.group(job).map(|group| group.members.clone()).unwrap_or_default();
                 members.into_iter().for_each(|id| self.fleet.evict(id, out));
                 continue;
             };
-            if *live.phase() == Phase::Running {
+            if live.phase() == Phase::Running {
                 self.fleet.settle(job);
             }
         }
         for id in self.fleet.unassigned() {
             self.fleet.evict(id, out);
         }
-        for live in self.engine.jobs().filter(|live| live.phase().has_group()) {
+        for live in self.engine.jobs().filter(|live| live.state().has_group()) {
             let (job, revision) = (live.id(), live.revision());
             let there = self.fleet.allocation(job);
             let missing = live.group().minus(&there);

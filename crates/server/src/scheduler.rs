@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use pollux_backend::{Backend, Checkpoints, Epoch, ReplicaId, ReplicaOrder};
 use pollux_engine::{Command, Engine, Event, Refusal};
-use pollux_policy::{JobId, Timestamp};
+use pollux_job::{JobId, JobSpec};
+use pollux_policy::Timestamp;
 use pollux_store::{Batch, HistoryEntry, Record, Store};
 use tokio::sync::broadcast;
 
@@ -22,7 +23,7 @@ use crate::fleet::Fleet;
 use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
-use crate::{Cluster, HistoryEvent, JobRequest, Refused, ServerError, ServerSettings, Tally};
+use crate::{Cluster, HistoryEvent, Refused, ServerError, ServerSettings, Tally};
 pub(crate) use doing::LOGGED_MAX;
 use intake::{Intake, TokenChange};
 
@@ -48,7 +49,7 @@ pub(crate) struct Scheduler {
     pub(crate) epoch: Epoch,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
     /// What users of live jobs asked for.
-    pub(crate) requests: BTreeMap<JobId, JobRequest>,
+    pub(crate) specs: BTreeMap<JobId, JobSpec>,
     pub(crate) tokens: Tokens,
     /// Tokens that this process has given out.
     pub(crate) secrets: BTreeMap<JobId, String>,
@@ -66,6 +67,8 @@ pub(crate) struct Scheduler {
     pub(crate) snapshot_tried: u64,
     /// A record that was set aside at the start.
     pub(crate) damaged: Option<u64>,
+    /// A policy whose memory was dropped at the start.
+    pub(crate) forgotten_policy: Option<String>,
     /// What has happened and is not durable yet.
     pub(crate) unwritten: Batch,
     pub(crate) pending: PendingActions,
@@ -197,7 +200,7 @@ impl Scheduler {
         self.unwritten.tokens.extend(intake.token_changes.iter().filter_map(TokenChange::row));
         self.unwritten.tokens_gone.extend(intake.token_changes.iter().filter_map(|change| change.gone));
         if self.commit()? {
-            self.requests.append(&mut intake.requests);
+            self.specs.append(&mut intake.specs);
             return Ok(true);
         }
         self.unwritten.records.truncate(records);
@@ -303,7 +306,7 @@ impl Scheduler {
             engine: &self.engine,
             fleet: &self.fleet,
             registry: &self.registry,
-            requests: &self.requests,
+            specs: &self.specs,
             checkpoints: &*self.checkpoints,
             is_degraded: !self.unwritten.is_empty(),
             tally: self.tally,
@@ -320,7 +323,7 @@ impl Scheduler {
         }
         self.may_halt()?;
         self.snapshot_tried = self.store.sequence();
-        match self.store.save_snapshot(&crate::text(&self.engine.state())) {
+        match self.store.save_snapshot(&self.engine.state()) {
             Ok(()) => self.snapshot = self.snapshot_tried,
             Err(error) if error.is_retryable() => {}
             Err(error) => return Err(error.into()),

@@ -94,7 +94,7 @@ impl Sample {
             at_ms,
             gpus: engine.nodes().map(pollux_engine::Node::gpus).sum(),
             gpus_held: engine.nodes().map(pollux_engine::Node::gpus_held).sum(),
-            queued: count(|job| matches!(job.phase(), pollux_engine::Phase::Queued { .. })),
+            queued: count(|job| job.phase() == pollux_job::Phase::Queued),
             running: count(|job| !job.group().is_empty()),
             goodput: engine.goodput() as f32,
             efficiency: engine.efficiency().map(|part| part as f32),

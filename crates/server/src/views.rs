@@ -1,18 +1,15 @@
 //! What is known, in the words of the REST interface.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use pollux_agent::AgentReport;
 use pollux_api as api;
-use pollux_engine::{FailureCause, FailureReason, JobSpec, Phase, Work, work_done};
-use pollux_policy::{Flexibility, NodeId};
+use pollux_engine::{FailureCause, FailureReason, JobState, work_done};
+use pollux_job::Phase;
+use pollux_policy::NodeId;
 use pollux_store::{HistoryEntry, JobRow};
 
-use crate::{Cluster, HistoryEvent, JobRequest, JobSummary};
-
-/// Most replicas of a job that names no limit, unless it asks for more.
-const REPLICAS_MAX: u32 = 64;
+use crate::{Cluster, HistoryEvent};
 
 /// A live job.
 pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
@@ -22,7 +19,7 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
     api::Job {
         id: job.id().0,
         name: job.spec().name.clone(),
-        phase: phase(job.phase()),
+        phase: job.phase(),
         phase_since_ms: job.phase_since().0,
         submitted_ms: usage.submitted.0,
         started_ms: usage.first_started.map(|at| at.0),
@@ -43,7 +40,7 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
         queued_s: usage.queued_s(),
         restarts: usage.restarts,
         retries: usage.retries,
-        failure: failure(job.phase(), |node| cluster.node_name(node).to_owned()),
+        failure: failure(job.state(), |node| cluster.node_name(node).to_owned()),
     }
 }
 
@@ -54,7 +51,7 @@ pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> Option<api
     let learned = Learned::of(report.map(|received| &received.report));
     Some(api::JobDetail {
         job: self::job(cluster, job),
-        request: request(cluster.request(job.id())?),
+        spec: cluster.spec(job.id())?.without_secrets(),
         generation: assignment.as_ref().map_or(0, |assignment| assignment.generation),
         group: assignment.map(|assignment| assignment.replicas).unwrap_or_default(),
         replicas_logged: cluster.replicas(job.id()).into_iter().map(|replica| replica.0).collect(),
@@ -69,14 +66,14 @@ pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> Option<api
     })
 }
 
-/// A job as its row tells, live or over; nothing if the row makes no sense.
-pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
-    let JobRequest { spec, .. } = serde_json::from_str(&row.submitted.request).ok()?;
+/// A job as its row tells, live or over.
+pub fn job_of_row(row: &JobRow) -> api::Job {
+    let spec = &row.submitted.spec;
     let (id, submitted) = (row.submitted.id.0, row.submitted.submitted.0);
     let mut job = api::Job {
         id,
-        name: spec.name,
-        phase: api::Phase::Queued,
+        name: spec.name.clone(),
+        phase: Phase::Queued,
         phase_since_ms: submitted,
         submitted_ms: submitted,
         started_ms: None,
@@ -100,58 +97,53 @@ pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
         failure: None,
     };
     if let Some(ended) = &row.ended {
-        let summary: JobSummary = serde_json::from_str(&ended.summary).ok()?;
-        let (usage, report) = (summary.usage, summary.report.map(|received| received.report));
-        job.phase = phase(&summary.phase);
+        let summary = &ended.summary;
+        let (usage, report) = (summary.usage, summary.report.as_ref().map(|received| &received.report));
+        job.phase = summary.state.phase();
         job.phase_since_ms = ended.ended.0;
         job.ended_ms = Some(ended.ended.0);
         job.started_ms = usage.first_started.map(|at| at.0);
-        job.epochs = report.as_ref().map(|report| report.progress.epochs);
-        let reported = report.as_ref().and_then(|report| work_done(spec.work?, report));
+        job.epochs = report.map(|report| report.progress.epochs);
+        let reported = report.and_then(|report| work_done(spec.work?, report));
         // The last words of a job that trained to its end came a little before that.
-        job.progress = if summary.phase == Phase::Succeeded { spec.work.map(|_| 1.0) } else { reported };
+        job.progress = if summary.state == JobState::Succeeded { spec.work.map(|_| 1.0) } else { reported };
         job.attained_gpu_s = usage.attained_gpu_s();
         job.queued_s = usage.queued_s();
         (job.restarts, job.retries) = (usage.restarts, usage.retries);
-        job.failure = summary.failure;
+        job.failure = summary.failure.clone();
     }
-    Some(job)
+    job
 }
 
 /// A job that is over, with everything that is known of it.
-pub fn detail_of_row(row: &JobRow, checkpoint_dir: String) -> Option<api::JobDetail> {
-    let job = job_of_row(row)?;
-    let asked: JobRequest = serde_json::from_str(&row.submitted.request).ok()?;
-    let summary: Option<JobSummary> = match &row.ended {
-        Some(ended) => Some(serde_json::from_str(&ended.summary).ok()?),
-        None => None,
-    };
-    let report = summary.as_ref().and_then(|summary| summary.report.as_ref());
-    let replicas = summary.as_ref().map_or(&[][..], |summary| &summary.replicas);
+pub fn detail_of_row(row: &JobRow, checkpoint_dir: String) -> api::JobDetail {
+    let job = job_of_row(row);
+    let summary = row.ended.as_ref().map(|ended| &ended.summary);
+    let report = summary.and_then(|summary| summary.report.as_ref());
     let learned = Learned::of(report.map(|received| &received.report));
-    Some(api::JobDetail {
+    api::JobDetail {
         checkpoint_dir,
         job,
-        request: request(&asked),
+        spec: row.submitted.spec.without_secrets(),
         generation: 0,
         group: Vec::new(),
-        replicas_logged: replicas.iter().map(|replica| replica.0).collect(),
+        replicas_logged: summary.map(|summary| summary.replicas.clone()).unwrap_or_default(),
         local_batch: learned.local_batch,
         accumulation_steps: learned.accumulation_steps,
         noise_scale: learned.noise_scale,
         replicas_profiled: learned.replicas_profiled,
-        restart_cost_s: summary.as_ref().and_then(|summary| summary.usage.restart_cost_s),
+        restart_cost_s: summary.and_then(|summary| summary.usage.restart_cost_s),
         reported_ms: report.map(|received| received.at.0),
         is_silent: false,
-    })
+    }
 }
 
 /// The cluster as a whole.
 pub fn cluster_status(cluster: &Cluster<'_>, policy: &str) -> api::ClusterStatus {
     let engine = cluster.engine();
-    let mut jobs: BTreeMap<api::Phase, u64> = BTreeMap::new();
+    let mut jobs: BTreeMap<Phase, u64> = BTreeMap::new();
     for job in engine.jobs() {
-        *jobs.entry(phase(job.phase())).or_default() += 1;
+        *jobs.entry(job.phase()).or_default() += 1;
     }
     api::ClusterStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -210,75 +202,6 @@ pub fn event(entry: &HistoryEntry) -> Option<api::Event> {
     })
 }
 
-/// What a user asks for, in our own words.
-pub fn job_request(asked: api::SubmitRequest) -> JobRequest {
-    let replicas_max = asked.replicas_max.unwrap_or_else(|| asked.replicas_requested.max(REPLICAS_MAX));
-    let spec = JobSpec {
-        name: asked.name.unwrap_or_else(|| default_name(&asked.command)),
-        replicas_requested: asked.replicas_requested,
-        replicas_min: asked.replicas_min,
-        replicas_max,
-        flexibility: flexibility(asked.flexibility),
-        batch_size: asked.batch_size,
-        priority: asked.priority,
-        work: asked.work.map(work),
-        retries_max: asked.retries_max,
-    };
-    JobRequest { spec, command: asked.command, working_dir: asked.working_dir.into(), environment: asked.environment }
-}
-
-/// How a job may be moved and resized, in our own words.
-pub(crate) const fn flexibility(asked: api::Flexibility) -> Flexibility {
-    match asked {
-        api::Flexibility::Elastic => Flexibility::Elastic,
-        api::Flexibility::NonPreemptible => Flexibility::NonPreemptible,
-        api::Flexibility::Rigid => Flexibility::Rigid,
-    }
-}
-
-/// How long a job is to train, in our own words.
-pub(crate) const fn work(asked: api::Work) -> Work {
-    match asked {
-        api::Work::Epochs(epochs) => Work::Epochs(epochs),
-        api::Work::BaselineSteps(steps) => Work::BaselineSteps(steps),
-    }
-}
-
-/// The script that an interpreter is given, else the program.
-fn default_name(command: &[String]) -> String {
-    let stem = |text: &String| Path::new(text).file_stem().map(|stem| stem.to_string_lossy().into_owned());
-    let program = command.first().and_then(stem).unwrap_or_default();
-    let is_interpreter = ["python", "sh", "bash", "env", "torchrun"].iter().any(|name| program.starts_with(name));
-    let script = command.iter().skip(1).find(|argument| argument.ends_with(".py") || argument.ends_with(".sh"));
-    let name = script.filter(|_| is_interpreter).and_then(stem).unwrap_or(program);
-    if name.is_empty() { "job".to_owned() } else { name }
-}
-
-fn request(asked: &JobRequest) -> api::SubmitRequest {
-    let JobRequest { spec, command, working_dir, environment } = asked;
-    api::SubmitRequest {
-        name: Some(spec.name.clone()),
-        command: command.clone(),
-        working_dir: working_dir.to_string_lossy().into_owned(),
-        environment: environment.clone(),
-        replicas_requested: spec.replicas_requested,
-        replicas_min: spec.replicas_min,
-        replicas_max: Some(spec.replicas_max),
-        flexibility: match spec.flexibility {
-            Flexibility::Elastic => api::Flexibility::Elastic,
-            Flexibility::NonPreemptible => api::Flexibility::NonPreemptible,
-            Flexibility::Rigid => api::Flexibility::Rigid,
-        },
-        batch_size: spec.batch_size,
-        priority: spec.priority,
-        work: spec.work.map(|work| match work {
-            Work::Epochs(epochs) => api::Work::Epochs(epochs),
-            Work::BaselineSteps(steps) => api::Work::BaselineSteps(steps),
-        }),
-        retries_max: spec.retries_max,
-    }
-}
-
 /// What an agent has told of its training.
 #[derive(Default)]
 struct Learned {
@@ -305,26 +228,14 @@ pub(crate) fn noise_scale(report: &AgentReport) -> Option<f64> {
     report.noise?.noise_scale(report.limits.batch_size_baseline())
 }
 
-/// Where a phase belongs in the words of the interface.
-pub(crate) fn phase(phase: &Phase) -> api::Phase {
-    match phase {
-        Phase::Queued { .. } => api::Phase::Queued,
-        Phase::Starting => api::Phase::Starting,
-        Phase::Running => api::Phase::Running,
-        Phase::Resizing { .. } => api::Phase::Resizing,
-        Phase::Paused => api::Phase::Paused,
-        Phase::Succeeded => api::Phase::Succeeded,
-        Phase::Failed { .. } => api::Phase::Failed,
-        Phase::Cancelled => api::Phase::Cancelled,
-    }
-}
-
 /// Why a job was given up, `name` telling what a node is called.
-pub(crate) fn failure(phase: &Phase, name: impl Fn(NodeId) -> String) -> Option<String> {
-    let Phase::Failed { reason } = phase else { return None };
+pub(crate) fn failure(state: &JobState, name: impl Fn(NodeId) -> String) -> Option<String> {
+    let JobState::Failed { reason } = state else { return None };
     let (cause, retries) = match *reason {
         FailureReason::Permanent { cause } => (cause, None),
         FailureReason::RetriesExhausted { retries, cause } => (cause, Some(retries)),
+        FailureReason::TimeLimit { limit_s } => return Some(format!("reached its time limit of {limit_s} s")),
+        FailureReason::Dependency { job } => return Some(format!("depends on {job}, which did not succeed")),
     };
     let what = match cause {
         FailureCause::Replica { node } => format!("a replica failed on {}", name(node)),
@@ -336,18 +247,4 @@ pub(crate) fn failure(phase: &Phase, name: impl Fn(NodeId) -> String) -> Option<
         Some(1) => format!("{what}, after 1 retry"),
         Some(retries) => format!("{what}, after {retries} retries"),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_without_a_name_is_called_after_its_script_or_program() {
-        let name = |command: &[&str]| default_name(&command.iter().map(|&it| it.to_owned()).collect::<Vec<_>>());
-        assert_eq!(name(&["/opt/train", "x.py"]), "train");
-        assert_eq!(name(&["python3", "-u", "src/resnet.py", "--lr", "1"]), "resnet");
-        assert_eq!(name(&["python3", "-m", "imagenet"]), "python3");
-        assert_eq!(name(&["/"]), "job");
-    }
 }

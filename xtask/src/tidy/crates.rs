@@ -10,8 +10,9 @@ use super::sources::modules;
 const PURE: &[(&str, &[&str])] = &[
     ("crates/model", &[]),
     ("crates/agent", &["pollux-model"]),
-    ("crates/policy", &["pollux-model"]),
-    ("crates/engine", &["pollux-agent", "pollux-model", "pollux-policy"]),
+    ("crates/job", &[]),
+    ("crates/policy", &["pollux-job", "pollux-model"]),
+    ("crates/engine", &["pollux-agent", "pollux-job", "pollux-model", "pollux-policy"]),
 ];
 
 /// What every pure crate may use from outside: data and errors, nothing that acts.

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
-use pollux_api::{Job, Phase};
+use pollux_api::Job;
+use pollux_job::Phase;
 
 /// What was seen of a cluster.
 #[derive(Debug, Default)]

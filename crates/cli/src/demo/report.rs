@@ -1,7 +1,8 @@
 use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
-use pollux_api::{Job, Phase};
+use pollux_api::Job;
+use pollux_job::Phase;
 use serde::Serialize;
 
 use super::DemoError;

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use pollux_api::{Flexibility, SubmitRequest, Work};
+use pollux_job::{Flexibility, JobSpec, Work};
 
 /// Slots of a cluster, as pretend nodes.
 pub(super) const LAYOUT: &str = "2x4";
@@ -59,7 +59,7 @@ pub(super) const JOBS: [DemoJob; 6] = [
 ];
 
 impl DemoJob {
-    pub(super) fn request(&self, sharing: Sharing, trainer: &Path, folder: &Path) -> SubmitRequest {
+    pub(super) fn request(&self, sharing: Sharing, trainer: &Path, folder: &Path) -> JobSpec {
         let text = |path: &Path| path.to_string_lossy().into_owned();
         let epochs = self.epochs.to_string();
         let options = ["--until", "progress", "--epochs", &epochs, "--pace", self.pace, "--optimiser", self.optimiser];
@@ -72,13 +72,13 @@ impl DemoJob {
                 (EQUAL_SHARE, Flexibility::Rigid)
             }
         };
-        SubmitRequest {
-            name: Some(self.name.to_owned()),
-            replicas_requested: replicas,
+        JobSpec {
             replicas_max: Some(SLOTS),
             flexibility,
             work: Some(Work::Epochs(self.epochs)),
-            ..SubmitRequest::new(command, &text(folder))
+            command,
+            working_dir: folder.to_owned(),
+            ..JobSpec::new(self.name, replicas)
         }
     }
 }

@@ -1,7 +1,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
-use pollux_api::Phase;
+use pollux_job::Phase;
 
 use super::recording::{Recording, Track};
 use super::scenario::SLOTS;

@@ -2,7 +2,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use clap::builder::styling::Style;
-use pollux_api::{Flexibility, JobDetail, SubmitRequest, Work};
+use pollux_api::JobDetail;
+use pollux_job::{Flexibility, JobSpec, Work};
 
 use super::lookup::job_id;
 use super::server_args::ServerArgs;
@@ -42,7 +43,7 @@ fn write_text(detail: &JobDetail, now_ms: u64, out: &mut dyn Write) -> io::Resul
         writeln!(out, "  {style}{}{style:#}", one_line(failure))?;
     }
     let mut table = Table::without_headings(&[Align::Left, Align::Left]);
-    push(&mut table, "asked for", request_lines(&detail.request));
+    push(&mut table, "asked for", spec_lines(&detail.spec));
     push(&mut table, "training", training_lines(detail));
     push(&mut table, "usage", usage_lines(detail, now_ms));
     table.write("  ", out)
@@ -55,32 +56,41 @@ fn push(table: &mut Table, title: &str, lines: Vec<(&str, String)>) {
     }
 }
 
-fn request_lines(request: &SubmitRequest) -> Vec<(&'static str, String)> {
-    let most = request.replicas_max.map_or_else(|| "as many as there are".to_owned(), |most| most.to_string());
-    let sizes = match request.flexibility {
-        Flexibility::Rigid => format!("exactly {}", request.replicas_requested),
-        Flexibility::NonPreemptible => {
-            format!("{} to {most}, kept once started", request.replicas_min)
-        }
-        Flexibility::Elastic => {
-            format!("{} to {most}, {} to begin with", request.replicas_min, request.replicas_requested)
-        }
+fn spec_lines(spec: &JobSpec) -> Vec<(&'static str, String)> {
+    let most = spec.replicas_limit();
+    let sizes = match spec.flexibility {
+        Flexibility::Rigid => format!("exactly {}", spec.replicas),
+        Flexibility::NonPreemptible => format!("{} to {most}, kept once started", spec.replicas_min),
+        Flexibility::Elastic => format!("{} to {most}, {} to begin with", spec.replicas_min, spec.replicas),
     };
     let mut lines = vec![
-        ("command", request.command.join(" ")),
-        ("working folder", request.working_dir.clone()),
+        ("owner", spec.owner.clone()),
+        ("command", spec.command.join(" ")),
+        ("working folder", spec.working_dir.display().to_string()),
         ("replicas", sizes),
-        ("retries", request.retries_max.to_string()),
+        ("each replica", resources(spec)),
+        ("retries", spec.retries.to_string()),
     ];
-    let variables = request.environment.iter().map(|(name, value)| ("variable", format!("{name}={value}")));
-    lines.extend(variables);
-    lines.extend(request.batch_size.map(|batch| ("batch", batch.to_string())));
-    lines.extend((request.priority != 0).then(|| ("priority", request.priority.to_string())));
-    lines.extend(request.work.map(|work| match work {
+    lines.extend(spec.env.iter().map(|(name, value)| ("variable", format!("{name}={value}"))));
+    lines.extend(spec.secrets.keys().map(|name| ("secret", name.clone())));
+    lines.extend((!spec.gpu_types.is_empty()).then(|| ("GPU types", spec.gpu_types.join(", "))));
+    lines.extend(spec.batch_size.map(|batch| ("batch", batch.to_string())));
+    lines.extend((spec.priority != 0).then(|| ("priority", spec.priority.to_string())));
+    lines.extend(spec.work.map(|work| match work {
         Work::Epochs(epochs) => ("work", count(epochs, "epoch")),
         Work::BaselineSteps(steps) => ("work", format!("{steps} steps at the baseline batch")),
     }));
+    lines.extend(spec.time_limit.map(|limit| ("time limit", span(limit as f64))));
+    lines.extend(spec.depends_on.iter().map(|dependency| ("after job", dependency.to_string())));
+    lines.retain(|(_, text)| !text.is_empty());
     lines
+}
+
+fn resources(spec: &JobSpec) -> String {
+    let mut parts = vec![count(spec.gpus_per_replica, "GPU")];
+    parts.extend(spec.cpus.map(|cpus| count(cpus, "CPU")));
+    parts.extend(spec.memory.map(|bytes| format!("{:.1} GiB of memory", bytes as f64 / f64::from(1 << 30))));
+    parts.join(", ")
 }
 
 fn training_lines(detail: &JobDetail) -> Vec<(&'static str, String)> {

@@ -1,6 +1,6 @@
 use std::path::PathBuf;
 
-use pollux_api::Phase;
+use pollux_job::Phase;
 use thiserror::Error;
 
 use super::text::ids;

@@ -1,29 +1,19 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use pollux_api::{Flexibility, Work};
-use serde::Deserialize;
+use pollux_job::JobSpec;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 use super::LiveError;
 
 /// A job in a file, in the words of the REST interface. What is left out may be given by options.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobFile {
-    pub(super) name: Option<String>,
-    pub(super) command: Option<Vec<String>>,
-    pub(super) working_dir: Option<PathBuf>,
-    pub(super) environment: BTreeMap<String, String>,
-    pub(super) replicas_requested: Option<u32>,
-    pub(super) replicas_min: Option<u32>,
-    pub(super) replicas_max: Option<u32>,
-    pub(super) flexibility: Option<Flexibility>,
-    pub(super) batch_size: Option<u32>,
-    pub(super) priority: Option<i32>,
-    pub(super) work: Option<Work>,
-    pub(super) retries_max: Option<u32>,
+    pub(super) spec: JobSpec,
+    /// What the file says anything about.
+    keys: BTreeSet<String>,
 }
 
 impl JobFile {
@@ -53,24 +43,26 @@ impl JobFile {
             return Err(refused(None, format!("more than {BYTES_MAX} bytes; accepted are fewer")));
         }
         let mut job = Self::parse(&text, syntax).map_err(|(line, reason)| refused(line, reason))?;
-        if let (Some(folder), Some(home)) = (&job.working_dir, file.parent()) {
-            job.working_dir = Some(home.join(folder));
+        if let Some(home) = file.parent().filter(|_| job.says("working_dir")) {
+            job.spec.working_dir = home.join(&job.spec.working_dir);
         }
         Ok(job)
     }
 
+    /// Whether the file says anything about a field.
+    pub(super) fn says(&self, field: &str) -> bool {
+        self.keys.contains(field)
+    }
+
+    /// What the file says about a field, if anything.
+    pub(super) fn given_value<T>(&self, field: &str, value: T) -> Option<T> {
+        self.says(field).then_some(value)
+    }
+
     fn parse(text: &str, syntax: Syntax) -> Result<Self, (Option<usize>, String)> {
-        let one_line = |reason: &str| reason.trim_end().replace('\n', "; ");
-        match syntax {
-            Syntax::Yaml => serde_norway::from_str(text)
-                .map_err(|error| (error.location().map(|it| it.line()), one_line(without_place(&error.to_string())))),
-            Syntax::Toml => toml::from_str(text).map_err(|error| {
-                let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
-                (line, one_line(error.message()))
-            }),
-            Syntax::Json => serde_json::from_str(text)
-                .map_err(|error| (Some(error.line()), one_line(without_place(&error.to_string())))),
-        }
+        let spec = syntax.read(text)?;
+        let keys: BTreeMap<String, IgnoredAny> = syntax.read(text)?;
+        Ok(Self { spec, keys: keys.into_keys().collect() })
     }
 }
 
@@ -84,6 +76,22 @@ enum Syntax {
     Json,
 }
 
+impl Syntax {
+    fn read<T: DeserializeOwned>(self, text: &str) -> Result<T, (Option<usize>, String)> {
+        let one_line = |reason: &str| reason.trim_end().replace('\n', "; ");
+        match self {
+            Self::Yaml => serde_norway::from_str(text)
+                .map_err(|error| (error.location().map(|it| it.line()), one_line(without_place(&error.to_string())))),
+            Self::Toml => toml::from_str(text).map_err(|error| {
+                let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
+                (line, one_line(error.message()))
+            }),
+            Self::Json => serde_json::from_str(text)
+                .map_err(|error| (Some(error.line()), one_line(without_place(&error.to_string())))),
+        }
+    }
+}
+
 /// What a parser says, without the place, which we tell before it.
 fn without_place(message: &str) -> &str {
     message.rsplit_once(" at line ").map_or(message, |(reason, _)| reason)
@@ -91,6 +99,7 @@ fn without_place(message: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use pollux_job::{Flexibility, Work};
     use proptest::prelude::*;
     use proptest::sample::{Index, select};
 
@@ -98,15 +107,16 @@ mod tests {
 
     #[test]
     fn the_same_job_in_three_syntaxes() {
-        let yaml = "name: resnet\ncommand: [python, train.py]\nenvironment: {SEED: '1'}\nwork: {epochs: 90}\n\
-            flexibility: rigid\nreplicas_requested: 4\n";
-        let toml = "name = 'resnet'\ncommand = ['python', 'train.py']\nenvironment.SEED = '1'\nwork.epochs = 90\n\
-            flexibility = 'rigid'\nreplicas_requested = 4\n";
-        let json = r#"{"name": "resnet", "command": ["python", "train.py"], "environment": {"SEED": "1"},
-            "work": {"epochs": 90}, "flexibility": "rigid", "replicas_requested": 4}"#;
+        let yaml = "name: resnet\ncommand: [python, train.py]\nenv: {SEED: '1'}\nwork: {epochs: 90}\n\
+            flexibility: rigid\nreplicas: 4\n";
+        let toml = "name = 'resnet'\ncommand = ['python', 'train.py']\nenv.SEED = '1'\nwork.epochs = 90\n\
+            flexibility = 'rigid'\nreplicas = 4\n";
+        let json = r#"{"name": "resnet", "command": ["python", "train.py"], "env": {"SEED": "1"},
+            "work": {"epochs": 90}, "flexibility": "rigid", "replicas": 4}"#;
         let job = JobFile::parse(yaml, Syntax::Yaml).unwrap();
-        assert_eq!(job.command.as_deref(), Some(&["python".to_owned(), "train.py".to_owned()][..]));
-        assert_eq!((job.work, job.flexibility), (Some(Work::Epochs(90)), Some(Flexibility::Rigid)));
+        assert_eq!(job.spec.command, ["python", "train.py"]);
+        assert_eq!((job.spec.work, job.spec.flexibility), (Some(Work::Epochs(90)), Flexibility::Rigid));
+        assert!(job.says("replicas") && !job.says("replicas_min"));
         assert_eq!(JobFile::parse(toml, Syntax::Toml).unwrap(), job);
         assert_eq!(JobFile::parse(json, Syntax::Json).unwrap(), job);
         assert_eq!(JobFile::parse(json, Syntax::Yaml).unwrap(), job);
@@ -118,7 +128,7 @@ mod tests {
         let file = folder.path().join("job.yaml");
         let long = |bytes: u64| fs::write(&file, "name: a\n".to_owned() + &"#".repeat(bytes as usize - 8)).unwrap();
         long(BYTES_MAX);
-        assert_eq!(JobFile::read(&file).unwrap().name.as_deref(), Some("a"));
+        assert_eq!(JobFile::read(&file).unwrap().spec.name, "a");
         long(BYTES_MAX + 1);
         let refused = JobFile::read(&file).unwrap_err().to_string();
         assert!(refused.ends_with("job.yaml: more than 1048576 bytes; accepted are fewer"), "{refused}");
@@ -128,25 +138,24 @@ mod tests {
     fn mistakes_are_told_with_their_line() {
         let refused = |text: &str, syntax| JobFile::parse(text, syntax).unwrap_err();
         for (text, syntax) in [
-            ("name: a\ngpus: 4\n", Syntax::Yaml),
-            ("name = 'a'\ngpus = 4\n", Syntax::Toml),
-            ("{\"name\": \"a\",\n\"gpus\": 4}", Syntax::Json),
+            ("name: a\ngpuz: 4\n", Syntax::Yaml),
+            ("name = 'a'\ngpuz = 4\n", Syntax::Toml),
+            ("{\"name\": \"a\",\n\"gpuz\": 4}", Syntax::Json),
         ] {
             let (line, reason) = refused(text, syntax);
             assert_eq!(line, Some(2), "{reason}");
-            assert!(reason.contains("unknown field `gpus`, expected one of `name`, `command`"), "{reason}");
+            assert!(reason.contains("unknown field `gpuz`, expected one of `name`, `owner`"), "{reason}");
         }
         let (line, reason) = refused("name: a\ncommand: python train.py\n", Syntax::Yaml);
         assert!(line == Some(2) && reason.contains("expected a sequence"), "{line:?} {reason}");
         let (_, reason) = refused("work: {epochs: 1, baseline_steps: 2}", Syntax::Yaml);
-        assert!(reason.contains("accepted is either epochs or baseline_steps"), "{reason}");
+        assert!(reason.contains("expected either epochs or baseline_steps"), "{reason}");
         assert!(refused("name: [", Syntax::Yaml).0.is_some());
     }
 
-    const YAML: &str = "name: résnet\ncommand: [python, train.py]\nenvironment: {SEED: '1'}\nwork: {epochs: 90}\n";
-    const TOML: &str = "name = 'résnet'\ncommand = ['python', 'train.py']\nenvironment.SEED = '1'\nwork.epochs = 90\n";
-    const JSON: &str =
-        r#"{"name": "résnet", "command": ["python"], "environment": {"SEED": "1"}, "work": {"epochs": 9}}"#;
+    const YAML: &str = "name: résnet\ncommand: [python, train.py]\nenv: {SEED: '1'}\nwork: {epochs: 90}\n";
+    const TOML: &str = "name = 'résnet'\ncommand = ['python', 'train.py']\nenv.SEED = '1'\nwork.epochs = 90\n";
+    const JSON: &str = r#"{"name": "résnet", "command": ["python"], "env": {"SEED": "1"}, "work": {"epochs": 9}}"#;
 
     proptest! {
         #[test]

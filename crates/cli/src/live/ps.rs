@@ -2,7 +2,8 @@ use std::io::{self, Write};
 
 use clap::Args;
 use clap::builder::styling::Style;
-use pollux_api::{Job, JobList, Phase};
+use pollux_api::{Job, JobList};
+use pollux_job::Phase;
 
 use super::server_args::ServerArgs;
 use super::text::{amount, has_ended, known, now_ms, percent, phase, phase_style, seconds_between, span};

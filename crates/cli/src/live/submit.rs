@@ -1,10 +1,12 @@
-use std::collections::BTreeMap;
+use std::env;
 use std::io::Write;
 use std::path::{self, PathBuf};
 
 use clap::Args;
-use pollux_api::{Flexibility, Job, SubmitRequest, Work};
+use pollux_api::Job;
+use pollux_job::{Dependency, Flexibility, JobSpec, Secret, Work, bytes, seconds};
 
+use super::export::{Export, Exported};
 use super::job_file::JobFile;
 use super::server_args::ServerArgs;
 use super::{LiveError, watch};
@@ -26,7 +28,7 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Replicas to begin with, each on a GPU of its own; a rigid job keeps exactly as many [default: 1]
+    /// Replicas it begins with, where so many fit; a rigid job has exactly as many [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
     replicas: Option<u32>,
 
@@ -38,12 +40,33 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
     replicas_max: Option<u32>,
 
-    /// It gets exactly what it asks for, and keeps it
-    #[arg(long, conflicts_with = "non_preemptible")]
+    /// GPUs of each replica, always on one node; a program that uses several by itself has one replica [default: 1]
+    #[arg(long, visible_alias = "gpus", value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    gpus_per_replica: Option<u32>,
+
+    /// CPUs of each replica [default: not counted]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    cpus: Option<u32>,
+
+    /// Memory of each replica, such as 16G [default: not counted]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    memory: Option<u64>,
+
+    /// Types of GPU it may run on, by name, such as a100,h100 [default: any]
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    gpu_types: Vec<String>,
+
+    /// How it may be moved and resized [default: elastic]
+    #[arg(long, value_name = "HOW", value_parser = flexibility)]
+    flexibility: Option<Flexibility>,
+
+    /// Short for --flexibility rigid: it gets exactly what it asks for, and keeps it
+    #[arg(long, conflicts_with_all = ["non_preemptible", "flexibility"])]
     rigid: bool,
 
-    /// Its size may be chosen, but once started it keeps its GPUs
-    #[arg(long)]
+    /// Short for --flexibility non_preemptible: its size may be chosen, but once started it keeps its GPUs
+    #[arg(long, conflicts_with = "flexibility")]
     non_preemptible: bool,
 
     /// Total batch, for policies that leave it to users
@@ -70,9 +93,25 @@ pub(crate) struct SubmitArgs {
     #[arg(value_parser = whole(0..=u32::MAX, "accepted are whole numbers from 0 to 4294967295"))]
     retries: Option<u32>,
 
-    /// A variable of the program, besides those of the server
-    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
-    environment: Vec<(String, String)>,
+    /// Stop it when it has held GPUs for so long, such as 8h or 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    time_limit: Option<u64>,
+
+    /// Jobs that have to succeed before it starts, by number; NUMBER:end waits for any end
+    #[arg(long, value_name = "JOB", value_delimiter = ',')]
+    depends_on: Vec<Dependency>,
+
+    /// A variable of the program
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+
+    /// A variable of the program whose value is never shown; a NAME alone takes the value from here
+    #[arg(long = "secret", value_name = "NAME[=VALUE]", value_parser = secret)]
+    secrets: Vec<(String, String)>,
+
+    /// Variables from here that the program gets: all, none, or names [default: PATH, virtual environment, language]
+    #[arg(long, value_name = "WHICH")]
+    export: Option<Export>,
 
     /// Where the program starts [default: here]
     #[arg(long, value_name = "DIR")]
@@ -92,11 +131,11 @@ pub(crate) struct SubmitArgs {
 
 const FROM_ONE: &str = "accepted are whole numbers from 1 to 4294967295";
 
-/// Hands in a job.
+/// Submits a job.
 pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
-    let request = request(args)?;
+    let spec = spec(args)?;
     let client = args.server.client()?;
-    let job = client.submit(&request)?;
+    let job = client.submit(&spec)?;
     output::print_list(args.output, &job, [job.id].into_iter(), |out| {
         writeln!(out, "job {} {} is {}", job.id, one_line(&job.name), job.phase.word())
     })?;
@@ -115,45 +154,98 @@ fn next_steps(job: &Job) -> String {
 }
 
 /// What the file says, and what the options say instead.
-fn request(args: &SubmitArgs) -> Result<SubmitRequest, LiveError> {
+fn spec(args: &SubmitArgs) -> Result<JobSpec, LiveError> {
     let file = JobFile::given(args.file.as_deref())?;
-    let given = (!args.command.is_empty()).then(|| args.command.clone());
-    let command = given.or(file.command).filter(|command| !command.is_empty()).ok_or(LiveError::NoCommand)?;
+    let says_replicas = args.replicas.is_some() || file.says("replicas") || file.says("replicas_requested");
+    let mut spec = file.spec;
+    override_with(&mut spec.name, args.name.clone());
+    override_with(&mut spec.command, (!args.command.is_empty()).then(|| args.command.clone()));
+    if spec.command.is_empty() {
+        return Err(LiveError::NoCommand);
+    }
+    override_with(&mut spec.replicas_min, args.replicas_min);
+    override_with(&mut spec.replicas, args.replicas);
+    if !says_replicas {
+        spec.replicas = spec.replicas_min;
+    }
+    override_with(&mut spec.gpus_per_replica, args.gpus_per_replica);
+    override_with(&mut spec.gpu_types, (!args.gpu_types.is_empty()).then(|| args.gpu_types.clone()));
     let flexibility = match (args.rigid, args.non_preemptible) {
         (true, _) => Some(Flexibility::Rigid),
         (false, true) => Some(Flexibility::NonPreemptible),
-        (false, false) => file.flexibility,
+        (false, false) => args.flexibility,
     };
+    override_with(&mut spec.flexibility, flexibility);
+    override_with(&mut spec.priority, args.priority);
+    override_with(&mut spec.retries, args.retries);
+    override_with(&mut spec.depends_on, (!args.depends_on.is_empty()).then(|| args.depends_on.clone()));
     let epochs = args.epochs.map(Work::Epochs);
-    let work = epochs.or(args.baseline_steps.map(Work::BaselineSteps)).or(file.work);
-    let mut environment: BTreeMap<String, String> = file.environment;
-    environment.extend(args.environment.iter().cloned());
-    let replicas_min = args.replicas_min.or(file.replicas_min).unwrap_or(1);
-    let working_dir = absolute(args.working_dir.clone().or(file.working_dir).unwrap_or_default())?;
-    let plain = SubmitRequest::new(command, &working_dir);
-    Ok(SubmitRequest {
-        name: args.name.clone().or(file.name),
-        environment,
-        replicas_requested: args.replicas.or(file.replicas_requested).unwrap_or(replicas_min),
-        replicas_min,
-        replicas_max: args.replicas_max.or(file.replicas_max),
-        flexibility: flexibility.unwrap_or_default(),
-        batch_size: args.batch_size.or(file.batch_size),
-        priority: args.priority.or(file.priority).unwrap_or(plain.priority),
-        work,
-        retries_max: args.retries.or(file.retries_max).unwrap_or(plain.retries_max),
-        ..plain
-    })
+    spec.work = epochs.or(args.baseline_steps.map(Work::BaselineSteps)).or(spec.work);
+    spec.replicas_max = args.replicas_max.or(spec.replicas_max);
+    spec.batch_size = args.batch_size.or(spec.batch_size);
+    spec.cpus = args.cpus.or(spec.cpus);
+    spec.memory = args.memory.or(spec.memory);
+    spec.time_limit = args.time_limit.or(spec.time_limit);
+    spec.working_dir = absolute(args.working_dir.clone().unwrap_or(spec.working_dir))?;
+    add_variables(&mut spec, args);
+    Ok(spec)
+}
+
+/// Options come before the file, and both before what is exported.
+fn add_variables(spec: &mut JobSpec, args: &SubmitArgs) {
+    for (name, value) in &args.env {
+        spec.secrets.remove(name);
+        spec.env.insert(name.clone(), value.clone());
+    }
+    for (name, value) in &args.secrets {
+        spec.env.remove(name);
+        spec.secrets.insert(name.clone(), Secret::new(value.clone()));
+    }
+    let Exported { env, secrets } = args.export.clone().unwrap_or_default().collect();
+    for (name, value) in env {
+        if !spec.secrets.contains_key(&name) {
+            spec.env.entry(name).or_insert(value);
+        }
+    }
+    for (name, value) in secrets {
+        if !spec.env.contains_key(&name) {
+            spec.secrets.entry(name).or_insert(value);
+        }
+    }
+}
+
+fn override_with<T>(field: &mut T, option: Option<T>) {
+    if let Some(value) = option {
+        *field = value;
+    }
 }
 
 /// The folder as the server has to know it.
-fn absolute(folder: PathBuf) -> Result<String, LiveError> {
+fn absolute(folder: PathBuf) -> Result<PathBuf, LiveError> {
     let folder = if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder };
     let absolute = path::absolute(&folder).unwrap_or(folder);
-    absolute.into_os_string().into_string().map_err(|name| LiveError::WorkingDir(name.into()))
+    if absolute.to_str().is_none() { Err(LiveError::WorkingDir(absolute)) } else { Ok(absolute) }
+}
+
+fn flexibility(text: &str) -> Result<Flexibility, &'static str> {
+    match text {
+        "elastic" => Ok(Flexibility::Elastic),
+        "non_preemptible" | "non-preemptible" => Ok(Flexibility::NonPreemptible),
+        "rigid" => Ok(Flexibility::Rigid),
+        _ => Err("expected elastic, non_preemptible or rigid"),
+    }
 }
 
 fn variable(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("accepted is NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn secret(text: &str) -> Result<(String, String), String> {
+    if text.contains('=') {
+        return variable(text).map_err(str::to_owned);
+    }
+    let value = env::var(text)
+        .map_err(|_| format!("{text} is not set here; expected NAME=VALUE, or a variable that is set"))?;
+    Ok((text.to_owned(), value))
 }

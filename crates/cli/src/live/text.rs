@@ -3,7 +3,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::builder::styling::{AnsiColor, Style};
-use pollux_api::Phase;
+use pollux_job::Phase;
 
 /// What is not known.
 pub(super) const UNKNOWN: &str = "-";

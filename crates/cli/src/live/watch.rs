@@ -5,8 +5,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use pollux_api::{JobDetail, Phase};
+use pollux_api::JobDetail;
 use pollux_client::{Client, LogQuery};
+use pollux_job::Phase;
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 

@@ -3,8 +3,9 @@ mod table;
 use std::path::PathBuf;
 
 use clap::Args;
-use pollux_api::{Change, HypotheticalJob, TrainsLike, WhatIfRequest, Work};
+use pollux_api::{Change, HypotheticalJob, TrainsLike, WhatIfRequest};
 use pollux_client::Client;
+use pollux_job::Work;
 
 use super::LiveError;
 use super::job_file::JobFile;
@@ -124,13 +125,13 @@ fn changes(args: &WhatIfArgs, job: Option<NewJob>, client: &Client) -> anyhow::R
         let epochs = args.epochs.map(Work::Epochs);
         changes.push(Change::Submit(HypotheticalJob {
             trains_like,
-            name: file.name,
-            replicas_requested: args.replicas.or(file.replicas_requested),
-            replicas_min: args.replicas_min.or(file.replicas_min),
-            replicas_max: args.replicas_max.or(file.replicas_max),
-            flexibility: file.flexibility,
-            priority: file.priority,
-            work: epochs.or(args.baseline_steps.map(Work::BaselineSteps)).or(file.work),
+            name: file.given_value("name", file.spec.name.clone()),
+            replicas: args.replicas.or(file.given_value("replicas", file.spec.replicas)),
+            replicas_min: args.replicas_min.or(file.given_value("replicas_min", file.spec.replicas_min)),
+            replicas_max: args.replicas_max.or(file.spec.replicas_max),
+            flexibility: file.given_value("flexibility", file.spec.flexibility),
+            priority: file.given_value("priority", file.spec.priority),
+            work: epochs.or(args.baseline_steps.map(Work::BaselineSteps)).or(file.spec.work),
         }));
     }
     Ok(changes)

@@ -2,7 +2,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pollux_api::{ClusterStatus, Event, EventList, Explanation, JobList, Node, NodeJob, NodeList, Phase, SizeOutlook};
+use pollux_api::{ClusterStatus, Event, EventList, Explanation, JobList, Node, NodeJob, NodeList, SizeOutlook};
+use pollux_job::Phase;
 
 use crate::binary::run;
 use crate::recorded::{detail, failure, job, json, list};

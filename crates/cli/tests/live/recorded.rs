@@ -1,6 +1,7 @@
 //! What a scheduler could say.
 
-use pollux_api::{Failure, FailureDetail, Job, JobList, Phase};
+use pollux_api::{Failure, FailureDetail, Job, JobList};
+use pollux_job::Phase;
 use serde::Serialize;
 
 pub(crate) fn job(id: u64, name: &str, phase: Phase) -> Job {

@@ -1,7 +1,7 @@
 use std::fs;
 use std::sync::{Condvar, Mutex};
 
-use pollux_api::{Flexibility, Phase, SubmitRequest, Work};
+use pollux_job::{Flexibility, JobSpec, Phase, Work};
 
 use crate::binary::run;
 use crate::recorded::{detail, job, json};
@@ -11,52 +11,52 @@ fn accepting(test: &str) -> Server {
     Server::new(test, |_| (201, json(&job(7, "train", Phase::Queued))))
 }
 
-fn submitted(server: &Server) -> SubmitRequest {
+fn submitted(server: &Server) -> JobSpec {
     serde_json::from_str(&server.requests().last().unwrap().body).unwrap()
 }
 
 #[test]
 fn options_override_the_file() {
     let server = accepting("submit_file");
-    let text = "name: file\ncommand: [a, b]\nworking_dir: data\nenvironment: {A: '1', B: '2'}\nreplicas_min: 2\n\
-        replicas_max: 8\nwork: {epochs: 3}\npriority: 5\nretries_max: 0\nflexibility: rigid\n";
+    let text = "name: file\ncommand: [a, b]\nworking_dir: data\nenv: {A: '1', B: '2'}\nreplicas_min: 2\n\
+        replicas_max: 8\nwork: {epochs: 3}\npriority: 5\nretries: 0\nflexibility: rigid\n";
     let file = server.state().join("job.yaml");
     fs::write(&file, text).unwrap();
     let file = file.to_str().unwrap();
-    let plain = server.pollux(&["submit", "-f", file]);
+    let plain = server.pollux(&["submit", "-f", file, "--export", "none"]);
     assert_eq!(plain.stdout, "job 7 train is queued\n", "{}", plain.stderr);
-    let expected = SubmitRequest {
-        name: Some("file".to_owned()),
+    let expected = JobSpec {
+        name: "file".to_owned(),
         command: vec!["a".to_owned(), "b".to_owned()],
-        working_dir: server.state().join("data").to_str().unwrap().to_owned(),
-        environment: [("A", "1"), ("B", "2")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-        replicas_requested: 2,
+        working_dir: server.state().join("data"),
+        env: [("A", "1"), ("B", "2")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        replicas: 2,
         replicas_min: 2,
         replicas_max: Some(8),
         flexibility: Flexibility::Rigid,
-        batch_size: None,
         priority: 5,
         work: Some(Work::Epochs(3)),
-        retries_max: 0,
+        retries: 0,
+        ..JobSpec::default()
     };
     assert_eq!(submitted(&server), expected);
 
     let options = "--name option --replicas 3 --replicas-max 4 --non-preemptible --batch-size 64 --priority -1 \
-        --baseline-steps 9 --retries 2 --env B=3=x --working-dir /elsewhere -o id -- c -d";
+        --baseline-steps 9 --retries 2 --export none --env B=3=x --working-dir /elsewhere -o id -- c -d";
     let args: Vec<&str> = ["submit", "-f", file].into_iter().chain(options.split_whitespace()).collect();
     assert_eq!(server.pollux(&args).stdout, "7\n");
-    let expected = SubmitRequest {
-        name: Some("option".to_owned()),
+    let expected = JobSpec {
+        name: "option".to_owned(),
         command: vec!["c".to_owned(), "-d".to_owned()],
-        working_dir: "/elsewhere".to_owned(),
-        environment: [("A", "1"), ("B", "3=x")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
-        replicas_requested: 3,
+        working_dir: "/elsewhere".into(),
+        env: [("A", "1"), ("B", "3=x")].map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        replicas: 3,
         replicas_max: Some(4),
         flexibility: Flexibility::NonPreemptible,
         batch_size: Some(64),
         priority: -1,
         work: Some(Work::BaselineSteps(9)),
-        retries_max: 2,
+        retries: 2,
         ..expected
     };
     assert_eq!(submitted(&server), expected);
@@ -69,7 +69,7 @@ fn a_job_comes_from_stdin_and_starts_where_its_user_is() {
     let mut command = server.command(&["submit", "-f", "-", "-o", "json"]);
     let outcome = run(command.current_dir(&folder), br#"{"command": ["train"]}"#);
     assert_eq!(outcome.json()["id"], 7);
-    assert_eq!(submitted(&server).working_dir, folder.to_str().unwrap());
+    assert_eq!(submitted(&server).working_dir, folder);
 }
 
 /// A job that is queued, runs, and ends so; its logs end when it was seen to have ended.

@@ -1,9 +1,8 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
-use pollux_engine::{
-    Engine, EngineSettings, EngineState, Event, FailureKind, JobSpec, Node, Phase, Revision, Wait, Work,
-};
+use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Node, Revision, Wait};
+use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, Work};
 use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, StepParams, ThroughputModel};
-use pollux_policy::{Flexibility, JobId, NodeId, PolicySettings, Timestamp};
+use pollux_policy::{NodeId, PolicySettings, Timestamp};
 
 use crate::backend::Backend;
 use crate::dice::Dice;
@@ -133,7 +132,7 @@ impl World {
         }
         self.settle();
         for _ in 0..40 {
-            let running = self.engine.jobs().filter(|job| *job.phase() == Phase::Running);
+            let running = self.engine.jobs().filter(|job| job.phase() == Phase::Running);
             for (job, revision) in running.map(|job| (job.id(), job.revision())).collect::<Vec<_>>() {
                 self.step(Event::JobSucceeded { job, revision });
             }
@@ -169,8 +168,8 @@ impl World {
             let processes = self.backend.groups.get(&job.id()).map(|group| group.replicas.clone());
             assert_eq!(*job.group(), processes.unwrap_or_default(), "{} has other processes", job.id());
             match self.engine.explain(job.id()).expect("it is in the table").wait {
-                None => assert_eq!(*job.phase(), Phase::Running),
-                Some(Wait::Gpus | Wait::Resume | Wait::Round) => {}
+                None => assert_eq!(job.phase(), Phase::Running),
+                Some(Wait::Gpus | Wait::Resume | Wait::Round | Wait::Jobs) => {}
                 Some(Wait::Backoff { until }) => assert!(until.since_s(self.now) <= 40.0),
                 Some(wait @ (Wait::Release | Wait::Ready)) => panic!("{job:?} waits for {wait:?} for ever"),
             }
@@ -179,8 +178,8 @@ impl World {
 
     fn check_that_nobody_starves(&self) {
         let gpus: u32 = self.engine.nodes().map(Node::gpus).sum();
-        for job in self.engine.jobs().filter(|job| *job.phase() != Phase::Paused) {
-            assert!(job.spec().replicas_requested > gpus, "{job:?} starves");
+        for job in self.engine.jobs().filter(|job| job.phase() != Phase::Paused && job.waits_for().is_empty()) {
+            assert!(job.spec().replicas > gpus, "{job:?} starves");
         }
     }
 
@@ -230,21 +229,29 @@ impl World {
 
     fn submit(&mut self) {
         self.jobs += 1 + u64::from(self.dice.percent(5));
-        let replicas_requested = 1 + self.dice.below(6);
-        let replicas_min = if self.dice.percent(3) { 7 } else { 1 + self.dice.below(replicas_requested) };
+        let replicas = 1 + self.dice.below(6);
+        let replicas_min = if self.dice.percent(3) { 7 } else { 1 + self.dice.below(replicas) };
         let flexibilities =
             [Flexibility::Elastic, Flexibility::Elastic, Flexibility::NonPreemptible, Flexibility::Rigid];
         let works = [None, None, Some(Work::Epochs(3)), Some(Work::BaselineSteps(100))];
+        let mut depends_on = Vec::new();
+        while self.dice.percent(10) {
+            let after = if self.dice.percent(50) { After::Success } else { After::End };
+            depends_on.push(Dependency { job: self.any_job(), after });
+        }
         let spec = JobSpec {
             name: "any".to_owned(),
-            replicas_requested,
+            replicas,
             replicas_min,
-            replicas_max: replicas_requested + self.dice.below(3),
+            replicas_max: Some(replicas + self.dice.below(3)),
             flexibility: *self.dice.pick(&flexibilities).expect("some"),
             batch_size: None,
             priority: i32::from(self.dice.percent(50)) - 1,
             work: if self.dice.percent(3) { Some(Work::Epochs(0)) } else { *self.dice.pick(&works).expect("some") },
-            retries_max: self.dice.below(3),
+            retries: self.dice.below(3),
+            time_limit: self.dice.percent(10).then(|| 1 + u64::from(self.dice.below(900))),
+            depends_on,
+            ..JobSpec::default()
         };
         self.step(Event::JobSubmitted { job: JobId(self.jobs), spec });
     }
@@ -349,11 +356,12 @@ impl World {
     }
 }
 
-/// A state as a file gives it back.
+/// A state with what its policy remembers as a file gives it back.
 #[cfg(feature = "serde")]
 fn saved(engine: &Engine) -> EngineState {
-    let text = serde_json::to_string(&engine.state()).expect("plain data");
-    serde_json::from_str(&text).expect("just written")
+    let state = engine.state();
+    let text = serde_json::to_string(&state.policy).expect("plain data");
+    EngineState { policy: serde_json::from_str(&text).expect("just written"), ..state }
 }
 
 #[cfg(not(feature = "serde"))]

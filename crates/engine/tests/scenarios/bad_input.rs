@@ -3,14 +3,14 @@ use crate::script::check;
 #[test]
 fn specs_that_no_cluster_can_run_are_refused() {
     check(
-        "0 submit j1 0         => refused: replicas_min 1, replicas_requested 0, replicas_max 64: accepted are 1 <= min <= requested <= max <= 65536
-         0 submit j1 2 min=0   => refused: replicas_min 0, replicas_requested 2, replicas_max 64: accepted are 1 <= min <= requested <= max <= 65536
-         0 submit j1 2 min=3   => refused: replicas_min 3, replicas_requested 2, replicas_max 64: accepted are 1 <= min <= requested <= max <= 65536
-         0 submit j1 2 max=1   => refused: replicas_min 1, replicas_requested 2, replicas_max 1: accepted are 1 <= min <= requested <= max <= 65536
-         0 submit j1 99999999  => refused: replicas_min 1, replicas_requested 99999999, replicas_max 99999999: accepted are 1 <= min <= requested <= max <= 65536
-         0 submit j1 2 retries=5000 => refused: retries_max 5000: accepted are 0 to 1000
-         0 submit j1 2 epochs=0 => refused: declared work of 0: accepted are 1 or more epochs or steps, or no declaration
-         0 submit j1 2 name=../etc => refused: a name of 6 bytes: accepted are 1 to 128, no control characters or slashes, no leading full stop
+        "0 submit j1 0         => refused: replicas_min 1, replicas 0, replicas_max 64: expected 1 <= min <= replicas <= max <= 65536
+         0 submit j1 2 min=0   => refused: replicas_min 0, replicas 2, replicas_max 64: expected 1 <= min <= replicas <= max <= 65536
+         0 submit j1 2 min=3   => refused: replicas_min 3, replicas 2, replicas_max 64: expected 1 <= min <= replicas <= max <= 65536
+         0 submit j1 2 max=1   => refused: replicas_min 1, replicas 2, replicas_max 1: expected 1 <= min <= replicas <= max <= 65536
+         0 submit j1 99999999  => refused: replicas_min 1, replicas 99999999, replicas_max 99999999: expected 1 <= min <= replicas <= max <= 65536
+         0 submit j1 2 retries=5000 => refused: retries 5000: expected 0 to 1000
+         0 submit j1 2 epochs=0 => refused: declared work of 0: expected 1 or more epochs or steps, or no declaration
+         0 submit j1 2 name=../etc => refused: a name of 6 bytes: expected 1 to 128, no control characters or slashes, no leading full stop
          0 submit j1 2         =>
          0 submit j1 2         => refused: job 1 was submitted after job 1: accepted are higher numbers
          0 wakeup              => 60",
@@ -44,7 +44,7 @@ fn words_about_jobs_that_are_not_there_are_refused() {
          60 tick j1=n0*1       => launch j1 g1 n0*1
          61 failed j1 g1 n3    => refused: job 1 has no replica on node 3 that could fail
          70 ready j1 g1        =>
-         71 ready j1 g1        => refused: job 1 is running, in which this cannot happen
+         71 ready j1 g1        => refused: job 1 is running: this cannot be done now
          72 released j1 g1 n0*1 => refused: 1 replicas released by revision 1 of job 1 were not on their way out
          73 show j1            => running g1 n0*1",
     );

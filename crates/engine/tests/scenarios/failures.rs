@@ -10,7 +10,7 @@ fn a_failed_group_is_stopped_and_retried_after_a_growing_backoff() {
          60  tick j1=n0*2             => launch j1 g1 n0*2
          70  failed j1 g1 n0          => stop j1 g1 n0*2 failed
          70  explain j1               => waits for backoff until 80, contention
-         71  failed j1 g1 n0          => refused: job 1 is queued, in which this cannot happen
+         71  failed j1 g1 n0          => refused: job 1 is queued: this cannot be done now
          75  released j1 g1 n0*2      =>
          75  wakeup                   => 80
          80  tick                     =>

@@ -8,6 +8,7 @@ mod script;
 mod starting;
 mod resizing;
 mod failures;
+mod limits;
 mod nodes;
 mod users;
 mod rounds;

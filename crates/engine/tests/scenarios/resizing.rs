@@ -34,7 +34,7 @@ fn two_jobs_exchange_gpus_although_both_release_late() {
          90  ready j2 g1              =>
          120 tick j1=n0*1+n1*1 j2=n0*1+n1*1 => resize j1 g2 keep n0*1 remove n0*1 add n1*1; resize j2 g2 keep n1*1 remove n1*1 add n0*1
          130 explain j1               => waits for release, contention
-         140 ready j1 g2              => refused: job 1 is resizing, in which this cannot happen
+         140 ready j1 g2              => refused: job 1 is resizing: this cannot be done now
          180 tick                     =>
          200 released j2 g2 n1*1      => launch j1 g2 n1*1
          300 released j1 g2 n0*1      => launch j2 g2 n0*1

@@ -91,7 +91,7 @@ fn a_broken_plan_is_dropped_and_the_cluster_carries_on() {
          0   submit j2 2              =>
          60  tick j1=n0*2             => launch j1 g1 n0*2
          90  ready j1 g1              =>
-         120 tick j1=n0*3 j2=n0*2     => plan rejected: node 0 has 4 GPUs but gets 5 replicas
+         120 tick j1=n0*3 j2=n0*2     => plan rejected: node 0 has 4 GPUs but its replicas need 5
          180 tick j9=n0*1             => plan rejected: job 9 is unknown or planned twice
          240 tick j2=n7*1             => plan rejected: job 2 gets replicas on node 7, which takes none
          240 show j1                  => running g1 n0*2

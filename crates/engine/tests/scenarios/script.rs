@@ -2,11 +2,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use pollux_agent::{AgentReport, Progress, Tuning};
-use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Job, JobSpec, Phase, Revision, Wait, Work};
+use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Job, JobState, Revision, Wait};
+use pollux_job::{Flexibility, JobId, JobSpec, Work};
 use pollux_model::{BatchLimits, GpuTypeName};
-use pollux_policy::{
-    Allocation, Assignment, ClusterView, Flexibility, JobId, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp,
-};
+use pollux_policy::{Allocation, Assignment, ClusterView, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp};
 
 /// Plays a script under the default settings and compares what came out with what it says.
 #[track_caller]
@@ -138,10 +137,12 @@ fn spec(replicas: &str, options: &[&str]) -> JobSpec {
             None if *option == "rigid" => spec.flexibility = Flexibility::Rigid,
             None if *option == "nonpreemptible" => spec.flexibility = Flexibility::NonPreemptible,
             Some(("min", value)) => spec.replicas_min = value.parse().expect("replicas"),
-            Some(("max", value)) => spec.replicas_max = value.parse().expect("replicas"),
-            Some(("retries", value)) => spec.retries_max = value.parse().expect("retries"),
+            Some(("max", value)) => spec.replicas_max = Some(value.parse().expect("replicas")),
+            Some(("retries", value)) => spec.retries = value.parse().expect("retries"),
             Some(("epochs", value)) => spec.work = Some(Work::Epochs(value.parse().expect("epochs"))),
             Some(("steps", value)) => spec.work = Some(Work::BaselineSteps(value.parse().expect("steps"))),
+            Some(("limit", value)) => spec.time_limit = Some(value.parse().expect("seconds")),
+            Some(("after", value)) => spec.depends_on.push(value.parse().expect("a dependency")),
             Some(("name", value)) => value.clone_into(&mut spec.name),
             _ => panic!("no such option: {option}"),
         }
@@ -235,9 +236,9 @@ fn show_host(guest_of: Option<JobId>) -> String {
 
 fn show_job(job: &Job) -> String {
     let mut text = job.phase().to_string();
-    match job.phase() {
-        Phase::Queued { retry_at: Some(at) } => text += &format!(" until {}", at.as_s()),
-        Phase::Failed { reason } => text += &format!(" {reason:?}"),
+    match job.state() {
+        JobState::Queued { retry_at: Some(at) } => text += &format!(" until {}", at.as_s()),
+        JobState::Failed { reason } => text += &format!(" {reason:?}"),
         _ => {}
     }
     if !job.group().is_empty() {

@@ -1,4 +1,5 @@
-use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec};
+use pollux_engine::{Command, Engine, EngineSettings, Event};
+use pollux_job::JobSpec;
 use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 
 use crate::script::check;
@@ -26,7 +27,7 @@ fn fifo_starts_jobs_in_order_and_lets_nobody_overtake() {
     let mut out = Vec::new();
     engine.step(Timestamp(0), Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type: Default::default() }, &mut out);
     for (id, replicas) in [(1, 2), (2, 3), (3, 1)] {
-        let spec = JobSpec { retries_max: 0, ..JobSpec::new("fifo", replicas) };
+        let spec = JobSpec { retries: 0, ..JobSpec::new("fifo", replicas) };
         engine.step(Timestamp(0), Event::JobSubmitted { job: JobId(id), spec }, &mut out);
     }
     engine.step(Timestamp(60_000), Event::Tick, &mut out);
@@ -96,11 +97,11 @@ fn a_job_that_never_spoke_is_left_alone_until_it_reports() {
          90  silent j1 g1             =>
          90  show j1                  => running g1 n0*2
          90  view                     => j1 [n0*2] pinned restarts 0 cost_s 30
-         91  silent j1 g1             => refused: job 1 is running, in which this cannot happen
+         91  silent j1 g1             => refused: job 1 is running: this cannot be done now
          95  report j1 g1             =>
          95  view                     => j1 [n0*2] restarts 0 cost_s 35
          120 tick j1=n0*3             => resize j1 g2 keep n0*2 add n0*1; launch j1 g2 n0*1
-         150 silent j1 g2             => refused: job 1 is resizing, in which this cannot happen",
+         150 silent j1 g2             => refused: job 1 is resizing: this cannot be done now",
     );
 }
 

@@ -11,10 +11,10 @@ fn a_queued_job_is_paused_resumed_and_cancelled_without_a_command() {
     check_four_gpus(
         "10  pause j1                 =>
          10  explain j1               => waits for resume
-         11  pause j1                 => refused: job 1 is paused, in which this cannot happen
+         11  pause j1                 => refused: job 1 is paused: this cannot be done now
          60  tick j1=n0*2             => plan rejected: job 1 is unknown or planned twice
          70  resume j1                =>
-         71  resume j1                => refused: job 1 is queued, in which this cannot happen
+         71  resume j1                => refused: job 1 is queued: this cannot be done now
          120 tick j1=n0*2             => launch j1 g1 n0*2
          121 cancel j2                =>
          121 show j2                  => gone",

@@ -20,7 +20,7 @@ pub(crate) fn plan_status(cluster: &Cluster<'_>, policy: &str) -> api::PlanStatu
     changes.sort_by_key(|change| Reverse(change.from.abs_diff(change.to)));
     let is_new = changed.is_some_and(|(at, _)| last.is_some_and(|(last, _)| last == at));
     let has_changed = |job: &&Job| is_new && changes.iter().any(|change| change.job == job.id());
-    let is_planned = |job: &&Job| job.phase().is_plannable() && job.reason().is_some();
+    let is_planned = |job: &&Job| job.is_plannable() && job.reason().is_some();
     let kept_jobs = engine.jobs().filter(|job| is_planned(job) && !has_changed(job)).take(KEPT_MAX);
     let kept = kept_jobs.filter_map(|job| kept(cluster, job));
     api::PlanStatus {

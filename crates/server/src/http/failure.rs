@@ -45,6 +45,8 @@ pub(crate) enum HttpError {
     Syntax { reason: String },
     #[error("the body is not what is asked for here: {reason}")]
     Content { reason: String },
+    #[error("owner {given:?}: expected {caller:?}, whose token this is, or no owner")]
+    Owner { given: String, caller: String },
     #[error("{job} has no group of replicas at the moment")]
     NoGroup { job: JobId },
     #[error("{job} has no replica {replica} with a log: GET /v1/jobs/{} lists those that there are", .job.0)]
@@ -68,6 +70,7 @@ impl HttpError {
             Self::NoMethod => (StatusCode::METHOD_NOT_ALLOWED, "unknown_method"),
             Self::Path { .. } => (StatusCode::BAD_REQUEST, "bad_path"),
             Self::Query { .. } => (StatusCode::BAD_REQUEST, "bad_query"),
+            Self::Owner { .. } => (StatusCode::FORBIDDEN, "wrong_owner"),
             Self::MediaType { .. } => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_type"),
             Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
             Self::Unfinished { .. } => (StatusCode::REQUEST_TIMEOUT, "unfinished"),
@@ -84,7 +87,7 @@ impl HttpError {
 fn status_of(refused: &Refused) -> (StatusCode, &'static str) {
     match refused {
         Refused::Engine(refusal) => status_of_refusal(refusal),
-        Refused::Request(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_job"),
+        Refused::Request(_) | Refused::Dependency { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_job"),
         Refused::Stale { .. } => (StatusCode::CONFLICT, "stale"),
         Refused::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node"),
         Refused::Rendezvous { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_rendezvous"),

@@ -17,7 +17,6 @@ use super::failure::HttpError;
 use super::feed::{Pieces, feed};
 use super::state::AppState;
 use super::tail::{Format, Tail};
-use crate::JobSummary;
 
 /// How often a log that is followed is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -174,9 +173,8 @@ async fn find(state: &AppState, job: JobId, only: Option<u64>) -> Result<Written
         Some(replicas) => replicas,
         None => {
             let ended = state.row(job).await?.ended;
-            let summary = ended.and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
-            let replicas = summary.map(|summary| summary.replicas).unwrap_or_default();
-            replicas.into_iter().map(|replica| Writer { id: replica.0, runs: false }).collect()
+            let replicas = ended.map(|ended| ended.summary.replicas).unwrap_or_default();
+            replicas.into_iter().map(|id| Writer { id, runs: false }).collect()
         }
     };
     replicas.retain(|writer| only.is_none_or(|only| writer.id == only));

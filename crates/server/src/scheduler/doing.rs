@@ -2,15 +2,16 @@
 
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
+use pollux_job::JobId;
 use pollux_model::BatchMode;
-use pollux_policy::{JobId, Timestamp};
-use pollux_store::{EndedJob, Record, ReplicaRow};
+use pollux_policy::Timestamp;
+use pollux_store::{EndedJob, JobSummary, Record};
 
 use super::Scheduler;
 use crate::fleet::Effects;
 use crate::orders::{LaunchContext, assignment, batch_mode, order};
 use crate::views;
-use crate::{HistoryEvent, JobSummary, ServerError};
+use crate::{HistoryEvent, ServerError};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -56,8 +57,7 @@ impl Scheduler {
         }
         for id in std::mem::take(&mut out.start) {
             let Some(replica) = self.fleet.replica(id) else { continue };
-            let (job, detail) = (replica.job, crate::text(replica));
-            self.unwritten.replicas_ordered.push(ReplicaRow { id: id.0, job, detail });
+            self.unwritten.replicas_ordered.push(replica.row(id));
             self.order(id)?;
         }
         self.absorb(out, events);
@@ -74,12 +74,12 @@ impl Scheduler {
         }
         let checkpoint_dir = &self.checkpoints.location(job);
         let (url, token) = (&self.settings.url, &self.secrets[&job]);
-        let (replica, group, request) = (self.fleet.replica(id), self.fleet.group(job), self.requests.get(&job));
-        if let (Some(replica), Some(group), Some(request)) = (replica, group, request) {
+        let (replica, group, spec) = (self.fleet.replica(id), self.fleet.group(job), self.specs.get(&job));
+        if let (Some(replica), Some(group), Some(spec)) = (replica, group, spec) {
             let address = self.registry.address(replica.node);
             let context = LaunchContext { epoch: self.epoch, url, address, checkpoint_dir, token };
             let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
-            self.pending.starts.extend(order(id, replica, request, &assignment, context));
+            self.pending.starts.extend(order(id, replica, spec, &assignment, context));
         }
         Ok(())
     }
@@ -104,7 +104,7 @@ impl Scheduler {
         for job in self.engine.take_ended_jobs() {
             let id = job.id();
             // After a restart the engine tells again of those whose end was written.
-            if self.requests.remove(&id).is_none() {
+            if self.specs.remove(&id).is_none() {
                 continue;
             }
             let mut replicas = self.fleet.disband(id);
@@ -114,25 +114,24 @@ impl Scheduler {
                 self.pending.outdated.extend(self.logged.pop_front().unwrap_or_default());
             }
             let summary = JobSummary {
-                phase: job.phase().clone(),
+                state: job.state().clone(),
                 failure: self.failure(&job),
                 usage: job.usage(now),
                 report: job.report().cloned(),
-                replicas,
+                replicas: replicas.iter().map(|id| id.0).collect(),
             };
             let ended = summary.usage.ended.unwrap_or(now);
-            let (phase, summary) = (job.phase().to_string(), crate::text(&summary));
-            self.unwritten.ended.push(EndedJob { id, ended, phase, summary });
+            self.unwritten.ended.push(EndedJob { id, ended, summary });
             self.pending.regrouped.insert(id);
             self.secrets.remove(&id);
-            self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.phase().clone() });
+            self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.state().clone() });
         }
     }
 
     /// Why a job was given up, with how its last replica ended.
     fn failure(&mut self, job: &pollux_engine::Job) -> Option<String> {
         let ending = self.last_failures.remove(&job.id());
-        let failure = views::failure(job.phase(), |node| self.registry.name(node).to_owned())?;
+        let failure = views::failure(job.state(), |node| self.registry.name(node).to_owned())?;
         Some(match ending {
             Some(ending) => format!("{failure}: {ending}"),
             None => failure,
@@ -141,7 +140,7 @@ impl Scheduler {
 
     /// Groups are written as they are now, wherever they changed.
     pub(crate) fn write_groups(&mut self) {
-        let group = |job| (job, self.fleet.group(job).map(crate::text));
+        let group = |job| (job, self.fleet.group(job).map(Into::into));
         self.unwritten.groups = self.pending.regrouped.iter().copied().map(group).collect();
     }
 

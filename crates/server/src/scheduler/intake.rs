@@ -6,8 +6,9 @@ use std::time::Instant;
 use pollux_agent::AgentReport;
 use pollux_api::{ReadyRequest, RendezvousRequest, ReportRequest};
 use pollux_backend::{Epoch, Observation, ReplicaId};
-use pollux_engine::{Event, FailureKind, Phase, Refusal};
-use pollux_policy::{JobId, Timestamp};
+use pollux_engine::{Event, FailureKind, Refusal};
+use pollux_job::{After, Dependency, JobId, JobSpec, Phase};
+use pollux_policy::Timestamp;
 use pollux_store::{HistoryEntry, SubmittedJob, TokenRow};
 
 use super::Scheduler;
@@ -15,7 +16,7 @@ use crate::clock::milliseconds;
 use crate::fleet::{Effects, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
 use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
-use crate::{Action, HistoryEvent, JobRequest, NodeAction, Refused};
+use crate::{Action, HistoryEvent, NodeAction, Refused};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
@@ -33,7 +34,7 @@ pub(crate) struct Intake {
     pub(crate) asked: Vec<Asked>,
     pub(crate) submitted: Vec<SubmittedJob>,
     pub(crate) history: Vec<HistoryEntry>,
-    pub(crate) requests: BTreeMap<JobId, JobRequest>,
+    pub(crate) specs: BTreeMap<JobId, JobSpec>,
     pub(crate) token_changes: Vec<TokenChange>,
     /// Who told where their group meets.
     pub(crate) published: Vec<Reply<()>>,
@@ -86,7 +87,7 @@ impl Scheduler {
     /// Sorts a message.
     pub(super) fn take(&mut self, now: Timestamp, message: Message, intake: &mut Intake) {
         match message {
-            Message::Submit(request, reply) => self.submit(now, *request, reply, intake),
+            Message::Submit(spec, reply) => self.submit(now, *spec, reply, intake),
             Message::Act(job, action, reply) => {
                 let event = match action {
                     Action::Cancel => Event::Cancel { job },
@@ -133,27 +134,55 @@ impl Scheduler {
         }
     }
 
-    fn submit(&mut self, now: Timestamp, request: JobRequest, reply: Reply<JobId>, intake: &mut Intake) {
+    fn submit(&mut self, now: Timestamp, mut spec: JobSpec, reply: Reply<JobId>, intake: &mut Intake) {
         let limit = self.settings.engine.live_jobs_max;
         let room = self.engine.jobs().len() + intake.submitted.len() < limit;
         let crowded = || if room { Ok(()) } else { Err(Refusal::TooManyJobs { limit }) };
-        let admitted = request.check().map_err(Refused::from).and_then(|()| {
-            self.engine.admit(&request.spec)?;
-            Ok(crowded()?)
+        let admitted = spec.check_launch().map_err(Refused::from).and_then(|()| {
+            self.engine.admit(&spec)?;
+            crowded()?;
+            self.unmet(&spec.depends_on, intake)
         });
-        if let Err(refused) = admitted {
-            return refuse(reply, refused);
+        match admitted {
+            Ok(unmet) => spec.depends_on = unmet,
+            Err(refused) => return refuse(reply, refused),
         }
         self.last_job.0 += 1;
         let id = self.last_job;
-        let history_event = HistoryEvent::Submitted { name: request.spec.name.clone() };
+        let history_event = HistoryEvent::Submitted { name: spec.name.clone() };
         intake.history.push(self.entry(now, Some(id), &history_event));
-        intake.submitted.push(SubmittedJob { id, submitted: now, request: crate::text(&request) });
-        let event = Event::JobSubmitted { job: id, spec: request.spec.clone() };
-        intake.requests.insert(id, request);
+        intake.submitted.push(SubmittedJob { id, submitted: now, spec: spec.clone() });
+        let event = Event::JobSubmitted { job: id, spec: spec.without_launch() };
+        intake.specs.insert(id, spec);
         // Who asked may have gone.
         let answer = Box::new(move |outcome: Result<(), Refused>| drop(reply.send(outcome.map(|()| id))));
         intake.asked.push(Asked { event, answer });
+    }
+
+    /// Dependencies that are still to be waited for. One on a job that did not end as it had to can never be met.
+    fn unmet(&self, depends_on: &[Dependency], intake: &Intake) -> Result<Vec<Dependency>, Refused> {
+        let mut unmet = Vec::new();
+        for &dependency in depends_on {
+            let job = dependency.job;
+            if self.engine.job(job).is_some() || intake.specs.contains_key(&job) {
+                unmet.push(dependency);
+                continue;
+            }
+            let unwritten =
+                self.unwritten.ended.iter().find(|ended| ended.id == job).map(|ended| ended.summary.state.to_string());
+            let phase = match unwritten {
+                Some(phase) => Some(phase),
+                None => self.store.ended_phase(job).map_err(|error| Refused::Unreadable(error.to_string()))?,
+            };
+            match (dependency.after, phase.as_deref()) {
+                (_, None) => return Err(Refusal::UnknownJob { job }.into()),
+                (After::End, Some(_)) | (After::Success, Some("succeeded")) => {}
+                (After::Success, Some(phase)) => {
+                    return Err(Refused::Dependency { job, phase: phase.to_owned() });
+                }
+            }
+        }
+        Ok(unmet)
     }
 
     fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Intake) {
@@ -172,7 +201,7 @@ impl Scheduler {
     fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Intake) {
         let ReadyRequest { generation, pause_s } = request;
         // A program that was taken for one that never speaks may do so late.
-        let is_running = self.engine.job(job).is_some_and(|job| *job.phase() == Phase::Running && !job.is_silent());
+        let is_running = self.engine.job(job).is_some_and(|job| job.phase() == Phase::Running && !job.is_silent());
         match self.group(job, generation).map(|group| group.readiness(generation, is_running)) {
             Err(refused) => refuse(reply, refused),
             Ok(Readiness::Stale) => refuse(reply, self.stale(job, generation)),

@@ -2,14 +2,15 @@ use std::collections::BTreeMap;
 
 use pollux_agent::AgentReport;
 use pollux_api as api;
-use pollux_engine::{Job, JobSpec, Refusal};
+use pollux_engine::{Job, Refusal};
+use pollux_job::{JobId, JobSpec, Phase};
 use pollux_model::GpuTypeName;
-use pollux_policy::{JobId, PolicySettings, Timestamp};
+use pollux_policy::{PolicySettings, Timestamp};
 use pollux_sim::{Change, LiveCluster, Newcomer, Training};
 use pollux_store::JobRow;
 
 use super::WhatIfError;
-use crate::{Cluster, JobRequest, JobSummary, Refused, views};
+use crate::{Cluster, Refused};
 
 const CHANGES_MAX: usize = 64;
 /// Nodes that may be added at once, and GPUs of each.
@@ -26,7 +27,7 @@ pub(crate) struct Question {
 pub(super) struct ListedJob {
     pub(super) id: Option<u64>,
     pub(super) name: String,
-    pub(super) phase: Option<api::Phase>,
+    pub(super) phase: Option<Phase>,
     pub(super) replicas: u32,
 }
 
@@ -46,9 +47,9 @@ impl Likeness {
 
     /// Of a job that is over; nothing if it has told nothing.
     pub(crate) fn of_row(row: &JobRow) -> Option<Self> {
-        let JobRequest { spec, .. } = serde_json::from_str(&row.submitted.request).ok()?;
-        let summary: JobSummary = serde_json::from_str(&row.ended.as_ref()?.summary).ok()?;
-        Some(Self { spec, report: summary.report?.report, restart_cost_s: summary.usage.restart_cost_s })
+        let summary = &row.ended.as_ref()?.summary;
+        let (spec, report) = (row.submitted.spec.clone(), summary.report.as_ref()?.report.clone());
+        Some(Self { spec, report, restart_cost_s: summary.usage.restart_cost_s })
     }
 }
 
@@ -67,7 +68,7 @@ pub(crate) fn question(
         .map(|job| ListedJob {
             id: Some(job.id().0),
             name: job.spec().name.clone(),
-            phase: Some(views::phase(job.phase())),
+            phase: Some(job.phase()),
             replicas: job.group().replicas(),
         })
         .collect();
@@ -146,16 +147,17 @@ fn newcomer(asked: &api::HypotheticalJob, likenesses: &BTreeMap<u64, Likeness>) 
     };
     let most = asked.replicas_max.unwrap_or(u32::MAX);
     let replicas_min = asked.replicas_min.unwrap_or_else(|| like.replicas_min.min(most));
-    let usual = || like.replicas_requested.max(replicas_min).min(most);
-    let replicas_requested = asked.replicas_requested.unwrap_or_else(usual);
+    let usual = || like.replicas.max(replicas_min).min(most);
+    let replicas = asked.replicas.unwrap_or_else(usual);
     let spec = JobSpec {
         name: asked.name.clone().unwrap_or_else(|| like.name.clone()),
-        replicas_requested,
+        replicas,
         replicas_min,
-        replicas_max: asked.replicas_max.unwrap_or_else(|| like.replicas_max.max(replicas_requested)),
-        flexibility: asked.flexibility.map_or(like.flexibility, views::flexibility),
+        replicas_max: asked.replicas_max.or(like.replicas_max.map(|most| most.max(replicas))),
+        flexibility: asked.flexibility.unwrap_or(like.flexibility),
         priority: asked.priority.unwrap_or(like.priority),
-        work: asked.work.map(views::work).or(like.work),
+        work: asked.work.or(like.work),
+        depends_on: Vec::new(),
         ..like
     };
     Ok(Newcomer { spec, training })

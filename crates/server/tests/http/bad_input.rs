@@ -80,30 +80,34 @@ async fn absurd_reports_are_refused_and_change_nothing() {
 async fn impossible_jobs_are_refused_and_change_nothing() {
     let site = busy().await;
     let before = everything(site.server.handle()).await;
-    let job = json!({"name": "x", "command": ["train"], "working_dir": "/", "replicas_requested": 1, "replicas_min": 1,
-        "replicas_max": 1, "retries_max": 1, "environment": {}, "batch_size": 1, "work": {"epochs": 1}});
+    let job = json!({"name": "x", "command": ["train"], "working_dir": "/", "replicas": 1, "replicas_min": 1,
+        "replicas_max": 1, "retries": 1, "env": {}, "batch_size": 1, "work": {"epochs": 1}});
     for (pointer, value, said) in [
-        ("/name", json!("../../etc/passwd"), "a name of 16 bytes: accepted are"),
+        ("/name", json!("../../etc/passwd"), "a name of 16 bytes: expected"),
         ("/name", json!(".hidden"), "no leading full stop"),
         ("/name", json!("a\u{0}b"), "no control characters"),
         ("/name", json!("x".repeat(1000)), "a name of 1000 bytes"),
         ("/command", json!([]), "the command is empty"),
         ("/command", json!(["a\u{0}b"]), "a NUL byte"),
-        ("/command", json!(["x".repeat(200_000)]), "accepted are 131072"),
-        ("/working_dir", json!("here"), "accepted is an absolute path"),
-        ("/environment", json!({"POLLUX_TOKEN": "x"}), "do not start with POLLUX_"),
-        ("/environment", json!({"A=B": "x"}), "names without ="),
-        ("/replicas_requested", json!(0), "accepted are 1 <= min <= requested <= max"),
-        ("/replicas_min", json!(2), "accepted are 1 <= min <= requested <= max"),
+        ("/command", json!(["x".repeat(200_000)]), "expected 131072 or fewer"),
+        ("/working_dir", json!("here"), "expected an absolute path"),
+        ("/env", json!({"POLLUX_TOKEN": "x"}), "does not start with POLLUX_"),
+        ("/env", json!({"A=B": "x"}), "a name without ="),
+        ("/replicas", json!(0), "expected 1 <= min <= replicas <= max"),
+        ("/replicas_min", json!(2), "expected 1 <= min <= replicas <= max"),
         ("/replicas_max", json!(4_000_000_000_u32), "<= 65536"),
         ("/replicas_max", json!(5_000_000_000_u64), "invalid value: integer `5000000000`"),
         ("/replicas_max", json!(-1), "invalid value: integer `-1`"),
         ("/replicas_max", json!(1.5), "invalid type: floating point"),
-        ("/retries_max", json!(4_000_000_000_u32), "accepted are 0 to 1000"),
-        ("/batch_size", json!(0), "batch_size 0: accepted"),
+        ("/retries", json!(4_000_000_000_u32), "expected 0 to 1000"),
+        ("/batch_size", json!(0), "batch_size 0: expected"),
+        ("/gpus_per_replica", json!(0), "gpus_per_replica 0: expected 1 to 1024"),
+        ("/time_limit", json!("soon"), "expected seconds, or a duration such as 90s"),
+        ("/memory", json!("much"), "expected bytes, or a size such as 512M"),
+        ("/depends_on", json!(["x"]), "expected a job's number"),
         ("/work", json!({"epochs": 0}), "declared work of 0"),
         ("/work", json!({"years": 1}), "unknown field `years`, expected `epochs` or `baseline_steps`"),
-        ("/work", json!({"epochs": 1, "baseline_steps": 1}), "accepted is either epochs or baseline_steps"),
+        ("/work", json!({"epochs": 1, "baseline_steps": 1}), "expected either epochs or baseline_steps"),
     ] {
         let (_, message) = site.post("/v1/jobs", with(job.clone(), pointer, value.clone())).await.failure(422);
         assert!(message.contains(said), "{pointer} {value}: {message}");
@@ -127,7 +131,7 @@ async fn impossible_jobs_are_refused_and_change_nothing() {
     assert_eq!(site.post("/v1/jobs", long).await.failure(422).1.len(), 1_000);
     let deep = "[".repeat(500_000);
     assert!(site.post("/v1/jobs", deep).await.failure(422).1.contains("a list, expected"));
-    let deep = format!(r#"{{"environment":{}"#, "[".repeat(500_000));
+    let deep = format!(r#"{{"env":{}"#, "[".repeat(500_000));
     assert!(site.post("/v1/jobs", deep).await.failure(422).1.contains("invalid type"));
     assert_eq!(everything(site.server.handle()).await, before);
 }

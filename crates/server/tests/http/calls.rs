@@ -80,8 +80,7 @@ impl Site {
 
     /// Submits a job of so many replicas; returns its number.
     pub(crate) async fn submit(&self, name: &str, replicas: u32) -> u64 {
-        let asked =
-            format!(r#"{{"name":"{name}","command":["train"],"working_dir":"/","replicas_requested":{replicas}}}"#);
+        let asked = format!(r#"{{"name":"{name}","command":["train"],"working_dir":"/","replicas":{replicas}}}"#);
         self.post("/v1/jobs", asked).await.json::<Value>(StatusCode::CREATED)["id"].as_u64().unwrap()
     }
 

@@ -1,13 +1,14 @@
 use axum::http::{Method, StatusCode};
-use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList, Phase};
+use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList};
 use pollux_backend::Exit;
+use pollux_job::Phase;
 
 use crate::calls::Site;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_submitted_listed_described_explained_and_cancelled() {
     let site = Site::new(&[("a", 2)]).await;
-    let asked = r#"{"command":["python3","resnet.py"],"working_dir":"/","replicas_requested":2}"#;
+    let asked = r#"{"command":["python3","resnet.py"],"working_dir":"/","replicas":2}"#;
     let submitted = site.post("/v1/jobs", asked).await;
     let job: Job = submitted.json(StatusCode::CREATED);
     assert_eq!((job.id, job.name.as_str()), (1, "resnet"));
@@ -16,7 +17,7 @@ async fn a_job_is_submitted_listed_described_explained_and_cancelled() {
 
     let detail: JobDetail = site.get("/v1/jobs/1").await.json(StatusCode::OK);
     assert_eq!((detail.generation, detail.job.phase, detail.replicas_logged), (1, Phase::Starting, vec![1, 2]));
-    assert_eq!(detail.request.command, ["python3", "resnet.py"]);
+    assert_eq!(detail.spec.command, ["python3", "resnet.py"]);
     let explanation: Explanation = site.get("/v1/jobs/1/explanation").await.json(StatusCode::OK);
     assert_eq!((explanation.id, explanation.replicas), (1, 2));
     let nodes: NodeList = site.get("/v1/nodes").await.json(StatusCode::OK);

@@ -10,9 +10,9 @@ use crate::calls::Site;
 
 /// A good body for every route that takes one, with every field that there is.
 fn good() -> Vec<(&'static str, Value)> {
-    let job = json!({"name": "x", "command": ["train", "--fast"], "working_dir": "/tmp", "environment": {"SEED": "1"},
-        "replicas_requested": 1, "replicas_min": 1, "replicas_max": 2, "flexibility": "elastic", "batch_size": 8,
-        "priority": -1, "work": {"epochs": 3}, "retries_max": 2});
+    let job = json!({"name": "x", "command": ["train", "--fast"], "working_dir": "/tmp", "env": {"SEED": "1"},
+        "replicas": 1, "replicas_min": 1, "replicas_max": 2, "flexibility": "elastic", "batch_size": 8,
+        "priority": -1, "work": {"epochs": 3}, "retries": 2});
     let mut report = report();
     let model = json!({"parallelism": "data_parallel", "alpha_compute": 0.1, "beta_compute": 0.01,
         "alpha_internode": 0.1, "beta_internode": 0.01, "alpha_intranode": 0.1, "beta_intranode": 0.01, "gamma": 2.0});

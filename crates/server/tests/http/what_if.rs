@@ -2,8 +2,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use pollux_api::{BeforeAfter, Job, Phase, WhatIf, WhatIfChoices};
+use pollux_api::{BeforeAfter, Job, WhatIf, WhatIfChoices};
 use pollux_backend::Exit;
+use pollux_job::Phase;
 use pollux_policy::JobId;
 use serde_json::Value;
 

@@ -61,7 +61,7 @@ fn a_job_that_is_alone_has_all_and_one_that_shrinks_is_told_since_when() {
         eventually("the size", || {
             world.speak(handle, &mut spoken);
             let told = explanation(handle, first);
-            let settled = told.phase == pollux_api::Phase::Running && told.binding.as_deref() == Some(binding);
+            let settled = told.phase == pollux_job::Phase::Running && told.binding.as_deref() == Some(binding);
             (told.replicas == replicas && settled).then_some(told)
         })
     };
@@ -84,7 +84,7 @@ fn a_job_that_no_cluster_like_this_can_run_is_told_so() {
     let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
     let handle = server.handle();
     let mut large = request("large", 4);
-    large.spec.replicas_min = 4;
+    large.replicas_min = 4;
     let job = handle.submit(large).wait().unwrap();
     let told = eventually("a plan", || {
         Some(explanation(handle, job)).filter(|told| told.binding.as_deref() == Some("impossible"))

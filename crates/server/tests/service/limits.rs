@@ -1,7 +1,8 @@
 use pollux_backend::Exit;
-use pollux_engine::{EngineSettings, Refusal};
+use pollux_engine::{EngineSettings, JobState, Refusal};
+use pollux_job::{JobSpec, SpecError};
 use pollux_policy::PolicySettings;
-use pollux_server::{Action, Handle, JobRequest, NodeAction, Refused, RequestError, ServerSettings};
+use pollux_server::{Action, Handle, NodeAction, Refused, ServerSettings};
 use pollux_store::Store;
 
 use crate::world::{World, eventually, phase, request, settings};
@@ -17,7 +18,7 @@ fn a_full_disk_refuses_submissions_and_nothing_is_lost_when_there_is_room_again(
     handle.limit_pages(1);
     // The rest of the pages that the journal has is used up by smaller and smaller jobs.
     for bytes in [100_000, 10_000, 1_000, 10] {
-        let job = JobRequest { command: vec!["x".repeat(bytes)], ..request("filler", 1) };
+        let job = JobSpec { command: vec!["x".repeat(bytes)], ..request("filler", 1) };
         let refused = eventually("a refusal", || handle.submit(job.clone()).wait().err());
         assert_eq!(refused, Refused::Full);
     }
@@ -37,7 +38,7 @@ fn a_full_disk_refuses_submissions_and_nothing_is_lost_when_there_is_room_again(
     server.join().unwrap();
     let (store, _) = Store::open(folder.path()).unwrap();
     let reader = store.reader().unwrap();
-    assert_eq!(reader.job(first).unwrap().unwrap().ended.unwrap().phase, "succeeded");
+    assert_eq!(reader.job(first).unwrap().unwrap().ended.unwrap().summary.state, JobState::Succeeded);
     assert_eq!(reader.job(last).unwrap().unwrap().ended, None);
     world.check();
 }
@@ -50,10 +51,10 @@ fn what_cannot_be_run_is_refused_and_changes_nothing() {
     let engine = EngineSettings { live_jobs_max: 1, ..usual.engine };
     let server = world.serve(ServerSettings { engine, ..usual });
     let handle = server.handle();
-    let nothing = JobRequest { command: Vec::new(), ..request("nothing", 1) };
-    assert_eq!(handle.submit(nothing).wait(), Err(Refused::Request(RequestError::NoCommand)));
+    let nothing = JobSpec { command: Vec::new(), ..request("nothing", 1) };
+    assert_eq!(handle.submit(nothing).wait(), Err(Refused::Request(SpecError::NoCommand)));
     let refused = handle.submit(request("../path", 1)).wait().unwrap_err();
-    assert!(matches!(refused, Refused::Engine(Refusal::Name { .. })), "{refused}");
+    assert!(matches!(refused, Refused::Engine(Refusal::Spec(SpecError::Name { .. }))), "{refused}");
     let answers: Vec<_> = (0..5).map(|_| handle.submit(request("one", 1))).collect();
     let outcomes: Vec<_> = answers.into_iter().map(pollux_server::Answer::wait).collect();
     assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use pollux_api::{Assignment, Endpoint, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest};
-use pollux_engine::JobSpec;
+use pollux_job::{JobId, JobSpec};
 use pollux_model::BatchMode;
-use pollux_policy::{JobId, PolicySettings};
-use pollux_server::{Handle, JobRequest, Refused, explain};
+use pollux_policy::PolicySettings;
+use pollux_server::{Handle, Refused, explain};
 
 use crate::world::{World, elastic, eventually, report, request, settings};
 
@@ -15,9 +15,8 @@ fn assignment(handle: &Handle, job: JobId) -> Option<Assignment> {
 }
 
 /// A job that may have one or two GPUs.
-fn small(name: &str) -> JobRequest {
-    let spec = JobSpec { replicas_min: 1, replicas_max: 2, ..JobSpec::new(name, 2) };
-    JobRequest { spec, ..request(name, 2) }
+fn small(name: &str) -> JobSpec {
+    JobSpec { replicas_min: 1, replicas_max: Some(2), ..request(name, 2) }
 }
 
 /// Sizes for which the scheduler knows the goodput of a job.
@@ -81,7 +80,7 @@ fn what_a_worker_of_version_0_1_reports_of_type_0_is_of_the_type_it_runs_on() {
     let world = World::new(&[("a100-0", 1), ("t4-0", 1)]);
     let server = world.serve(settings(folder.path(), elastic()));
     let handle = server.handle();
-    let single = || JobRequest { spec: JobSpec { replicas_max: 1, ..JobSpec::new("one", 1) }, ..request("one", 1) };
+    let single = || JobSpec { replicas_max: Some(1), ..request("one", 1) };
     let jobs = [(); 2].map(|()| handle.submit(single()).wait().unwrap());
     for job in jobs {
         let told = eventually("the launch", || assignment(handle, job).filter(|told| !told.replicas.is_empty()));
@@ -138,8 +137,7 @@ fn a_policy_that_leaves_batches_to_users_says_so_to_their_workers() {
         let folder = tempfile::tempdir().unwrap();
         let world = World::new(&[("a", 1)]);
         let server = world.serve(settings(folder.path(), policy));
-        let spec = JobSpec { batch_size, ..JobSpec::new("resnet", 1) };
-        let job = server.handle().submit(JobRequest { spec, ..request("resnet", 1) }).wait().unwrap();
+        let job = server.handle().submit(JobSpec { batch_size, ..request("resnet", 1) }).wait().unwrap();
         let told = eventually("the launch", || assignment(server.handle(), job));
         assert_eq!(told.batch, expected);
     }

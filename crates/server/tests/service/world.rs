@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
-use std::fmt;
 
 use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
@@ -13,10 +13,11 @@ use pollux_backend::{
     Backend, CheckpointAnswer, Checkpoints, Epoch, Exit, LogAnswer, LogChunk, LogReader, LogStart, NodeInfo,
     Observation, Observer, ReplicaId, ReplicaOrder, SavedCheckpoints,
 };
-use pollux_engine::{EngineSettings, JobSpec};
+use pollux_engine::EngineSettings;
+use pollux_job::JobSpec;
 use pollux_model::{BatchLimits, NoiseStatistics, Parallelism, StepParams};
 use pollux_policy::{JobId, PolicySettings, PolluxSettings};
-use pollux_server::{Handle, JobRequest, Refused, Server, ServerSettings};
+use pollux_server::{Handle, Refused, Server, ServerSettings};
 
 /// What anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -381,12 +382,12 @@ pub(crate) fn elastic() -> PolicySettings {
     PolicySettings::Pollux(PolluxSettings::default())
 }
 
-pub(crate) fn request(name: &str, replicas: u32) -> JobRequest {
-    JobRequest {
-        spec: JobSpec::new(name, replicas),
+pub(crate) fn request(name: &str, replicas: u32) -> JobSpec {
+    JobSpec {
         command: vec!["train".to_owned()],
         working_dir: PathBuf::from("/"),
-        environment: BTreeMap::from([("SEED".to_owned(), "1".to_owned())]),
+        env: BTreeMap::from([("SEED".to_owned(), "1".to_owned())]),
+        ..JobSpec::new(name, replicas)
     }
 }
 

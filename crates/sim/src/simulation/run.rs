@@ -1,6 +1,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
-use pollux_engine::{Command, Engine, EngineSettings, Event, JobSpec as EngineJobSpec, StopReason, Work};
+use pollux_engine::{Command, Engine, EngineSettings, Event, StopReason};
+use pollux_job::{JobSpec as EngineJobSpec, Work};
 use pollux_model::BatchMode;
 use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 
@@ -228,8 +229,8 @@ impl<'a> World<'a> {
         let application = self.jobs[job].application;
         let replicas_max = replicas_max(self.settings, workload_job);
         let spec = EngineJobSpec {
-            replicas_requested: workload_job.requested_replicas.min(replicas_max),
-            replicas_max,
+            replicas: workload_job.requested_replicas.min(replicas_max),
+            replicas_max: Some(replicas_max),
             batch_size: Some(workload_job.requested_batch),
             work: self.settings.declare_epochs.then(|| Work::Epochs(application.epochs())),
             ..EngineJobSpec::new(&workload_job.name, 1)
@@ -344,6 +345,7 @@ impl<'a> World<'a> {
                     StopReason::Moved
                     | StopReason::Resized
                     | StopReason::Paused
+                    | StopReason::TimeLimit
                     | StopReason::Cancelled
                     | StopReason::Succeeded => self.jobs[idx].halt(self.now),
                 }

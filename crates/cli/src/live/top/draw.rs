@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pollux_api::{ClusterStatus, Explanation, Job, Node, Phase};
+use pollux_api::{ClusterStatus, Explanation, Job, Node};
+use pollux_job::Phase;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};

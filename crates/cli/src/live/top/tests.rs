@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 
-use pollux_api::{ClusterStatus, Event, Explanation, Job, Node, NodeJob, Phase, SizeOutlook};
+use pollux_api::{ClusterStatus, Event, Explanation, Job, Node, NodeJob, SizeOutlook};
 use pollux_client::JobAction;
+use pollux_job::Phase;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};

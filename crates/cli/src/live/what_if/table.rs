@@ -125,7 +125,8 @@ const fn red() -> Style {
 
 #[cfg(test)]
 mod tests {
-    use pollux_api::{BeforeAfter, Phase};
+    use pollux_api::BeforeAfter;
+    use pollux_job::Phase;
 
     use super::*;
 

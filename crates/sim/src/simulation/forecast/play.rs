@@ -1,6 +1,7 @@
 use std::collections::VecDeque;
 
-use pollux_engine::{Command, Engine, EngineSettings, Event, Node, Phase, Work};
+use pollux_engine::{Command, Engine, EngineSettings, Event, Node};
+use pollux_job::{JobSpec, Phase, Work};
 use pollux_policy::{JobId, PolicySettings, Timestamp};
 
 use super::super::run::World;
@@ -96,7 +97,7 @@ impl World<'_> {
             self.live.insert(idx);
             let sim_job = &mut self.jobs[idx];
             (sim_job.revision, sim_job.allocation) = (job.revision(), job.group().clone());
-            if *job.phase() == Phase::Running {
+            if job.phase() == Phase::Running {
                 // What it has done since its last words counts.
                 let told = job.report().map_or(self.now, |received| received.at);
                 training.push((idx, told.max(job.phase_since()).min(self.now)));
@@ -215,13 +216,13 @@ impl Change {
 
 impl Newcomer {
     /// What its user would ask for; an application's work is known even if it is not said.
-    fn declared(&self) -> pollux_engine::JobSpec {
+    fn declared(&self) -> JobSpec {
         let of_application = |name: ApplicationName| Work::Epochs(Parametric::shipped(name).profile().epochs);
         let known = match self.training {
             Training::Application(name) => Some(of_application(name)),
             Training::Like { .. } => None,
         };
-        pollux_engine::JobSpec { work: self.spec.work.or(known), ..self.spec.clone() }
+        JobSpec { work: self.spec.work.or(known), ..self.spec.clone() }
     }
 }
 

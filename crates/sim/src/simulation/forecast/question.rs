@@ -1,5 +1,6 @@
 use pollux_agent::AgentReport;
-use pollux_engine::{EngineSettings, EngineState, JobSpec};
+use pollux_engine::{EngineSettings, EngineState};
+use pollux_job::JobSpec;
 use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 

@@ -1,4 +1,5 @@
-use pollux_engine::{Engine, EngineSettings, Event, Work};
+use pollux_engine::{Engine, EngineSettings, Event};
+use pollux_job::Work;
 use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 
@@ -149,9 +150,9 @@ fn a_job_that_does_not_exist_trains_like_another_one_or_like_an_application() {
         let alike = engine.job(before.jobs[0].id).unwrap();
         let report = alike.report().unwrap().report.clone();
         let training = Training::Like { report, restart_cost_s: alike.usage(cluster.now).restart_cost_s };
-        let spec = pollux_engine::JobSpec { name: "new".to_owned(), ..alike.spec().clone() };
+        let spec = pollux_job::JobSpec { name: "new".to_owned(), ..alike.spec().clone() };
         let like = Newcomer { spec: spec.clone(), training };
-        let short = pollux_engine::JobSpec { work: Some(Work::Epochs(1)), ..spec };
+        let short = pollux_job::JobSpec { work: Some(Work::Epochs(1)), ..spec };
         let short = Newcomer { spec: short, training: Training::Application(ApplicationName::Cifar10) };
         let after = foretold(cluster, &[Change::Submit(Box::new(like)), Change::Submit(Box::new(short))]);
         let [.., like, short] = &after.jobs[..] else { panic!("{after:?}") };
@@ -185,13 +186,13 @@ fn what_cannot_be_known_is_not_made_up() {
     let nothing = Forecast { jobs: Vec::new(), horizon_s: 0.0, gpu_utilisation: None, cut: None };
     assert_eq!(foretold(&empty(&engine), &[]), nothing);
     for (job, replicas) in [(1, 1), (2, 2)] {
-        let spec = pollux_engine::JobSpec::new("quiet", replicas);
+        let spec = pollux_job::JobSpec::new("quiet", replicas);
         engine.step(Timestamp(1), Event::JobSubmitted { job: JobId(job), spec }, &mut out);
     }
     let cluster = empty(&engine);
     assert_eq!(completion_s(&foretold(&cluster, &[]), 1), Err(Unforeseen::NoReport));
 
-    let spec = pollux_engine::JobSpec { work: Some(Work::Epochs(1)), ..pollux_engine::JobSpec::new("new", 2) };
+    let spec = pollux_job::JobSpec { work: Some(Work::Epochs(1)), ..pollux_job::JobSpec::new("new", 2) };
     let new = Newcomer { spec, training: Training::Application(ApplicationName::Cifar10) };
     let new = Change::Submit(Box::new(new));
     let behind = foretold(&cluster, std::slice::from_ref(&new));

@@ -1,5 +1,6 @@
 use pollux_agent::{AgentReport, Progress};
-use pollux_engine::{EngineSettings, Job, Work, declared_samples};
+use pollux_engine::{EngineSettings, Job, declared_samples};
+use pollux_job::Work;
 use pollux_model::{BatchMode, GpuTypeName};
 use pollux_policy::JobId;
 

@@ -1,5 +1,6 @@
 use std::fmt;
 
+use pollux_job::{JobId, Phase};
 use pollux_policy::{Allocation, NodeId, Timestamp};
 
 /// Numbers the worker groups of a job. Everything a worker says carries the one it belongs to.
@@ -23,7 +24,7 @@ impl fmt::Display for Revision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
-pub enum Phase {
+pub enum JobState {
     /// Has no group. It waits for a plan that gives it GPUs, or for those GPUs to be free.
     Queued {
         /// After a failure: plans leave it out until then.
@@ -53,13 +54,27 @@ pub enum Phase {
     Cancelled,
 }
 
-impl Phase {
+impl JobState {
     /// Waiting, with nothing to hold it back.
     pub(crate) const QUEUED: Self = Self::Queued { retry_at: None };
 
+    /// The same in one word.
+    pub const fn phase(&self) -> Phase {
+        match self {
+            Self::Queued { .. } => Phase::Queued,
+            Self::Starting => Phase::Starting,
+            Self::Running => Phase::Running,
+            Self::Resizing { .. } => Phase::Resizing,
+            Self::Paused => Phase::Paused,
+            Self::Succeeded => Phase::Succeeded,
+            Self::Failed { .. } => Phase::Failed,
+            Self::Cancelled => Phase::Cancelled,
+        }
+    }
+
     /// Whether nothing will happen to it any more.
     pub const fn is_ended(&self) -> bool {
-        matches!(self, Self::Succeeded | Self::Failed { .. } | Self::Cancelled)
+        self.phase().is_ended()
     }
 
     /// Whether it has a group of replicas.
@@ -67,24 +82,15 @@ impl Phase {
         matches!(self, Self::Starting | Self::Running | Self::Resizing { .. })
     }
 
-    /// Whether plans include it.
-    pub const fn is_plannable(&self) -> bool {
+    /// Whether plans include it, unless it waits for other jobs.
+    pub(crate) const fn is_plannable(&self) -> bool {
         matches!(self, Self::Queued { retry_at: None }) || self.has_group()
     }
 }
 
-impl fmt::Display for Phase {
+impl fmt::Display for JobState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Queued { .. } => "queued",
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Resizing { .. } => "resizing",
-            Self::Paused => "paused",
-            Self::Succeeded => "succeeded",
-            Self::Failed { .. } => "failed",
-            Self::Cancelled => "cancelled",
-        })
+        self.phase().fmt(f)
     }
 }
 
@@ -115,6 +121,16 @@ pub enum FailureReason {
         retries: u32,
         /// What failed last.
         cause: FailureCause,
+    },
+    /// It has held GPUs for as long as its user allowed.
+    TimeLimit {
+        /// Seconds allowed.
+        limit_s: u64,
+    },
+    /// A job that it waited for did not end as it had to.
+    Dependency {
+        /// Which job.
+        job: JobId,
     },
 }
 
