@@ -44,6 +44,12 @@ pub enum ServerError {
         /// The address given.
         listen: SocketAddr,
     },
+    /// Workers could not reach it, or others could read along.
+    #[error("worker URL {url}: accepted are https:// addresses with --tls-cert and --tls-key, or http:// ones of this machine")]
+    WorkerUrl {
+        /// The address given.
+        url: String,
+    },
     /// The address is taken, or not ours.
     #[error("cannot listen on {address}: {reason}")]
     Listen {

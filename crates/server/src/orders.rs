@@ -1,6 +1,7 @@
 //! What workers are told: who belongs to their group, and what they find in their environment.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use pollux_api::{AssignedReplica, Assignment, AssignmentState, Endpoint, Rendezvous};
 use pollux_backend::{Epoch, ReplicaId, ReplicaOrder};
@@ -73,6 +74,8 @@ pub(crate) fn assignment(
 pub(crate) struct LaunchContext<'a> {
     pub(crate) epoch: Epoch,
     pub(crate) url: &'a str,
+    /// Who vouches for that address.
+    pub(crate) authority: Option<&'a Path>,
     /// The host under which the replica is reached.
     pub(crate) address: &'a str,
     pub(crate) checkpoint_dir: &'a str,
@@ -104,6 +107,8 @@ pub(crate) fn order(
     ];
     let mut environment = spec.env.clone();
     environment.extend(variables.map(|(name, value)| (name.to_owned(), value)));
+    let authority = context.authority.map(|file| file.to_string_lossy().into_owned());
+    environment.extend(authority.map(|file| ("POLLUX_CA_FILE".to_owned(), file)));
     let mut secrets: BTreeMap<String, String> =
         spec.secrets.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
     secrets.insert("POLLUX_TOKEN".to_owned(), context.token.to_owned());

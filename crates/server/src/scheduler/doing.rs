@@ -77,7 +77,8 @@ impl Scheduler {
         let (replica, group, spec) = (self.fleet.replica(id), self.fleet.group(job), self.specs.get(&job));
         if let (Some(replica), Some(group), Some(spec)) = (replica, group, spec) {
             let address = self.registry.address(replica.node);
-            let context = LaunchContext { epoch: self.epoch, url, address, checkpoint_dir, token };
+            let authority = self.settings.worker_authority.as_deref();
+            let context = LaunchContext { epoch: self.epoch, url, authority, address, checkpoint_dir, token };
             let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
             self.pending.starts.extend(order(id, replica, spec, &assignment, context));
         }
