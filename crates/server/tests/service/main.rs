@@ -11,6 +11,7 @@ mod live;
 mod nodes;
 mod observations;
 mod parity;
+mod workers;
 // Shared with the tests of the REST interface, which use the rest of it.
 #[allow(dead_code)]
 mod world;
