@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use pollux_engine::EngineSettings;
-use pollux_model::GpuType;
 use pollux_policy::{AutoscalerSettings, PolicySettings};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
