@@ -7,8 +7,6 @@ use crate::Revision;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Event {
     /// A user submitted a job. Numbers grow and are never used again.
     JobSubmitted {
@@ -22,7 +20,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group it spoke for.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// What it said.
         report: AgentReport,
@@ -39,7 +36,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// Which revision.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// Seconds the training stood still for the change, where the group measured them; otherwise the time since
         /// the command is taken, in which survivors may have trained on.
@@ -51,7 +47,21 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// Which revision.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
+        revision: Revision,
+    },
+    /// Replicas of a revision were accepted and cannot run yet, for reasons outside of the cluster: an image is pulled,
+    /// another scheduler has a queue. Their time to train has not begun.
+    GroupPending {
+        /// Which job.
+        job: JobId,
+        /// Which revision.
+        revision: Revision,
+    },
+    /// No replica of a revision waits for anything outside of the cluster any more.
+    GroupPlaced {
+        /// Which job.
+        job: JobId,
+        /// Which revision.
         revision: Revision,
     },
     /// Processes of replicas that were told to leave are gone: their GPUs are free.
@@ -59,7 +69,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The revision of the command that told them to leave.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// The replicas, each told once.
         allocation: Allocation,
@@ -69,7 +78,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group that got there.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
     },
     /// A replica that was not told to leave ended, or broke.
@@ -77,7 +85,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The newest group that it was told to belong to.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// Where it ran.
         node: NodeId,
@@ -89,7 +96,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group it would have belonged to.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// Where it should have run.
         node: NodeId,
@@ -105,14 +111,22 @@ pub enum Event {
         /// Their kind.
         gpu_type: GpuType,
         /// CPUs it has; nothing if they are not counted there.
-        #[cfg_attr(feature = "serde", serde(default))]
         cpus: Option<u32>,
         /// Bytes of memory it has; nothing if they are not counted there.
-        #[cfg_attr(feature = "serde", serde(default))]
         memory: Option<u64>,
     },
     /// A node is gone, and every replica on it.
     NodeLost {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node does not answer. It takes nothing new, and what is there is kept as it is: it may run on.
+    NodeUnreachable {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node answers again. Nothing of it was given away.
+    NodeReachable {
         /// Which node.
         node: NodeId,
     },
@@ -147,13 +161,14 @@ pub enum Event {
 
 /// Whether another attempt makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum FailureKind {
     /// It may work the next time, perhaps elsewhere.
     Retryable,
     /// It will fail again.
     Permanent,
-    /// The machine could not do its part. The job has nothing to do with it: it is tried again, however often.
+    /// The machine could not do its part. That costs the job no retry, and it waits longer each time; after
+    /// [`EngineSettings::machine_failures_max`] in a row it is given up.
+    ///
+    /// [`EngineSettings::machine_failures_max`]: crate::EngineSettings::machine_failures_max
     Machine,
 }

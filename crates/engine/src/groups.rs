@@ -15,6 +15,7 @@ impl Engine {
         self.nodes.forget(id, &job.target);
         job.target = Allocation::NONE;
         let allocation = std::mem::take(&mut job.group);
+        job.stranded = false;
         let guest = job.guest;
         if !allocation.is_empty() {
             job.size_change = Some(SizeChange { at: self.now, from: allocation.replicas(), to: 0 });
@@ -113,6 +114,7 @@ impl Engine {
         self.nodes.hold(if job.guest_of.is_some() { replica.as_guest() } else { replica }, &addition);
         job.group = job.target.clone();
         job.commanded = self.now;
+        job.pending = false;
         if matches!(job.state, JobState::Queued { .. }) {
             job.revision = job.revision.next();
             job.revision_heard = job.revision;
@@ -120,6 +122,7 @@ impl Engine {
             let change = SizeChange { at: self.now, from: 0, to: job.group.replicas() };
             job.size_change = (!is_first).then_some(change);
             job.usage.started(self.now);
+            job.launched = Some(self.now);
             job.enter(JobState::Starting, self.now);
         }
         let (revision, guest_of, guest) = (job.revision, job.guest_of, job.guest);
@@ -134,6 +137,9 @@ impl Engine {
     /// What a job waits for, if all of it is free.
     pub(crate) fn launchable(&self, job: &Job) -> Option<Allocation> {
         let addition = job.addition()?;
+        if self.nodes.strand(&addition) {
+            return None;
+        }
         let free = match job.guest_of {
             None => self.nodes.have_room(job.per_replica(), &addition),
             Some(host) => {

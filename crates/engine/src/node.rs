@@ -17,28 +17,24 @@ const COOLING_SHARE: usize = 4;
 
 /// A node that is up.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Node {
-    id: NodeId,
-    gpus: u32,
-    gpu_type: GpuType,
-    #[cfg_attr(feature = "serde", serde(default))]
-    cpus: Option<u32>,
-    #[cfg_attr(feature = "serde", serde(default))]
-    memory: Option<u64>,
-    draining: bool,
-    cooling_until: Option<Timestamp>,
-    held: u32,
-    crowding: u32,
+    pub(crate) id: NodeId,
+    pub(crate) gpus: u32,
+    pub(crate) gpu_type: GpuType,
+    pub(crate) cpus: Option<u32>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) draining: bool,
+    pub(crate) unreachable: bool,
+    pub(crate) cooling_until: Option<Timestamp>,
+    pub(crate) held: u32,
+    pub(crate) crowding: u32,
     /// CPUs and memory of all replicas that may be here, guests and those on their way out included, where counted.
-    #[cfg_attr(feature = "serde", serde(default))]
-    cpus_held: u32,
-    #[cfg_attr(feature = "serde", serde(default))]
-    memory_held: u64,
+    pub(crate) cpus_held: u32,
+    pub(crate) memory_held: u64,
     /// Jobs with additions that are to be launched here.
-    waiting: BTreeSet<JobId>,
+    pub(crate) waiting: BTreeSet<JobId>,
     /// The newest failure of each job that failed here lately.
-    failures: Vec<(JobId, Timestamp)>,
+    pub(crate) failures: Vec<(JobId, Timestamp)>,
 }
 
 impl Node {
@@ -60,6 +56,11 @@ impl Node {
     /// Whether it is to be emptied.
     pub const fn is_draining(&self) -> bool {
         self.draining
+    }
+
+    /// Whether it does not answer.
+    pub const fn is_unreachable(&self) -> bool {
+        self.unreachable
     }
 
     /// Until when it takes nothing new because several jobs failed on it.
@@ -113,7 +114,7 @@ impl Node {
 
     /// Whether it takes replicas.
     pub fn is_schedulable(&self, now: Timestamp) -> bool {
-        !self.draining && !self.is_cooling(now)
+        !self.draining && !self.unreachable && !self.is_cooling(now)
     }
 
     pub(crate) const fn waiting(&self) -> &BTreeSet<JobId> {
@@ -127,7 +128,6 @@ impl Node {
 
 /// All nodes that are up, ordered by number, and who holds or awaits how many of their GPUs.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
     last: Option<NodeId>,
@@ -140,6 +140,10 @@ impl Nodes {
 
     pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
         self.position(id).map(|idx| &self.nodes[idx])
+    }
+
+    pub(crate) const fn restored(nodes: Vec<Node>, last: Option<NodeId>) -> Self {
+        Self { nodes, last }
     }
 
     /// The highest number that a node has had.
@@ -166,6 +170,7 @@ impl Nodes {
             cpus,
             memory,
             draining: false,
+            unreachable: false,
             cooling_until: None,
             held: 0,
             crowding: 0,
@@ -186,6 +191,16 @@ impl Nodes {
     pub(crate) fn set_draining(&mut self, node: NodeId, draining: bool) -> Result<(), Refusal> {
         self.get_mut(node).ok_or(Refusal::UnknownNode { node })?.draining = draining;
         Ok(())
+    }
+
+    pub(crate) fn set_unreachable(&mut self, node: NodeId, unreachable: bool) -> Result<(), Refusal> {
+        self.get_mut(node).ok_or(Refusal::UnknownNode { node })?.unreachable = unreachable;
+        Ok(())
+    }
+
+    /// Whether a part of an allocation is on a node that does not answer.
+    pub(crate) fn strand(&self, allocation: &Allocation) -> bool {
+        allocation.iter().any(|(id, _)| self.get(id).is_some_and(Node::is_unreachable))
     }
 
     /// Whether all that replicas on GPUs of their own need is free.

@@ -7,7 +7,8 @@ use crate::gang::{gang_size, quietest};
 use crate::rates::{Rates, busy_share};
 use crate::state::Memory;
 use crate::{
-    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Sharing, Timestamp,
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Priorities,
+    Sharing, Timestamp,
 };
 
 /// Settings of [`PolicySettings::AntMan`](crate::PolicySettings::AntMan).
@@ -159,6 +160,10 @@ impl Policy for AntMan {
         let plan = draft.plan();
         self.memory.rates.expect(now, &plan);
         plan
+    }
+
+    fn priorities(&self) -> Priorities {
+        Priorities::Ordered
     }
 
     fn save(&self) -> Option<PolicyState> {

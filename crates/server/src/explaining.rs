@@ -83,6 +83,14 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
     let mut sentences = vec![situation(cluster, job)];
     sentences.extend(job.size_change().and_then(|change| size_change(cluster.now(), job, change)));
     sentences.extend(explanation.wait.and_then(|wait| waiting(cluster, job, wait)));
+    let unreachable = job
+        .group()
+        .iter()
+        .filter(|(node, _)| cluster.engine().node(*node).is_some_and(pollux_engine::Node::is_unreachable));
+    sentences.extend(unreachable.map(|(node, _)| {
+        let name = cluster.node_name(node);
+        format!("{name} does not answer: what it runs there is kept until the node is back or known to be gone.")
+    }));
     let is_given = job.group().is_empty() && !job.target().is_empty();
     if let Some(reason) = explanation.reason.filter(|_| job.is_plannable() && !is_given) {
         sentences.push(format!("It {}.", binding(cluster, job, reason.binding)));
@@ -177,6 +185,19 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
         }
         Wait::Ready if job.phase() == Phase::Starting => "It has not said yet that it trains.".to_owned(),
         Wait::Ready => "Its replicas are on their way into their new group.".to_owned(),
+        Wait::Pending => {
+            let reasons = cluster.fleet.pending_of(job.id()).map(|(id, reason)| format!("replica {} ({reason})", id.0));
+            format!("It cannot run yet: {}.", reasons.collect::<Vec<_>>().join(", "))
+        }
+        Wait::Backoff { until } if job.machine_failures() > 0 => {
+            let seconds = duration(until.since_s(cluster.now()).max(0.0));
+            let limit = cluster.settings().engine.machine_failures_max;
+            let failures = times(job.machine_failures());
+            format!(
+                "A machine could not start it {failures} in a row; it is tried again in {seconds}, and given up after \
+                 {limit} times."
+            )
+        }
         Wait::Backoff { until } => {
             let seconds = duration(until.since_s(cluster.now()).max(0.0));
             format!("It failed {}; it is tried again in {seconds}.", times(job.usage(cluster.now()).retries))
@@ -293,6 +314,7 @@ const fn wait_word(wait: Wait) -> &'static str {
         Wait::Gpus => "gpus",
         Wait::Release => "release",
         Wait::Ready => "ready",
+        Wait::Pending => "pending",
         Wait::Backoff { .. } => "backoff",
         Wait::Jobs => "jobs",
         Wait::Resume => "resume",

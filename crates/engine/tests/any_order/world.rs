@@ -126,9 +126,10 @@ impl World {
         let mut outstanding = Vec::new();
         self.engine.outstanding(&mut outstanding);
         self.backend.recover(self.now, &outstanding, &mut self.dice);
-        let draining: Vec<NodeId> = self.engine.nodes().filter(|node| node.is_draining()).map(Node::id).collect();
-        for node in draining {
+        let unused = |node: &&Node| node.is_draining() || node.is_unreachable();
+        for node in self.engine.nodes().filter(unused).map(Node::id).collect::<Vec<_>>() {
             self.step(Event::NodeUndrain { node });
+            self.step(Event::NodeReachable { node });
         }
         self.settle();
         for _ in 0..40 {
@@ -172,7 +173,9 @@ impl World {
                 None => assert_eq!(job.phase(), Phase::Running),
                 Some(Wait::Gpus | Wait::Resume | Wait::Round | Wait::Jobs) => {}
                 Some(Wait::Backoff { until }) => assert!(until.since_s(self.now) <= 40.0),
-                Some(wait @ (Wait::Release | Wait::Ready)) => panic!("{job:?} waits for {wait:?} for ever"),
+                Some(wait @ (Wait::Release | Wait::Ready | Wait::Pending)) => {
+                    panic!("{job:?} waits for {wait:?} for ever")
+                }
             }
         }
     }
@@ -325,7 +328,12 @@ impl World {
 
     fn tend_a_node(&mut self) {
         let node = NodeId(self.dice.below(self.nodes + 1));
-        let event = if self.dice.percent(40) { Event::NodeDrain { node } } else { Event::NodeUndrain { node } };
+        let event = match self.dice.below(10) {
+            0..3 => Event::NodeDrain { node },
+            3..6 => Event::NodeUndrain { node },
+            6 | 7 => Event::NodeUnreachable { node },
+            _ => Event::NodeReachable { node },
+        };
         self.step(event);
     }
 
@@ -369,11 +377,12 @@ impl World {
     }
 }
 
-/// A state as a file gives it back.
+/// A state with what its policy remembers as a file gives it back.
 #[cfg(feature = "serde")]
 fn saved(engine: &Engine) -> EngineState {
-    let text = serde_json::to_string(&engine.state()).expect("plain data");
-    serde_json::from_str(&text).expect("just written")
+    let state = engine.state();
+    let text = serde_json::to_string(&state.policy).expect("plain data");
+    EngineState { policy: serde_json::from_str(&text).expect("just written"), ..state }
 }
 
 #[cfg(not(feature = "serde"))]

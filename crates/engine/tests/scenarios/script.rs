@@ -102,6 +102,8 @@ fn event(verb: &str, words: &[&str]) -> Event {
             Event::GroupReady { job: job(name), revision: revision(group), pause_s }
         }
         ("silent", [name, group]) => Event::GroupSilent { job: job(name), revision: revision(group) },
+        ("pending", [name, group]) => Event::GroupPending { job: job(name), revision: revision(group) },
+        ("placed", [name, group]) => Event::GroupPlaced { job: job(name), revision: revision(group) },
         ("released", [name, group, text]) => {
             Event::ReplicasReleased { job: job(name), revision: revision(group), allocation: allocation(text) }
         }
@@ -126,6 +128,8 @@ fn event(verb: &str, words: &[&str]) -> Event {
             }
         }
         ("lost", [id]) => Event::NodeLost { node: node(id) },
+        ("unreachable", [id]) => Event::NodeUnreachable { node: node(id) },
+        ("reachable", [id]) => Event::NodeReachable { node: node(id) },
         ("drain", [id]) => Event::NodeDrain { node: node(id) },
         ("undrain", [id]) => Event::NodeUndrain { node: node(id) },
         ("cancel", [name]) => Event::Cancel { job: job(name) },

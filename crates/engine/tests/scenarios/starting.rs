@@ -106,3 +106,33 @@ fn a_job_that_never_spoke_is_left_alone_until_it_reports() {
          150 silent j1 g2             => refused: job 1 is resizing: this cannot be done now",
     );
 }
+
+#[test]
+fn the_time_to_train_does_not_run_while_a_group_waits_for_something_outside() {
+    check(
+        "0     join n0 4                =>
+         0     submit j1 2              =>
+         60    tick j1=n0*2             => launch j1 g1 n0*2
+         70    pending j1 g1            =>
+         70    explain j1               => waits for pending, contention
+         71    pending j1 g1            =>
+         5000  tick j1=n0*2             =>
+         5000  placed j1 g1             =>
+         5000  explain j1               => waits for ready, contention
+         6799  tick j1=n0*2             =>
+         6800  tick j1=n0*2             => stop j1 g1 n0*2 failed",
+    );
+}
+
+#[test]
+fn nobody_waits_for_something_outside_for_ever() {
+    check(
+        "0     join n0 4                =>
+         0     submit j1 2              =>
+         60    tick j1=n0*2             => launch j1 g1 n0*2
+         70    pending j1 g1            =>
+         86459 tick j1=n0*2             =>
+         86460 tick j1=n0*2             => stop j1 g1 n0*2 failed
+         86461 pending j1 g1            => refused: job 1 is queued, in which this cannot happen",
+    );
+}

@@ -8,7 +8,8 @@ use crate::gang::{gang_size, kind_of};
 use crate::rates::{Rates, busy_share, predicted};
 use crate::state::Memory;
 use crate::{
-    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Timestamp,
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Priorities,
+    Timestamp,
 };
 
 /// Gangs take turns on a cluster that is too small for all, two at once on GPUs that one does not use up; with idle GPUs
@@ -173,6 +174,10 @@ impl Policy for Gandiva {
         self.memory.turns.begin(now, &plan);
         self.memory.rates.expect(now, &plan);
         plan
+    }
+
+    fn priorities(&self) -> Priorities {
+        Priorities::Opportunistic
     }
 
     fn save(&self) -> Option<PolicyState> {

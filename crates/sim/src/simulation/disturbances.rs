@@ -83,9 +83,18 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn fail(&mut self, node: usize) {
+        // It may have been given back. One that was bought is not waited for: the autoscaler orders another.
+        if self.lose(node) && self.scaling.is_none() {
+            let back = self.now.after_s(self.settings.failures.repair_s);
+            self.queue.push(back, SimEvent::NodeReturns { node });
+        }
+    }
+
+    /// A node goes with all that is on it, if it is there.
+    pub(super) fn lose(&mut self, node: usize) -> bool {
         let id = self.nodes[node].0;
         if self.engine.node(id).is_none() {
-            return; // It was given back.
+            return false;
         }
         for &idx in &self.live {
             let job = &mut self.jobs[idx];
@@ -93,13 +102,10 @@ impl<'a> World<'a> {
                 job.crash(self.now);
                 job.allocation = job.allocation.without(id);
             }
+            job.additions = job.additions.without(id);
         }
         self.deliver(Event::NodeLost { node: id });
-        // One that was bought is not waited for: the autoscaler orders another.
-        if self.scaling.is_none() {
-            let back = self.now.after_s(self.settings.failures.repair_s);
-            self.queue.push(back, SimEvent::NodeReturns { node });
-        }
         self.interfere();
+        true
     }
 }

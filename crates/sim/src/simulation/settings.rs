@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use pollux_engine::EngineSettings;
 use pollux_model::GpuType;
 use pollux_policy::{AutoscalerSettings, PolicySettings};
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,9 @@ pub struct SimulationSettings {
     /// Seconds a preempted job stands still when it goes on exactly where it was, as it does where suspended jobs stay in
     /// the memory of their machines; otherwise that is a restart like any other.
     pub resume_delay_s: Option<f64>,
+    /// Seconds a job stands still when it is resized in place, as on a live cluster: whoever stays trains on until the
+    /// additions are up, which takes a restart. Otherwise a resize is a restart like any other, as published.
+    pub resize_delay_s: Option<f64>,
     /// Share of its speed that a multi-node job loses on a node that hosts another one.
     pub interference: f64,
     /// Whether users say how many epochs their jobs train.
@@ -107,12 +111,28 @@ impl SimulationSettings {
             interval_s: 60.0,
             restart_delay_s: 30.0,
             resume_delay_s: None,
+            resize_delay_s: None,
             interference: 0.0,
             declare_epochs: true,
             tune_for: TuneFor::Goodput,
             failures: Failures::NONE,
             autoscale: None,
             record_series: false,
+        }
+    }
+
+    /// How the engine is run for so many jobs.
+    pub fn engine(&self, jobs: usize) -> EngineSettings {
+        let usual = EngineSettings::default();
+        EngineSettings {
+            round_interval_s: self.interval_s,
+            round_gap_min_s: self.interval_s.min(usual.round_gap_min_s),
+            restart_cost_default_s: self.restart_delay_s,
+            // Nothing hangs here, so a long restart is only that.
+            settle_timeout_s: usual.settle_timeout_s.max(2.0 * self.restart_delay_s),
+            ended_jobs_max: jobs,
+            live_jobs_max: jobs,
+            ..usual
         }
     }
 
@@ -177,6 +197,7 @@ impl SimulationSettings {
         within("interval", self.interval_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
         within("restart delay", self.restart_delay_s, 0.0..=86_400.0, "0 to 86400 seconds")?;
         within("resume delay", self.resume_delay_s.unwrap_or(0.0), 0.0..=86_400.0, "0 to 86400 seconds")?;
+        within("resize delay", self.resize_delay_s.unwrap_or(0.0), 0.0..=86_400.0, "0 to 86400 seconds")?;
         within("interference", self.interference, 0.0..=0.99, "a share from 0 to 0.99")?;
         within("failures per node and day", self.failures.per_node_day, 0.0..=1000.0, "0 to 1000")?;
         within("repair time", self.failures.repair_s, 1.0..=1e7, "1 to 1e7 seconds")?;

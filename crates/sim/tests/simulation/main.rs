@@ -7,6 +7,7 @@ mod policies;
 mod resources;
 mod sweeps;
 mod sharing;
+mod waiting;
 
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, GeneratorSettings, RunOutcome, SimulationSettings, Workload};
