@@ -8,6 +8,7 @@ mod kills;
 mod life;
 mod limits;
 mod nodes;
+mod past;
 // Shared with the tests of the REST interface, which use the rest of it.
 #[allow(dead_code)]
 mod world;
