@@ -2,7 +2,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use pollux_api::Assignment;
-use pollux_backend::{Checkpoints, ReplicaId};
+use pollux_backend::{Checkpoints, Epoch, ReplicaId};
 use pollux_engine::{Engine, FairShare};
 use pollux_job::JobSpec;
 use pollux_model::GpuType;
@@ -21,31 +21,12 @@ pub struct Cluster<'a> {
     pub(crate) registry: &'a NodeRegistry,
     pub(crate) specs: &'a BTreeMap<JobId, JobSpec>,
     pub(crate) checkpoints: &'a dyn Checkpoints,
+    pub(crate) epoch: Epoch,
     pub(crate) is_degraded: bool,
-    pub(crate) tally: Tally,
     pub(crate) last_event: u64,
     pub(crate) journal_records: u64,
     /// Found out when it is asked for first.
     pub(crate) equal_share: OnceCell<Option<FairShare>>,
-}
-
-/// What was done since the process began.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
-    /// Plans made.
-    pub rounds: u64,
-    /// Seconds that the last one took.
-    pub plan_last_s: f64,
-    /// Seconds that all of them took.
-    pub plan_total_s: f64,
-    /// Writes to the journal, each of which is durable.
-    pub commits: u64,
-    /// Groups, or additions to one, that were ordered.
-    pub launches: u64,
-    /// Groups that were to become others.
-    pub resizes: u64,
-    /// Groups that were told to leave.
-    pub stops: u64,
 }
 
 impl Cluster<'_> {
@@ -88,6 +69,16 @@ impl Cluster<'_> {
         replicas
     }
 
+    /// Jobs that are not over, paused ones included.
+    pub fn live_jobs(&self) -> impl Iterator<Item = JobId> {
+        self.specs.keys().copied()
+    }
+
+    /// What orders of this scheduler carry.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// Where a job saves.
     pub fn checkpoint_dir(&self, job: JobId) -> String {
         self.checkpoints.location(job)
@@ -106,11 +97,6 @@ impl Cluster<'_> {
     /// The name of a kind of GPU.
     pub fn gpu_type_name(&self, gpu_type: GpuType) -> &str {
         self.registry.kind(gpu_type)
-    }
-
-    /// What was done since the process began.
-    pub const fn tally(&self) -> Tally {
-        self.tally
     }
 
     /// Number of the newest line of history.

@@ -102,7 +102,7 @@ pub enum Refused {
     #[error(transparent)]
     Request(#[from] SpecError),
     /// It waits for the success of a job that did not succeed.
-    #[error("depends_on {}: it has {phase}; expected a job that is not over or has succeeded, or {}:end", .job.0, .job.0)]
+    #[error("depends_on {}: it is {phase}; expected a job that is not over or has succeeded, or {}:end", .job.0, .job.0)]
     Dependency {
         /// The job to be waited for.
         job: JobId,
@@ -161,6 +161,9 @@ pub enum Refused {
     /// The system gives no random numbers, and there are no tokens without.
     #[error("the system gives no random numbers: try again")]
     NoRandom,
+    /// Whatever made the answer panicked.
+    #[error("this could not be answered because of an error of the scheduler, which runs on: its log says more")]
+    Broken,
     /// The journal does not let itself be read.
     #[error("{0}")]
     Unreadable(String),

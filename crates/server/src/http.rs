@@ -8,6 +8,7 @@
 //! and converts the answer; it decides nothing. What is refused is told in one line.
 
 mod assets;
+mod checkpoints;
 mod cluster;
 mod events;
 mod extract;
@@ -32,10 +33,11 @@ mod tokens;
 mod what_if;
 mod workers;
 
+pub(crate) use checkpoints::prune_regularly;
 pub use hosts::Hosts;
 pub(crate) use listeners::Listeners;
 pub use listeners::{HttpSettings, TlsFiles};
-pub use routes::{app, openapi};
+pub use routes::{app, app_with, openapi};
 pub(crate) use series::sample;
 pub(crate) use serve::serve;
 pub use state::AppState;

@@ -20,6 +20,8 @@ pub struct SimOptions {
     pub interval_s: f64,
     /// Seconds a job stands still when its GPUs change.
     pub restart_delay_s: f64,
+    /// The same where it is resized in place; otherwise a resize is a restart.
+    pub resize_delay_s: Option<f64>,
     /// The same where a preempted job gets the same GPUs again.
     pub resume_delay_s: Option<f64>,
     /// Share of its speed a multi-node job loses on a node that hosts another.
@@ -38,6 +40,8 @@ pub struct SimOptions {
     pub requests: Requests,
     /// Each a workload of its own where workloads are generated or drawn; 0 where there are none.
     pub seeds: Vec<u64>,
+    /// Whether to keep what the cluster and every job had over time; a page needs it and has it.
+    pub series: bool,
     /// Simulations at once; else one per core.
     pub threads: Option<u16>,
     /// Folder of a page with everything drawn.
@@ -64,6 +68,7 @@ impl Default for SimOptions {
             autoscale: None,
             interval_s: 60.0,
             restart_delay_s: 30.0,
+            resize_delay_s: None,
             resume_delay_s: None,
             interference: 0.0,
             declare_epochs: true,
@@ -73,6 +78,7 @@ impl Default for SimOptions {
             load: None,
             requests: Requests::Tuned,
             seeds: Vec::new(),
+            series: false,
             threads: None,
             report: None,
         }

@@ -7,7 +7,10 @@ mod explaining;
 mod kills;
 mod life;
 mod limits;
+mod live;
 mod nodes;
+mod observations;
+mod parity;
 mod past;
 // Shared with the tests of the REST interface, which use the rest of it.
 #[allow(dead_code)]

@@ -2,10 +2,9 @@ use std::fs;
 use std::path::Path;
 
 use pollux_api::ReportRequest;
-use pollux_engine::EngineSettings;
 use pollux_job::{JobId, Phase};
-use pollux_policy::{PolicySettings, ThemisSettings, TiresiasSettings};
-use pollux_server::{Caller, Handle, HistoryEvent, ServerSettings, views};
+use pollux_policy::{PolicySettings, ThemisSettings, Timestamp, TiresiasSettings};
+use pollux_server::{Caller, Handle, HistoryEvent, ManualClock, ServerSettings, views};
 use pollux_store::{EndedQuery, Store};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -44,15 +43,11 @@ fn phases(handle: &Handle) -> Vec<(u64, String)> {
 #[test]
 fn a_state_folder_of_version_0_1_is_carried_on_with() {
     let (folder, world) = (folder(), world());
-    // Nothing is planned or given up meanwhile, however old the folder is, so that what is seen is what was there.
-    let far_s = 3e7;
-    let engine = EngineSettings {
-        round_interval_s: far_s,
-        round_gap_min_s: far_s,
-        settle_timeout_s: far_s,
-        ..EngineSettings::default()
-    };
-    let server = world.serve(ServerSettings { engine, ..settings(folder.path(), elastic()) });
+    // The moment after the kill, and no time passes.
+    let clock = ManualClock::default();
+    clock.set(Timestamp(1_794_934_134_600));
+    let settings = || ServerSettings { clock: Some(clock.clone()), ..settings(folder.path(), elastic()) };
+    let server = world.serve(settings());
     let handle = server.handle();
     let expected = [(2, "running"), (4, "resizing"), (6, "paused"), (7, "running")];
     let expected = expected.into_iter().chain([8, 11].map(|id| (id, "queued")));
@@ -79,7 +74,7 @@ fn a_state_folder_of_version_0_1_is_carried_on_with() {
     handle.shut_down().wait().unwrap();
     server.join().unwrap();
 
-    let server = world.serve(ServerSettings { engine, ..settings(folder.path(), elastic()) });
+    let server = world.serve(settings());
     let handle = server.handle();
     assert_eq!(phases(handle).len(), 8);
     assert_eq!(phase(handle, JobId(2)).as_deref(), Some("running"));
