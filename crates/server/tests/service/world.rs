@@ -159,6 +159,26 @@ impl World {
         self.machines().observe(observation);
     }
 
+    /// A replica that an earlier scheduler started runs.
+    pub(crate) fn left_behind(&self, replica: u64, job: u64, node: &str) {
+        let order = ReplicaOrder {
+            epoch: Epoch::default(),
+            replica: ReplicaId(replica),
+            job: JobId(job),
+            node: node.to_owned(),
+            gpus: 1,
+            cpus: None,
+            memory: None,
+            shares_with: None,
+            command: Vec::new(),
+            working_dir: PathBuf::from("/"),
+            checkpoint_dir: String::new(),
+            environment: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+        };
+        self.machines().replicas.insert(ReplicaId(replica), Process { order, exit: None, stubborn: false });
+    }
+
     pub(crate) fn set_stubborn(&self, replica: u64, stubborn: bool) {
         self.machines().replicas.get_mut(&ReplicaId(replica)).unwrap().stubborn = stubborn;
     }
