@@ -3,7 +3,7 @@
 //! ```text
 //!  server ──events, answers──> Feed (threads) ──News──> Screen ──draw──> terminal
 //!    ^                                                    │ keys
-//!    └──────────────── orders, questions ────── UserAction <────┘
+//!    └────────── orders, questions ────── UserAction <────┘
 //! ```
 
 mod draw;
