@@ -26,6 +26,13 @@ pub struct SavedJob {
     pub guest: Option<JobId>,
     pub leaving: Vec<Leaving>,
     pub commanded: Timestamp,
+    pub queued_since: Timestamp,
+    pub launched: Option<Timestamp>,
+    pub failed_starts: u32,
+    pub yields_until: Timestamp,
+    pub pending: bool,
+    pub stranded: bool,
+    pub machine_failures: u32,
     pub timer: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
     pub waits_for: Vec<Dependency>,
@@ -44,10 +51,15 @@ pub struct SavedNode {
     pub id: NodeId,
     pub gpus: u32,
     pub gpu_type: GpuType,
+    pub cpus: Option<u32>,
+    pub memory: Option<u64>,
     pub draining: bool,
+    pub unreachable: bool,
     pub cooling_until: Option<Timestamp>,
     pub held: u32,
     pub crowding: u32,
+    pub cpus_held: u32,
+    pub memory_held: u64,
     pub waiting: BTreeSet<JobId>,
     pub failures: Vec<(JobId, Timestamp)>,
 }
@@ -67,6 +79,13 @@ impl Job {
             guest,
             leaving,
             commanded,
+            queued_since,
+            launched,
+            failed_starts,
+            yields_until,
+            pending,
+            stranded,
+            machine_failures,
             timer,
             deadline,
             waits_for,
@@ -78,6 +97,7 @@ impl Job {
             // They follow from the report.
             profiles: _,
             remaining_samples: _,
+            gpu_types: _,
             oracle,
         } = self.clone();
         SavedJob {
@@ -93,6 +113,13 @@ impl Job {
             guest,
             leaving,
             commanded,
+            queued_since,
+            launched,
+            failed_starts,
+            yields_until,
+            pending,
+            stranded,
+            machine_failures,
             timer,
             deadline,
             waits_for,
@@ -119,6 +146,13 @@ impl Job {
             guest: saved.guest,
             leaving: saved.leaving,
             commanded: saved.commanded,
+            queued_since: saved.queued_since,
+            launched: saved.launched,
+            failed_starts: saved.failed_starts,
+            yields_until: saved.yields_until,
+            pending: saved.pending,
+            stranded: saved.stranded,
+            machine_failures: saved.machine_failures,
             timer: saved.timer,
             deadline: saved.deadline,
             waits_for: saved.waits_for,
@@ -129,6 +163,7 @@ impl Job {
             silent: saved.silent,
             profiles: Vec::new(),
             remaining_samples: None,
+            gpu_types: None,
             oracle: saved.oracle,
         };
         if let Some(ReceivedReport { at, report }) = saved.report {
@@ -141,12 +176,72 @@ impl Job {
 
 impl Node {
     pub(crate) fn saved(&self) -> SavedNode {
-        let Self { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures } = self.clone();
-        SavedNode { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures }
+        let Self {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        } = self.clone();
+        SavedNode {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        }
     }
 
     pub(crate) fn restored(saved: SavedNode) -> Self {
-        let SavedNode { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures } = saved;
-        Self { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures }
+        let SavedNode {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        } = saved;
+        Self {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        }
     }
 }

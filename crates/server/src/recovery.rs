@@ -67,7 +67,7 @@ pub(crate) fn recover(
         checkpoints: backend.checkpoints(),
     };
     let scheduler = Scheduler {
-        clock: Clock::after(engine.now()),
+        clock: settings.clock.clone().map_or_else(|| Clock::after(engine.now()), Clock::Manual),
         registry: NodeRegistry::recovered(known, &engine),
         roll_call: Instant::now() + settings.roll_call,
         settings,

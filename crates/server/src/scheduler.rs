@@ -115,7 +115,7 @@ impl Scheduler {
     /// Waits for something to do, and takes what else is there.
     fn receive(&mut self, intake: &mut Inbox) {
         let now = self.clock.now();
-        let wait = self.next_look(now).min(WAIT_MAX);
+        let wait = if self.clock.is_manual() { WAIT_MAX } else { self.next_look(now).min(WAIT_MAX) };
         // The backend can always speak, so that nobody hangs up and this is only ever too late.
         let first = self.messages.recv_timeout(wait).ok();
         let now = self.clock.now();
@@ -261,6 +261,8 @@ impl Scheduler {
         let node = match said {
             Event::NodeJoined { node, .. }
             | Event::NodeLost { node }
+            | Event::NodeUnreachable { node }
+            | Event::NodeReachable { node }
             | Event::NodeDrain { node }
             | Event::NodeUndrain { node } => self.registry.name(node),
             // The others are about jobs.
@@ -279,7 +281,7 @@ impl Scheduler {
 
     /// Lets time pass for the engine, unless nothing could be done about what it says.
     fn tick(&mut self, now: Timestamp, commands: &mut Vec<Command>) {
-        let is_due = self.engine.next_wakeup().is_some_and(|moment| moment <= now);
+        let is_due = self.engine.next_wakeup().is_some_and(|moment| self.clock.has_come(moment));
         // A moment has one round at most, so that it can be told whether there was one.
         let last_round = self.engine.last_round();
         let is_new = last_round.is_none_or(|last| last < now);
@@ -325,6 +327,7 @@ impl Scheduler {
             registry: &self.registry,
             specs: &self.specs,
             checkpoints: &*self.checkpoints,
+            epoch: self.epoch,
             is_degraded: !self.unwritten.is_empty(),
             last_event: self.last_history,
             journal_records: self.store.sequence() - self.snapshot,

@@ -7,7 +7,10 @@ mod explanation;
 mod kills;
 mod life;
 mod limits;
+mod live;
 mod nodes;
+mod observations;
+mod parity;
 // Shared with the tests of the REST interface, which use the rest of it.
 #[allow(dead_code)]
 mod world;

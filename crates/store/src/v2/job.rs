@@ -25,6 +25,20 @@ pub(crate) struct Job {
     pub(crate) guest: Option<u64>,
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) commanded: u64,
+    #[serde(default)]
+    pub(crate) queued_since: u64,
+    #[serde(default)]
+    pub(crate) launched: Option<u64>,
+    #[serde(default)]
+    pub(crate) failed_starts: u32,
+    #[serde(default)]
+    pub(crate) yields_until: u64,
+    #[serde(default)]
+    pub(crate) pending: bool,
+    #[serde(default)]
+    pub(crate) stranded: bool,
+    #[serde(default)]
+    pub(crate) machine_failures: u32,
     pub(crate) timer: Option<u64>,
     #[serde(default)]
     pub(crate) deadline: Option<u64>,
@@ -63,6 +77,7 @@ words! {
 pub(crate) enum FailureReason {
     Permanent { cause: FailureCause },
     RetriesExhausted { retries: u32, cause: FailureCause },
+    MachineFailures { failures: u32, cause: FailureCause },
     TimeLimit { limit_s: u64 },
     Dependency { job: u64 },
 }
@@ -149,6 +164,13 @@ impl From<&SavedJob> for Job {
             guest: job.guest.map(|guest| guest.0),
             leaving: job.leaving.iter().map(Into::into).collect(),
             commanded: job.commanded.0,
+            queued_since: job.queued_since.0,
+            launched: job.launched.map(|at| at.0),
+            failed_starts: job.failed_starts,
+            yields_until: job.yields_until.0,
+            pending: job.pending,
+            stranded: job.stranded,
+            machine_failures: job.machine_failures,
             timer: job.timer.map(|at| at.0),
             deadline: job.deadline.map(|at| at.0),
             waits_for: job.waits_for.iter().copied().map(Into::into).collect(),
@@ -177,6 +199,13 @@ impl From<Job> for SavedJob {
             guest: job.guest.map(JobId),
             leaving: job.leaving.into_iter().map(Into::into).collect(),
             commanded: Timestamp(job.commanded),
+            queued_since: Timestamp(job.queued_since),
+            launched: job.launched.map(Timestamp),
+            failed_starts: job.failed_starts,
+            yields_until: Timestamp(job.yields_until),
+            pending: job.pending,
+            stranded: job.stranded,
+            machine_failures: job.machine_failures,
             timer: job.timer.map(Timestamp),
             deadline: job.deadline.map(Timestamp),
             waits_for: job.waits_for.into_iter().map(Into::into).collect(),
@@ -235,6 +264,9 @@ impl From<EngineReason> for FailureReason {
             EngineReason::RetriesExhausted { retries, cause } => {
                 Self::RetriesExhausted { retries, cause: cause.into() }
             }
+            EngineReason::MachineFailures { failures, cause } => {
+                Self::MachineFailures { failures, cause: cause.into() }
+            }
             EngineReason::TimeLimit { limit_s } => Self::TimeLimit { limit_s },
             EngineReason::Dependency { job } => Self::Dependency { job: job.0 },
         }
@@ -247,6 +279,9 @@ impl From<FailureReason> for EngineReason {
             FailureReason::Permanent { cause } => Self::Permanent { cause: cause.into() },
             FailureReason::RetriesExhausted { retries, cause } => {
                 Self::RetriesExhausted { retries, cause: cause.into() }
+            }
+            FailureReason::MachineFailures { failures, cause } => {
+                Self::MachineFailures { failures, cause: cause.into() }
             }
             FailureReason::TimeLimit { limit_s } => Self::TimeLimit { limit_s },
             FailureReason::Dependency { job } => Self::Dependency { job: JobId(job) },
