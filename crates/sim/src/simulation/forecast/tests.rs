@@ -3,7 +3,7 @@ use pollux_job::Work;
 use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 
-use super::trainees::Trainee;
+use super::trainees::ForecastJob;
 use super::*;
 use crate::simulation::run::World;
 use crate::{ApplicationName, ApplicationSet, JobSpec, ReplicaNeeds, SimulationSettings, Workload};
@@ -67,7 +67,7 @@ fn completion_s(forecast: &Forecast, job: u64) -> Result<f64, Unforeseen> {
 fn told_worlds(cluster: &LiveCluster, seconds: f64) -> Vec<(f64, f64)> {
     let engine = Engine::restore(cluster.settings, &cluster.policy, cluster.state.clone()).unwrap();
     let settings = SimulationSettings { restart_delay_s: 30.0, ..settings(cluster.policy.name()) };
-    let trainees: Vec<Trainee> = engine.jobs().map(|job| Trainee::live(job, &cluster.settings)).collect();
+    let trainees: Vec<ForecastJob> = engine.jobs().map(|job| ForecastJob::live(job, &cluster.settings)).collect();
     let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
     let mut world = World::around(engine, &settings, jobs);
     world.now = cluster.now;

@@ -27,7 +27,7 @@ const TOKENS_MAX: usize = 1_000;
 
 /// What came in since the last turn.
 #[derive(Default)]
-pub(crate) struct Intake {
+pub(crate) struct Inbox {
     /// What was seen happens whether it can be written or not.
     pub(crate) seen: Vec<Event>,
     /// What was asked for is refused if it cannot be written.
@@ -76,7 +76,7 @@ impl TokenChange {
     }
 }
 
-impl Intake {
+impl Inbox {
     fn ask(&mut self, event: Event, reply: Reply<()>) {
         // Who asked may have gone.
         self.asked.push(Asked { event, answer: Box::new(|outcome| drop(reply.send(outcome))) });
@@ -85,7 +85,7 @@ impl Intake {
 
 impl Scheduler {
     /// Sorts a message.
-    pub(super) fn take(&mut self, now: Timestamp, message: Message, intake: &mut Intake) {
+    pub(super) fn take(&mut self, now: Timestamp, message: Message, intake: &mut Inbox) {
         match message {
             Message::Submit(spec, reply) => self.submit(now, *spec, reply, intake),
             Message::Act(job, action, reply) => {
@@ -134,7 +134,7 @@ impl Scheduler {
         }
     }
 
-    fn submit(&mut self, now: Timestamp, mut spec: JobSpec, reply: Reply<JobId>, intake: &mut Intake) {
+    fn submit(&mut self, now: Timestamp, mut spec: JobSpec, reply: Reply<JobId>, intake: &mut Inbox) {
         let limit = self.settings.engine.live_jobs_max;
         let room = self.engine.jobs().len() + intake.submitted.len() < limit;
         let crowded = || if room { Ok(()) } else { Err(Refusal::TooManyJobs { limit }) };
@@ -160,7 +160,7 @@ impl Scheduler {
     }
 
     /// Dependencies that are still to be waited for. One on a job that did not end as it had to can never be met.
-    fn unmet(&self, depends_on: &[Dependency], intake: &Intake) -> Result<Vec<Dependency>, Refused> {
+    fn unmet(&self, depends_on: &[Dependency], intake: &Inbox) -> Result<Vec<Dependency>, Refused> {
         let mut unmet = Vec::new();
         for &dependency in depends_on {
             let job = dependency.job;
@@ -185,7 +185,7 @@ impl Scheduler {
         Ok(unmet)
     }
 
-    fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Intake) {
+    fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Inbox) {
         let ReportRequest { generation, mut report } = request;
         self.name_types(job, &mut report);
         match self.group(job, generation).map(|group| group.revision_of(generation)) {
@@ -198,7 +198,7 @@ impl Scheduler {
         }
     }
 
-    fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Intake) {
+    fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Inbox) {
         let ReadyRequest { generation, pause_s } = request;
         // A program that was taken for one that never speaks may do so late.
         let is_running = self.engine.job(job).is_some_and(|job| job.phase() == Phase::Running && !job.is_silent());
@@ -253,7 +253,7 @@ impl Scheduler {
         Refused::Stale { job, generation, current: self.fleet.group(job).map_or(0, |group| group.generation) }
     }
 
-    fn check_grant(&self, label: &str, replaces: bool, intake: &Intake) -> Result<(), Refused> {
+    fn check_grant(&self, label: &str, replaces: bool, intake: &Inbox) -> Result<(), Refused> {
         let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if label.is_empty() || label.len() > LABEL_BYTES_MAX || !label.chars().all(is_letter) {
             return Err(Refused::Label { label: label.to_owned() });
@@ -283,7 +283,7 @@ impl Scheduler {
         Err(Refused::Engine(if is_known { Refusal::EndedJob { job } } else { Refusal::UnknownJob { job } }))
     }
 
-    fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
+    fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Inbox) {
         let mut out = Effects::default();
         narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
@@ -354,7 +354,7 @@ impl Scheduler {
     }
 
     /// What nobody says but time: nodes that stay away or may come, groups that do not speak.
-    pub(super) fn look_around(&mut self, now: Timestamp, intake: &mut Intake) {
+    pub(super) fn look_around(&mut self, now: Timestamp, intake: &mut Inbox) {
         let mut out = Effects::default();
         if self.registry.is_incomplete() && self.roll_call <= Instant::now() {
             self.registry.close_roll_call(&mut self.fleet, &mut out);
