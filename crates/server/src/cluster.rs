@@ -22,30 +22,10 @@ pub struct Cluster<'a> {
     pub(crate) specs: &'a BTreeMap<JobId, JobSpec>,
     pub(crate) checkpoints: &'a dyn Checkpoints,
     pub(crate) is_degraded: bool,
-    pub(crate) tally: Tally,
     pub(crate) last_event: u64,
     pub(crate) journal_records: u64,
     /// Found out when it is asked for first.
     pub(crate) equal_share: OnceCell<Option<FairShare>>,
-}
-
-/// What was done since the process began.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
-    /// Plans made.
-    pub rounds: u64,
-    /// Seconds that the last one took.
-    pub plan_last_s: f64,
-    /// Seconds that all of them took.
-    pub plan_total_s: f64,
-    /// Writes to the journal, each of which is durable.
-    pub commits: u64,
-    /// Groups, or additions to one, that were ordered.
-    pub launches: u64,
-    /// Groups that were to become others.
-    pub resizes: u64,
-    /// Groups that were told to leave.
-    pub stops: u64,
 }
 
 impl Cluster<'_> {
@@ -107,11 +87,6 @@ impl Cluster<'_> {
     /// The name of a type of GPU.
     pub fn gpu_type_name(&self, gpu_type: GpuType) -> &str {
         self.engine.gpu_type_name(gpu_type).map_or("", GpuTypeName::as_str)
-    }
-
-    /// What was done since the process began.
-    pub const fn tally(&self) -> Tally {
-        self.tally
     }
 
     /// Number of the newest line of history.

@@ -45,7 +45,9 @@ pub enum ServerError {
         listen: SocketAddr,
     },
     /// Workers could not reach it, or others could read along.
-    #[error("worker URL {url}: accepted are https:// addresses with --tls-cert and --tls-key, or http:// ones of this machine")]
+    #[error(
+        "worker URL {url}: accepted are https:// addresses with --tls-cert and --tls-key, or http:// ones of this machine"
+    )]
     WorkerUrl {
         /// The address given.
         url: String,
@@ -175,6 +177,9 @@ pub enum Refused {
     /// The system gives no random numbers, and there are no tokens without.
     #[error("the system gives no random numbers: try again")]
     NoRandom,
+    /// Whatever made the answer panicked.
+    #[error("this could not be answered because of an error of the scheduler, which runs on: its log says more")]
+    Broken,
     /// The journal does not let itself be read.
     #[error("{0}")]
     Unreadable(String),

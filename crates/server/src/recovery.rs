@@ -11,6 +11,7 @@ use pollux_job::{JobId, JobSpec, Phase};
 use pollux_policy::PolicyState;
 use pollux_store::{Batch, JobRow, Record, Snapshot, Store, StoreError};
 use tokio::sync::broadcast;
+use tracing::{debug, warn};
 
 use crate::assignments::Assignments;
 use crate::clock::Clock;
@@ -20,7 +21,7 @@ use crate::node_registry::NodeRegistry;
 use crate::readers::Readers;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, HistoryEvent, ServerError, ServerSettings, Tally};
+use crate::{Handle, HistoryEvent, Metrics, ServerError, ServerSettings};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -36,6 +37,7 @@ pub(crate) fn recover(
     let (store, recovered) = Store::open(&settings.state_dir)?;
     let folder = settings.state_dir;
     settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
+    debug!(records = recovered.records.len(), jobs = recovered.live_jobs.len(), "state folder read");
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
     let forgotten_policy = recovered.snapshot.as_ref().and_then(|kept| forgotten_policy(kept, &settings));
     let engine = replayed(&settings, recovered.snapshot, recovered.records)?;
@@ -52,7 +54,9 @@ pub(crate) fn recover(
     let observations = sender.clone();
     // A scheduler that has ended hears nothing any more.
     let backend = open_backend(Box::new(move |observation| drop(observations.send(Message::Observed(observation)))))?;
+    let metrics = Arc::new(Metrics::new(settings.policy.name()));
     let handle = Handle {
+        metrics: Arc::clone(&metrics),
         messages: sender,
         waiting: Arc::clone(&waiting),
         assignments: Arc::clone(&assignments),
@@ -86,7 +90,8 @@ pub(crate) fn recover(
         snapshot,
         snapshot_tried: snapshot,
         unwritten: Batch::default(),
-        tally: Tally::default(),
+        metrics,
+        is_full: false,
         logged,
         damaged: recovered.damaged,
         forgotten_policy,
@@ -128,7 +133,12 @@ fn logged(store: &Store) -> Result<VecDeque<Vec<ReplicaId>>, ServerError> {
         let replicas = row.ended.map(|ended| ended.summary.replicas).unwrap_or_default();
         replicas.into_iter().map(ReplicaId).collect()
     };
-    Ok(rows.into_iter().rev().map(|row| row.map(replicas).unwrap_or_default()).collect())
+    let read = |row: Result<JobRow, JobId>| {
+        row.inspect_err(|job| warn!(job = job.0, "the row of an ended job cannot be read, and its logs are not found"))
+            .map(replicas)
+            .unwrap_or_default()
+    };
+    Ok(rows.into_iter().rev().map(read).collect())
 }
 
 impl Scheduler {

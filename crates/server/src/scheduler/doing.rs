@@ -6,12 +6,13 @@ use pollux_job::JobId;
 use pollux_model::BatchMode;
 use pollux_policy::Timestamp;
 use pollux_store::{EndedJob, JobSummary, Record};
+use tracing::info;
 
 use super::Scheduler;
 use crate::fleet::Effects;
 use crate::orders::{LaunchContext, assignment, batch_mode, order};
 use crate::views;
-use crate::{HistoryEvent, ServerError};
+use crate::{HistoryEvent, ServerError, narration};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -41,16 +42,20 @@ impl Scheduler {
     fn apply(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
         let mut out = Effects::default();
         self.fleet.apply(command, &mut out);
-        let counter = match command {
-            Command::Launch { .. } => Some(&mut self.tally.launches),
-            Command::Resize { .. } => Some(&mut self.tally.resizes),
-            Command::Stop { .. } => Some(&mut self.tally.stops),
+        let kind = match command {
+            Command::Launch { .. } => Some("launch"),
+            Command::Resize { .. } => Some("resize"),
+            Command::Stop { .. } => Some("stop"),
             Command::PlanRejected { .. } | Command::Refused(_) => None,
         };
         // After a restart commands are given again: those that change no group were carried out before.
-        let is_repeated = counter.is_some() && out.regrouped.is_empty();
+        let is_repeated = kind.is_some() && out.regrouped.is_empty();
         if !is_repeated {
-            counter.into_iter().for_each(|counter| *counter += 1);
+            narration::command(command);
+            match kind {
+                Some(kind) => self.metrics.count_group_change(kind),
+                None => drop(self.metrics.plans_rejected.inc()),
+            }
             if let Some((job, history_event)) = HistoryEvent::of_command(command) {
                 self.remember(now, job, &history_event);
             }
@@ -122,6 +127,8 @@ impl Scheduler {
                 replicas: replicas.iter().map(|id| id.0).collect(),
             };
             let ended = summary.usage.ended.unwrap_or(now);
+            self.metrics.count_ended_job(&job.phase().to_string());
+            info!(job = id.0, phase = %job.phase(), failure = summary.failure, "job ended");
             self.unwritten.ended.push(EndedJob { id, ended, summary });
             self.pending.regrouped.insert(id);
             self.secrets.remove(&id);

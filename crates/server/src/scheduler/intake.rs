@@ -16,7 +16,7 @@ use crate::clock::milliseconds;
 use crate::fleet::{Effects, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
 use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
-use crate::{Action, HistoryEvent, NodeAction, Refused};
+use crate::{Action, HistoryEvent, NodeAction, Refused, narration};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
@@ -285,6 +285,7 @@ impl Scheduler {
 
     fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
         let mut out = Effects::default();
+        narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
             Observation::NodeUp(node) => self.registry.up(node, &mut self.fleet, &mut out),
             Observation::NodeUnreachable { node } => self.registry.unreachable(&node),
@@ -316,6 +317,9 @@ impl Scheduler {
     ) {
         let Some(job) = self.fleet.replica(replica).filter(|it| !it.has_ended()).map(|it| it.job) else { return };
         self.remember(now, Some(job), history_event);
+        if let Ending::NotStarted(kind) = ending {
+            self.metrics.count_failed_start(if kind == FailureKind::Machine { "machine" } else { "permanent" });
+        }
         let before = out.events.len();
         self.fleet.ended(replica, ending, now, out);
         let is_failure = |event: &Event| matches!(event, Event::ReplicaFailed { .. } | Event::LaunchFailed { .. });

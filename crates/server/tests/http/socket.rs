@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
-use pollux_server::{Daemon, ServerError, ServerSettings};
+use pollux_server::{Action, Daemon, ServerError, ServerSettings};
 use pollux_worker::{Connection, Termination, Worker};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -107,6 +107,33 @@ fn a_daemon_is_found_by_its_state_folder_and_leaves_it_tidy() {
 }
 
 #[test]
+fn hundreds_of_workers_wait_for_their_assignment_and_all_hear_of_a_new_one() {
+    const WORKERS: usize = 400;
+    let (folder, world) = (tempfile::tempdir().unwrap(), World::new(&[("a", 1)]));
+    let daemon = Daemon::start(settings(folder.path(), PolicySettings::Fifo), &plain(), world.open()).unwrap();
+    let (url, token) = found(folder.path());
+    let (address, job) = (address(&url), daemon.handle().submit(request("job", 1)).wait().unwrap());
+    let assignment = eventually("the launch", || daemon.handle().assignment(job));
+    let generation = assignment.borrow().generation;
+    let ask = |path: &str| {
+        let mut stream = connect(address);
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+        write!(stream, "{head}Authorization: Bearer {token}\r\n\r\n").unwrap();
+        stream
+    };
+    let path = format!("/v1/jobs/{}/assignment?after={generation}&wait_s=60", job.0);
+    let mut workers: Vec<TcpStream> = (0..WORKERS).map(|_| ask(&path)).collect();
+    let waiting = format!("pollux_waiting_workers {WORKERS}\n");
+    eventually("that all wait", || read_all(&mut ask("/metrics")).contains(&waiting).then_some(()));
+    daemon.handle().act(job, Action::Pause).wait().unwrap();
+    for worker in &mut workers {
+        let answer = read_all(worker);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"state\":\"stop\""), "{answer}");
+    }
+    end(daemon);
+}
+
+#[test]
 fn a_huge_body_is_refused_before_it_is_sent_and_a_slow_client_holds_nobody_up() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = start(folder.path(), &plain()).unwrap();
@@ -195,7 +222,8 @@ fn certified(folder: &Path) -> (TlsFiles, PathBuf) {
     let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
     let issuer = rcgen::Issuer::new(authority, authority_key);
     let key = rcgen::KeyPair::generate().unwrap();
-    let certificate = rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
     let tls = TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
     let file = folder.join("ca.pem");
     fs::write(&tls.certificate, certificate.pem()).unwrap();
@@ -252,7 +280,8 @@ fn workers_reach_a_scheduler_by_tls_with_a_private_authority_and_nobody_else() {
     let expected = format!("{url} shows a certificate that cannot be trusted (");
     assert!(error.starts_with(&expected) && error.lines().count() == 1, "{error}");
     assert!(misled.assignment().is_none());
-    let missing = Worker::start(connection(Path::new("/no/such/file")), Termination::default()).unwrap_err().to_string();
+    let missing =
+        Worker::start(connection(Path::new("/no/such/file")), Termination::default()).unwrap_err().to_string();
     assert!(missing.starts_with("POLLUX_CA_FILE is \"/no/such/file\" ("), "{missing}");
     end(daemon);
 }
