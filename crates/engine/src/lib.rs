@@ -46,6 +46,7 @@ mod refusal;
 mod usage;
 mod job;
 mod node;
+mod gpu_types;
 mod rounds;
 mod engine;
 mod lifecycle;

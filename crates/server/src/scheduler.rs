@@ -172,6 +172,10 @@ impl Scheduler {
         for (answer, outcome) in answers {
             answer(outcome);
         }
+        for reply in std::mem::take(&mut intake.published) {
+            // Who asked may have gone.
+            let _ = reply.send(if self.unwritten.is_empty() { Ok(()) } else { Err(Refused::Full) });
+        }
         let cluster = self.cluster();
         for look in std::mem::take(&mut intake.looks) {
             look(&cluster);

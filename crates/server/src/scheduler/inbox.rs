@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use pollux_api::{ReadyRequest, ReportRequest};
+use pollux_agent::AgentReport;
+use pollux_api::{ReadyRequest, RendezvousRequest, ReportRequest};
 use pollux_backend::{Epoch, Observation, ReplicaId};
 use pollux_engine::{Event, FailureKind, Refusal};
 use pollux_job::{After, Dependency, JobId, JobSpec, Phase};
@@ -19,6 +20,8 @@ use crate::{Action, HistoryEvent, NodeAction, Refused, narration};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
+/// Longest name of a host.
+const ADDRESS_BYTES_MAX: usize = 255;
 /// More users' tokens than anybody needs.
 const TOKENS_MAX: usize = 1_000;
 
@@ -33,6 +36,8 @@ pub(crate) struct Inbox {
     pub(crate) history: Vec<HistoryEntry>,
     pub(crate) specs: BTreeMap<JobId, JobSpec>,
     pub(crate) token_changes: Vec<TokenChange>,
+    /// Who told where their group meets.
+    pub(crate) published: Vec<Reply<()>>,
     pub(crate) looks: Vec<Look>,
     pub(crate) shut_down: Option<Reply<()>>,
     /// The scheduler that has taken over.
@@ -101,6 +106,10 @@ impl Scheduler {
             },
             Message::Report(job, request, reply) => self.report(job, *request, reply, intake),
             Message::Ready(job, request, reply) => self.ready(job, request, reply, intake),
+            Message::Rendezvous(job, request, reply) => match self.publish(job, request) {
+                Ok(()) => intake.published.push(reply),
+                Err(refused) => refuse(reply, refused),
+            },
             Message::Grant { label, digest, replaces, reply } => match self.check_grant(&label, replaces, intake) {
                 Ok(()) => {
                     let gone = self.tokens.of_user(&label);
@@ -177,7 +186,8 @@ impl Scheduler {
     }
 
     fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Inbox) {
-        let ReportRequest { generation, report } = request;
+        let ReportRequest { generation, mut report } = request;
+        self.name_types(job, &mut report);
         match self.group(job, generation).map(|group| group.revision_of(generation)) {
             Err(refused) => refuse(reply, refused),
             Ok(None) => refuse(reply, self.stale(job, generation)),
@@ -190,7 +200,8 @@ impl Scheduler {
 
     fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Inbox) {
         let ReadyRequest { generation, pause_s } = request;
-        let is_running = self.engine.job(job).is_some_and(|job| job.phase() == Phase::Running);
+        // A program that was taken for one that never speaks may do so late.
+        let is_running = self.engine.job(job).is_some_and(|job| job.phase() == Phase::Running && !job.is_silent());
         match self.group(job, generation).map(|group| group.readiness(generation, is_running)) {
             Err(refused) => refuse(reply, refused),
             Ok(Readiness::Stale) => refuse(reply, self.stale(job, generation)),
@@ -198,6 +209,39 @@ impl Scheduler {
             Ok(Readiness::Partial | Readiness::Known) => drop(reply.send(Ok(()))),
             Ok(Readiness::Complete(revision)) => intake.ask(Event::GroupReady { job, revision, pause_s }, reply),
         }
+    }
+
+    /// Workers of version 0.1 number types, always by 0: the one they run on now.
+    fn name_types(&self, job: JobId, report: &mut AgentReport) {
+        if report.types.iter().all(|learned| learned.gpu_type.number().is_none()) {
+            return;
+        }
+        let current = self.engine.gpu_type_of(job).cloned();
+        report.types.retain_mut(|learned| match (learned.gpu_type.number(), &current) {
+            (None, _) => true,
+            (Some(0), Some(current)) => {
+                learned.gpu_type = current.clone();
+                true
+            }
+            (Some(_), _) => false,
+        });
+        report.types.sort_by(|a, b| a.gpu_type.cmp(&b.gpu_type));
+        report.types.dedup_by(|a, b| a.gpu_type == b.gpu_type);
+    }
+
+    /// Notes where a group meets. It is told to the others when it is durable.
+    fn publish(&mut self, job: JobId, request: RendezvousRequest) -> Result<(), Refused> {
+        let RendezvousRequest { generation, address, port } = request;
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.:[]%".contains(letter);
+        if address.is_empty() || address.len() > ADDRESS_BYTES_MAX || !address.chars().all(is_letter) || port == 0 {
+            return Err(Refused::Rendezvous { address, port });
+        }
+        self.check_live(job)?;
+        if !self.fleet.publish(job, generation, (address, port)) {
+            return Err(self.stale(job, generation));
+        }
+        self.pending.regrouped.insert(job);
+        Ok(())
     }
 
     fn group(&self, job: JobId, generation: u64) -> Result<&Group, Refused> {

@@ -4,7 +4,7 @@ use pollux_agent::AgentReport;
 use pollux_api as api;
 use pollux_engine::{Job, Refusal};
 use pollux_job::{JobId, JobSpec, Phase};
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{PolicySettings, Timestamp};
 use pollux_sim::{Change, LiveCluster, Newcomer, Training};
 use pollux_store::JobRow;
@@ -102,7 +102,7 @@ fn change(
             if ![count, gpus].iter().all(|number| (1..=NODES_MAX).contains(number)) {
                 return Err(WhatIfError::Nodes { count, gpus, limit: NODES_MAX }.into());
             }
-            Change::AddNodes { count, gpus, gpu_type: kind(cluster, gpu_type.as_deref())? }
+            Change::AddNodes { count, gpus, gpu_type: self::gpu_type(cluster, gpu_type.as_deref())? }
         }
         api::Change::Drain { node } => {
             let unknown = || Refused::UnknownNode { name: node.clone() };
@@ -124,14 +124,15 @@ fn live(cluster: &Cluster<'_>, job: u64) -> Result<JobId, Refusal> {
     }
 }
 
-/// A kind of GPU by its name, or that of the first node.
-fn kind(cluster: &Cluster<'_>, name: Option<&str>) -> Result<GpuType, WhatIfError> {
-    let mut kinds = cluster.engine().nodes().map(pollux_engine::Node::gpu_type);
+/// A type of GPU by its name, or that of the first node.
+fn gpu_type(cluster: &Cluster<'_>, name: Option<&str>) -> Result<GpuTypeName, WhatIfError> {
+    let engine = cluster.engine();
+    let mut types = engine.nodes().filter_map(|node| engine.gpu_type_name(node.gpu_type()));
     match name {
-        None => Ok(kinds.next().unwrap_or_default()),
+        None => Ok(types.next().cloned().unwrap_or_default()),
         Some(name) => {
-            let found = kinds.find(|kind| cluster.gpu_type_name(*kind) == name);
-            found.ok_or_else(|| WhatIfError::GpuType { gpu_type: name.to_owned() })
+            let found = types.find(|known| known.as_str() == name);
+            found.cloned().ok_or_else(|| WhatIfError::GpuType { gpu_type: name.to_owned() })
         }
     }
 }

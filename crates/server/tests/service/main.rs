@@ -11,6 +11,8 @@ mod live;
 mod nodes;
 mod observations;
 mod parity;
+mod workers;
+mod past;
 // Shared with the tests of the REST interface, which use the rest of it.
 #[allow(dead_code)]
 mod world;

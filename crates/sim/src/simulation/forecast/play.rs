@@ -143,7 +143,7 @@ impl World<'_> {
                         self.deliver(Event::NodeJoined {
                             node,
                             gpus: *gpus,
-                            gpu_type: *gpu_type,
+                            gpu_type: gpu_type.clone(),
                             cpus: None,
                             memory: None,
                         });

@@ -1,10 +1,10 @@
 use pollux_agent::{AgentReport, Progress};
 use pollux_engine::{EngineSettings, Job, declared_samples};
 use pollux_job::Work;
-use pollux_model::GpuType;
+use pollux_model::{BatchMode, GpuTypeName};
 use pollux_policy::JobId;
 
-use super::super::job::{BatchMode, SimJob};
+use super::super::job::SimJob;
 use super::super::settings::SimulationSettings;
 use super::{Newcomer, Training, Unforeseen};
 use crate::{Application, ApplicationName, Parametric, PhysicsError, Profile, Reported};
@@ -19,7 +19,7 @@ pub(super) struct ForecastJob {
 
 enum Known {
     /// What it has told, if anything, and what it is on each kind of GPU.
-    Told { report: Option<AgentReport>, kinds: Vec<(GpuType, Application)>, restart_s: f64 },
+    Told { report: Option<AgentReport>, kinds: Vec<(GpuTypeName, Application)>, restart_s: f64 },
     /// What nobody but the world knows.
     Application(Application),
 }
@@ -55,12 +55,12 @@ impl ForecastJob {
         };
         let report = report.filter(|report| !report.types.is_empty());
         let kinds = report.as_ref().map_or_else(
-            || vec![(GpuType::default(), Application::Reported(Reported::unknown()))],
+            || vec![(GpuTypeName::default(), Application::Reported(Reported::unknown()))],
             |report| {
                 let baseline = f64::from(report.limits.batch_size_baseline());
                 let baseline_steps = samples.map_or(f64::INFINITY, |samples| samples / baseline);
                 let on = |learned| Application::Reported(Reported::new(report, learned, baseline_steps));
-                report.types.iter().map(|learned| (learned.gpu_type, on(learned))).collect()
+                report.types.iter().map(|learned| (learned.gpu_type.clone(), on(learned))).collect()
             },
         );
         Self { id, known: Known::Told { report, kinds, restart_s }, outlook }
