@@ -12,6 +12,8 @@ use pollux_job::JobSpec;
 use pollux_policy::JobId;
 use pollux_store::{Batch, EndedJob, HistoryEntry, Store, SubmittedJob};
 
+use crate::connections;
+
 const FINISHED: u64 = 100_000;
 const ACTIVE: usize = 1_000;
 const SUBMISSIONS: usize = 4_000;
@@ -21,9 +23,9 @@ const READS: usize = 4_000;
 const IDLE: Duration = Duration::from_secs(20);
 
 /// A daemon of the release build on a state folder of its own.
-struct Daemon {
+pub(crate) struct Daemon {
     running: Running,
-    client: Client,
+    pub(crate) client: Client,
 }
 
 /// A process that is killed with this.
@@ -39,7 +41,7 @@ impl Drop for Running {
 
 impl Daemon {
     /// Starts one, and tells how long it took until it answered.
-    fn start(program: &Path, state: &Path) -> anyhow::Result<(Self, Duration)> {
+    pub(crate) fn start(program: &Path, state: &Path) -> anyhow::Result<(Self, Duration)> {
         let began = Instant::now();
         let mut command = Command::new(program);
         command.arg("up").arg("--state").arg(state).args(["--listen", "127.0.0.1:0", "--slots", "1"]);
@@ -60,7 +62,7 @@ impl Daemon {
         bail!("pollux up does not answer")
     }
 
-    fn kill(self, state: &Path) -> anyhow::Result<()> {
+    pub(crate) fn kill(self, state: &Path) -> anyhow::Result<()> {
         drop(self);
         // Nobody is there any more; the next one has to say so itself.
         fs::remove_file(state.join("server.json")).context("the daemon's address")
@@ -77,10 +79,18 @@ impl Daemon {
 
     /// The most it ever had.
     fn memory_mb(&self) -> anyhow::Result<f64> {
+        Ok(self.kilobytes("VmHWM:")? / 1000.0)
+    }
+
+    /// What it has now.
+    pub(crate) fn resident_kb(&self) -> anyhow::Result<f64> {
+        self.kilobytes("VmRSS:")
+    }
+
+    fn kilobytes(&self, which: &str) -> anyhow::Result<f64> {
         let text = fs::read_to_string(format!("/proc/{}/status", self.running.0.id()))?;
-        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("its memory")?;
-        let kilobytes: f64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kilobytes / 1000.0)
+        let line = text.lines().find_map(|line| line.strip_prefix(which)).context("its memory")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
     }
 }
 
@@ -115,6 +125,7 @@ fn measure(program: &Path, folder: &Path) -> anyhow::Result<()> {
     let memory_mb = daemon.memory_mb()?.max(loaded_mb);
     end_all(&daemon.client)?;
     daemon.kill(&state)?;
+    let waiting = connections::measure(program, &folder.join("waiting"), connections::WORKERS)?;
 
     println!("live scheduler, {FINISHED} finished and {ACTIVE} active jobs");
     println!("  {:<44} {:>12}   budget", "", "measured");
@@ -130,6 +141,7 @@ fn measure(program: &Path, folder: &Path) -> anyhow::Result<()> {
     row("start-up after a kill -9", format!("{:.2} s", start_up.as_secs_f64()), "2 s");
     row("CPU when idle", format!("{:.2}%", idle * 100.0), "1%");
     row("memory at most", format!("{memory_mb:.0} MB"), "200 MB");
+    connections::print(&waiting);
     println!();
     Ok(())
 }
@@ -142,7 +154,7 @@ fn commits_per_s(folder: &Path) -> anyhow::Result<f64> {
     while began.elapsed() < Duration::from_secs(2) {
         commits += 1;
         let submitted =
-            SubmittedJob { id: JobId(commits), submitted: pollux_policy::Timestamp(0), request: "{}".to_owned() };
+            SubmittedJob { id: JobId(commits), submitted: pollux_policy::Timestamp(0), spec: JobSpec::default() };
         store.commit(&Batch { submitted: vec![submitted], ..Batch::default() })?;
     }
     Ok(commits as f64 / began.elapsed().as_secs_f64())
@@ -194,7 +206,7 @@ fn submit(client: &Client) -> anyhow::Result<f64> {
 }
 
 /// Cancels every job, and waits until what ran for them is gone: it would outlive the daemon.
-fn end_all(client: &Client) -> anyhow::Result<()> {
+pub(crate) fn end_all(client: &Client) -> anyhow::Result<()> {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(60) {
         let jobs = client.jobs(JobQuery { limit: Some(1_000), ..JobQuery::default() })?.jobs;
@@ -269,7 +281,7 @@ fn read(client: &Client) -> anyhow::Result<Vec<(&'static str, Vec<Duration>)>> {
     Ok(times)
 }
 
-fn request(name: &str, command: &[&str]) -> JobSpec {
+pub(crate) fn request(name: &str, command: &[&str]) -> JobSpec {
     let command = command.iter().map(|&word| word.to_owned()).collect();
     JobSpec { command, working_dir: "/".into(), ..JobSpec::new(name, 1) }
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask`: the checks and measurements of this workspace that are programs of their own.
 
 mod bench;
+mod connections;
 mod deny;
 mod instances;
 mod load;
@@ -49,6 +50,13 @@ enum Command {
         #[arg(default_value_os_t = root().join("../shared/reference"), hide_default_value = true)]
         folder: PathBuf,
     },
+    /// Let 10,000 workers hold long polls of a scheduler, and measure it
+    Connections {
+        /// The pollux to run
+        program: PathBuf,
+        /// A state folder, which must not exist
+        state: PathBuf,
+    },
     /// Fill a state folder with 100,000 finished jobs, for measurements of what shows them
     Crowd {
         /// The pollux to run one of them with
@@ -64,6 +72,9 @@ fn main() -> ExitCode {
         Command::Deny { root } => deny::deny(&root).map(|findings| report("deny", &findings)),
         Command::Reference { folder } => reference(&folder),
         Command::Crowd { program, state } => load::finish_jobs(&program, &state).map(|()| ExitCode::SUCCESS),
+        Command::Connections { program, state } => connections::measure(&program, &state, connections::WORKERS)
+            .map(|cost| connections::print(&cost))
+            .map(|()| ExitCode::SUCCESS),
         Command::Bench { folder } => bench::bench(&root(), &folder, &data()),
     };
     outcome.unwrap_or_else(|error| {

@@ -46,6 +46,7 @@ mod test_folder;
 
 pub use backend::LocalBackend;
 pub use error::LocalError;
+pub use limits::raise_files_max;
 pub use nodes::NodeSummary;
 pub use settings::{LocalSettings, LogLimits, NodeLayout};
 pub use shim::{ShimError, shim};

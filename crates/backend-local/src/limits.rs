@@ -3,16 +3,19 @@
 use std::sync::OnceLock;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tracing::warn;
 
 /// What this process was started with.
 static BEFORE: OnceLock<Option<u64>> = OnceLock::new();
 
 /// Lets this process have as many files open as it may; tells how many it might before.
-pub(crate) fn raise_files_max() -> Option<u64> {
+pub fn raise_files_max() -> Option<u64> {
     *BEFORE.get_or_init(|| {
         let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-        // Without it fewer replicas can be watched, and those beyond fail to start.
-        let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
+            // Replicas beyond those that can be watched fail to start, and fewer clients can be connected.
+            warn!(%error, limit = current, "no more files can be opened than that");
+        }
         current
     })
 }

@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 use rustix::io::{Errno, read};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
+use tracing::{error, warn};
 
 use crate::LocalSettings;
 use crate::epoch_gate::EpochGate;
@@ -138,17 +139,25 @@ impl ProcessMonitor {
             Request::Forget(replica) => self.forget(replica),
             Request::KeepOnly(kept) => {
                 let kept = BTreeSet::from_iter(kept);
-                // What cannot be seen cannot be deleted either.
-                let there = all(&self.replicas).unwrap_or_default();
+                let there = all(&self.replicas).unwrap_or_else(|error| {
+                    warn!(folder = %self.replicas.display(), %error, "old replicas are not deleted");
+                    BTreeSet::new()
+                });
                 there.difference(&kept).for_each(|&replica| self.forget(replica));
             }
         }
     }
 
     fn forget(&self, replica: ReplicaId) {
-        if !self.live.contains_key(&replica) {
-            // What cannot be deleted costs only its room.
-            let _ = self.folder(replica).remove();
+        if self.live.contains_key(&replica) {
+            return;
+        }
+        match self.folder(replica).remove() {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                // It costs only its room.
+                warn!(replica = replica.0, %error, "the folder of an ended replica is not deleted");
+            }
+            Ok(()) | Err(_) => {}
         }
     }
 
@@ -164,6 +173,7 @@ impl ProcessMonitor {
         if let Err(error) = poll(&mut polled, timeout.as_ref())
             && error != Errno::INTR
         {
+            error!(%error, "replicas cannot be watched for a moment");
             thread::sleep(PAUSE);
         }
         let is_ready = |polled: &PollFd<'_>| !polled.revents().is_empty();
@@ -186,13 +196,18 @@ impl ProcessMonitor {
             Ok(Claim::Shim(process)) => process.open().ok().flatten(),
             // Nothing of it has run, so that it may be ordered anew.
             Ok(Claim::Void) if folder.remove().is_ok() => return,
-            Ok(Claim::Void) | Err(_) => None,
+            Ok(Claim::Void) => None,
+            Err(error) => {
+                warn!(replica = replica.0, %error, "nobody knows who watches over a replica from before");
+                None
+            }
         };
         let Some(shim) = shim else {
             self.live.insert(replica, Live { slots, stage: Stage::Lost { leftovers: Vec::new() } });
             return self.conclude(replica);
         };
-        let starting = self.watch(&folder).ok();
+        let unseen = |error: &io::Error| warn!(replica = replica.0, %error, "its start may be noticed late");
+        let starting = self.watch(&folder).inspect_err(unseen).ok();
         self.live.insert(replica, Live { slots, stage: Stage::Shimmed { shim, kill_at: None, starting } });
         self.look_for_starts();
     }
@@ -233,8 +248,8 @@ impl ProcessMonitor {
                     return self.look_for_starts();
                 }
                 Err(failure) => {
-                    // Where there is no room for it, the next daemon finds an order that nobody has claimed.
-                    let _ = folder.write_ending(&failure);
+                    // The next daemon finds an order that nobody has claimed.
+                    folder.write_ending(&failure).unwrap_or_else(|error| unwritten(replica, &error));
                     failure
                 }
             },
@@ -314,8 +329,11 @@ impl ProcessMonitor {
                 let grace = over.map_or(grace, |over| over.saturating_duration_since(now));
                 // A shim that has not claimed its order does not listen to signals yet, and looks for the file after
                 // it has. Without the file it must be told now, whether that ends it or not.
-                let is_written = folder.write_stop(grace).is_ok();
-                if folder.is_claimed() || !is_written {
+                let written = folder.write_stop(grace);
+                if let Err(error) = &written {
+                    warn!(replica = replica.0, %error, "it is stopped without its grace period");
+                }
+                if folder.is_claimed() || written.is_err() {
                     // It is a process of ours, and one that has ended has nothing to be told.
                     let _ = signal(shim, Signal::TERM);
                 }
@@ -351,14 +369,16 @@ impl ProcessMonitor {
                 // What cannot be looked at is not known to be gone: the slots stay taken until another look.
                 let leftovers = leftovers.unwrap_or_default();
                 for leftover in &leftovers {
-                    // What became another user's cannot be killed; it is waited for.
-                    let _ = kill(leftover);
+                    if let Err(error) = kill(leftover) {
+                        // What became another user's cannot be killed; it is waited for.
+                        warn!(replica = replica.0, %error, "something that it left behind cannot be killed");
+                    }
                 }
                 live.stage = Stage::Lost { leftovers };
                 return;
             }
-            // Where there is no room for it, the next daemon finds out again.
-            let _ = folder.write_ending(&Ending::Exited(Exit::Lost));
+            // The next daemon finds out again.
+            folder.write_ending(&Ending::Exited(Exit::Lost)).unwrap_or_else(|error| unwritten(replica, &error));
         }
         self.live.remove(&replica);
         self.tell_ending(replica);
@@ -381,6 +401,10 @@ impl ProcessMonitor {
 /// Something that may be different the next time.
 fn failure(reason: String) -> Ending {
     Ending::StartFailed { reason, retryable: true }
+}
+
+fn unwritten(replica: ReplicaId, error: &io::Error) {
+    warn!(replica = replica.0, %error, "its end cannot be written down");
 }
 
 fn unwatch(folders: &OwnedFd, watch: Option<i32>) {

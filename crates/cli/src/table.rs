@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use clap::builder::styling::Style;
+use unicode_width::UnicodeWidthStr;
 
 /// Between two columns.
 const GAP: &str = "  ";
@@ -111,7 +112,12 @@ impl Table {
 }
 
 fn width(cell: &Cell) -> usize {
-    cell.text.chars().count()
+    cell.text.width()
+}
+
+/// The text and as many blanks as it takes to fill so many columns of a terminal: letters of some scripts take two.
+pub(crate) fn padded(text: &str, columns: usize) -> String {
+    format!("{text}{}", " ".repeat(columns.saturating_sub(text.width())))
 }
 
 #[cfg(test)]
@@ -132,6 +138,17 @@ mod tests {
         table.push(vec![Cell::plain("a"), Cell::plain("1.5 µs"), Cell::plain("x")]);
         table.push(vec![Cell::plain("long"), Cell::plain("2"), Cell::plain("longer")]);
         assert_eq!(written(&table), "  a     1.5 µs  x\n  long       2  longer\n");
+    }
+
+    #[test]
+    fn wide_letters_take_two_columns_and_marks_none() {
+        let mut table = Table::without_headings(&[Align::Left, Align::Right, Align::Left]);
+        for (name, phase) in [("訓練", "走"), ("🚀 run", "2"), ("re\u{301}sume\u{301}", "12"), ("plain", "3")] {
+            table.push(vec![Cell::plain(name), Cell::plain(phase), Cell::plain("|")]);
+        }
+        let columns: Vec<usize> = written(&table).lines().map(|line| line.split('|').next().unwrap().width()).collect();
+        assert_eq!(columns, [14; 4], "{}", written(&table));
+        assert_eq!([padded("訓", 4), padded("ab", 4), padded("🚀🚀🚀", 4)], ["訓  ", "ab  ", "🚀🚀🚀"]);
     }
 
     #[test]

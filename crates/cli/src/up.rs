@@ -1,6 +1,7 @@
 //! `pollux up`: a scheduler for this machine, until a signal ends it. Jobs run on without it.
 
 mod error;
+mod logging;
 mod signals;
 
 use std::io::{self, Write};
@@ -24,6 +25,7 @@ use crate::output;
 use crate::table::{Align, Cell, Table};
 use crate::usage::{number, whole};
 pub(crate) use error::UpError;
+use logging::LogArgs;
 
 /// What `pollux up` takes.
 #[derive(Args, Debug)]
@@ -76,10 +78,15 @@ pub(crate) struct UpArgs {
     /// A name under which others reach the server, besides its address
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
+
+    #[command(flatten)]
+    log: LogArgs,
 }
 
 /// Schedules until a signal comes.
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
+    let _log = logging::start(&args.log);
+    pollux_backend_local::raise_files_max();
     let state_dir = args.state.folder()?;
     let policy = policy_named(&args.policy).map_err(UpError::Policy)?;
     let mut nodes = Vec::new();

@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, BufReader, Read};
 use std::time::Duration;
@@ -15,7 +15,8 @@ use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::typestate::WithoutBody;
 use ureq::{Agent, Body, RequestBuilder};
 
-use crate::{ClientError, Connection, EventStream};
+use crate::messages::Messages;
+use crate::{ClientError, Connection, EventStream, LogStream};
 
 const CONNECT: Duration = Duration::from_secs(5);
 /// What a server may take to answer; a submission waits for its disk.
@@ -104,8 +105,6 @@ pub struct LogQuery {
     pub replica: Option<u64>,
     /// So many of the last lines only.
     pub tail: Option<u64>,
-    /// And those that are yet to come.
-    pub follow: bool,
 }
 
 /// Which events.
@@ -219,13 +218,28 @@ impl Client {
         self.order(&format!("jobs/{id}/{verb}"))
     }
 
-    /// What the replicas of a job wrote, as it comes.
+    /// What the replicas of a job wrote.
     pub fn logs(&self, id: u64, query: LogQuery) -> Result<impl Read + Send + use<>, ClientError> {
         let replica = query.replica.map(|replica| format!("replica={replica}"));
         let tail = query.tail.map(|tail| format!("tail={tail}"));
-        let follow = query.follow.then(|| "follow=true".to_owned());
-        let path = with_query(&format!("jobs/{id}/logs"), [replica, tail, follow]);
+        let path = with_query(&format!("jobs/{id}/logs"), [replica, tail]);
         Ok(self.call(self.agent.get(self.at(&path)))?.into_body().into_reader())
+    }
+
+    /// What the replicas of a job wrote and write, as it comes. With `after`, which has the position of the last piece of
+    /// each replica, it goes on where another stream stopped.
+    pub fn log_stream(
+        &self,
+        id: u64,
+        query: LogQuery,
+        after: &BTreeMap<u64, String>,
+    ) -> Result<LogStream, ClientError> {
+        let replica = query.replica.map(|replica| format!("replica={replica}"));
+        let tail = query.tail.map(|tail| format!("tail={tail}"));
+        let places: Vec<String> = after.iter().map(|(replica, position)| format!("{replica}.{position}")).collect();
+        let after = (!places.is_empty()).then(|| format!("after={}", places.join(",")));
+        let path = with_query(&format!("jobs/{id}/logs/stream"), [replica, tail, after]);
+        Ok(LogStream::new(self.stream(&path)?))
     }
 
     /// What happened, the oldest first.
@@ -237,9 +251,13 @@ impl Client {
     /// What happened and happens, as it comes; a limit is not heeded.
     pub fn event_stream(&self, query: EventQuery) -> Result<EventStream, ClientError> {
         let path = with_query("events/stream", [Some(format!("after={}", query.after)), job_of(query)]);
-        let request = self.agent.get(self.at(&path)).config().timeout_per_read(Some(SILENCE)).build();
+        Ok(EventStream::new(self.stream(&path)?))
+    }
+
+    fn stream(&self, path: &str) -> Result<Messages, ClientError> {
+        let request = self.agent.get(self.at(path)).config().timeout_per_read(Some(SILENCE)).build();
         let body = self.call(request)?.into_body().into_reader();
-        Ok(EventStream::new(self.url.clone(), Box::new(BufReader::new(body))))
+        Ok(Messages::new(self.url.clone(), Box::new(BufReader::new(body))))
     }
 
     /// Labels of the tokens of users.

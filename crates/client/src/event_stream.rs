@@ -1,49 +1,23 @@
-use std::io::BufRead;
-
 use pollux_api::Event;
 
 use crate::ClientError;
-
-/// Far above any event of ours.
-const LINE_BYTES_MAX: u64 = 4 << 20;
+use crate::messages::Messages;
 
 /// Events as they come. It ends when the server ends it, or with the first error.
+#[derive(Debug)]
 pub struct EventStream {
-    url: String,
-    lines: Box<dyn BufRead + Send>,
+    messages: Messages,
     ended: bool,
 }
 
-impl std::fmt::Debug for EventStream {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("EventStream").field("url", &self.url).field("ended", &self.ended).finish_non_exhaustive()
-    }
-}
-
 impl EventStream {
-    pub(crate) fn new(url: String, lines: Box<dyn BufRead + Send>) -> Self {
-        Self { url, lines, ended: false }
+    pub(crate) const fn new(messages: Messages) -> Self {
+        Self { messages, ended: false }
     }
 
-    /// The data of the next event; nothing at the end. Comments, numbers and names are passed over.
-    fn next_data(&mut self) -> Result<Option<String>, ClientError> {
-        let mut data = String::new();
-        loop {
-            let mut line = String::new();
-            let mut limited = std::io::Read::take(&mut self.lines, LINE_BYTES_MAX);
-            let read = limited.read_line(&mut line).map_err(|error| ClientError::of_stream(&self.url, &error))?;
-            // Half an event is none: it will be told again.
-            if read == 0 || !line.ends_with('\n') {
-                return Ok(None);
-            }
-            let line = line.trim_end_matches(['\n', '\r']);
-            if line.is_empty() && !data.is_empty() {
-                return Ok(Some(data));
-            }
-            if let Some(text) = line.strip_prefix("data:") {
-                data += text.strip_prefix(' ').unwrap_or(text);
-            }
-        }
+    fn read(&mut self) -> Result<Option<Event>, ClientError> {
+        let message = self.messages.next()?;
+        message.map(|message| self.messages.read(&message.data)).transpose()
     }
 }
 
@@ -54,11 +28,7 @@ impl Iterator for EventStream {
         if self.ended {
             return None;
         }
-        let next = self.next_data().and_then(|data| {
-            let garbage =
-                |error: serde_json::Error| ClientError::Garbage { url: self.url.clone(), reason: error.to_string() };
-            data.map(|data| serde_json::from_str(&data).map_err(garbage)).transpose()
-        });
+        let next = self.read();
         self.ended = !matches!(next, Ok(Some(_)));
         next.transpose()
     }
@@ -69,7 +39,7 @@ mod tests {
     use super::*;
 
     fn stream(text: &'static str) -> EventStream {
-        EventStream::new("http://127.0.0.1:7878".to_owned(), Box::new(text.as_bytes()))
+        EventStream::new(Messages::new("http://127.0.0.1:7878".to_owned(), Box::new(text.as_bytes())))
     }
 
     #[test]

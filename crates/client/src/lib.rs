@@ -3,7 +3,7 @@
 //! ```text
 //!  Connection::find ──> Client ──── requests of pollux-api ───> server
 //!   (address, token)      │ <──── responses of pollux-api ─────
-//!                         └─────> EventStream, logs: read on for as long as the server speaks
+//!                         └─────> EventStream, LogStream: read on for as long as the server speaks
 //! ```
 //!
 //! Every failure is a [`ClientError`], whose message is one line that ends with the next step. Nothing is tried again,
@@ -12,9 +12,12 @@
 mod error;
 mod connection;
 mod client;
+mod messages;
 mod event_stream;
+mod log_stream;
 
 pub use client::{Client, EventQuery, JobAction, JobQuery, LogQuery, NodeAction};
 pub use connection::Connection;
 pub use error::ClientError;
 pub use event_stream::EventStream;
+pub use log_stream::LogStream;

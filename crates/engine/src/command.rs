@@ -4,8 +4,6 @@ use crate::{Refusal, Revision};
 
 /// What to do, or what could not be done.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Command {
     /// Start these replicas; their GPUs are free. They are a whole group, or the additions of an announced resize.
     ///

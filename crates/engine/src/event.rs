@@ -7,8 +7,6 @@ use crate::Revision;
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 pub enum Event {
     /// A user submitted a job. Numbers grow and are never used again.
     JobSubmitted {
@@ -22,7 +20,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group it spoke for.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// What it said.
         report: AgentReport,
@@ -39,7 +36,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// Which revision.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// Seconds the training stood still for the change, where the group measured them; otherwise the time since
         /// the command is taken, in which survivors may have trained on.
@@ -51,7 +47,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// Which revision.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
     },
     /// Processes of replicas that were told to leave are gone: their GPUs are free.
@@ -59,7 +54,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The revision of the command that told them to leave.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// The replicas, each told once.
         allocation: Allocation,
@@ -69,7 +63,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group that got there.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
     },
     /// A replica that was not told to leave ended, or broke.
@@ -77,7 +70,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The newest group that it was told to belong to.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// Where it ran.
         node: NodeId,
@@ -89,7 +81,6 @@ pub enum Event {
         /// Which job.
         job: JobId,
         /// The group it would have belonged to.
-        #[cfg_attr(feature = "serde", serde(rename = "generation"))]
         revision: Revision,
         /// Where it should have run.
         node: NodeId,
@@ -141,8 +132,6 @@ pub enum Event {
 
 /// Whether another attempt makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum FailureKind {
     /// It may work the next time, perhaps elsewhere.
     Retryable,

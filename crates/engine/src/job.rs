@@ -3,7 +3,7 @@ use pollux_job::{Dependency, Flexibility, JobId, JobSpec, Phase, Work};
 use pollux_model::{Goodput, NoiseStatistics};
 use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
 
-use crate::{JobState, JobUsage, ReportFault, Revision, StopReason};
+use crate::{JobState, JobUsage, ReportFault, Revision, Standing, StopReason};
 
 /// Kinds of GPU that one report may speak of.
 const KINDS_MAX: usize = 64;
@@ -12,29 +12,18 @@ const STEPS_MAX: f64 = 1e15;
 /// More samples per second than any job has; above it a number is a mistake.
 const RATE_MAX: f64 = 1e12;
 
-/// A group that fails sooner after its launch has not shown that it can train.
-const TRIAL_S: f64 = 60.0;
-/// Seconds for which a job whose first group failed at once is given only what nobody uses; twice as long after each
-/// further failure.
-const YIELD_FIRST_S: f64 = 600.0;
-const YIELD_MAX_S: f64 = 14_400.0;
-
 pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
 /// A job as the cluster sees it.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Job {
     pub(crate) id: JobId,
     pub(crate) spec: JobSpec,
-    #[cfg_attr(feature = "serde", serde(rename = "phase"))]
     pub(crate) state: JobState,
     pub(crate) phase_since: Timestamp,
     /// The newest group; 0 before the first.
-    #[cfg_attr(feature = "serde", serde(rename = "generation"))]
     pub(crate) revision: Revision,
     /// The oldest group whose words count: in a resize the old one is listened to until the new one trains.
-    #[cfg_attr(feature = "serde", serde(rename = "generation_heard"))]
     pub(crate) revision_heard: Revision,
     /// Replicas that were launched or kept, and not told to leave.
     pub(crate) group: Allocation,
@@ -45,39 +34,22 @@ pub struct Job {
     /// The job that is, or is to be, on GPUs of this one.
     pub(crate) guest: Option<JobId>,
     pub(crate) leaving: Vec<Leaving>,
-    /// When it last began to wait for GPUs.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub(crate) queued_since: Timestamp,
-    /// When its group was last started from nothing.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub(crate) launched: Option<Timestamp>,
-    /// Failures in a row that came before it had trained for a while.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub(crate) failed_starts: u32,
-    /// After such a failure: until when it is given only what nobody uses.
-    #[cfg_attr(feature = "serde", serde(default))]
-    pub(crate) yields_until: Timestamp,
+    pub(crate) standing: Standing,
     /// When the newest group was last told to change.
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
     /// When its time limit is reached, if it goes on holding GPUs.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) deadline: Option<Timestamp>,
     /// Jobs that have to end before it.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) waits_for: Vec<Dependency>,
-    #[cfg_attr(feature = "serde", serde(rename = "books"))]
     pub(crate) usage: JobUsage,
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) size_change: Option<SizeChange>,
     pub(crate) reason: Option<Reason>,
     pub(crate) report: Option<ReceivedReport>,
     /// Whether it runs without a word.
-    #[cfg_attr(feature = "serde", serde(default))]
     pub(crate) silent: bool,
     /// Follows from the report.
-    #[cfg_attr(feature = "serde", serde(skip))]
     pub(crate) profiles: Vec<TypeProfile>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
@@ -86,7 +58,6 @@ pub struct Job {
 
 /// A group was told to become smaller or larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct SizeChange {
     /// When.
     pub at: Timestamp,
@@ -98,32 +69,29 @@ pub struct SizeChange {
 
 /// Replicas that were told to leave and may still be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Leaving {
     /// The revision of the command that told them.
-    #[cfg_attr(feature = "serde", serde(rename = "generation"))]
     pub revision: Revision,
     /// Which ones.
     pub allocation: Allocation,
     /// What for.
     pub why: StopReason,
-    pub(crate) seats: Seats,
+    /// The GPUs they are on.
+    pub seats: Seats,
 }
 
 /// GPUs that replicas are on. Of those on one node that leave it is not told which do, so that both parts may count
 /// one that is still there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct Seats {
+pub struct Seats {
     /// They are nobody else's.
-    pub(crate) owned: Allocation,
+    pub owned: Allocation,
     /// Another job owns them.
-    pub(crate) shared: Allocation,
+    pub shared: Allocation,
 }
 
 /// The newest report of an agent.
 #[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ReceivedReport {
     /// When it came.
     pub at: Timestamp,
@@ -145,10 +113,7 @@ impl Job {
             guest_of: None,
             guest: None,
             leaving: Vec::new(),
-            queued_since: now,
-            launched: None,
-            failed_starts: 0,
-            yields_until: Timestamp::default(),
+            standing: Standing::since(now),
             commanded: now,
             timer: None,
             deadline: None,
@@ -279,7 +244,7 @@ impl Job {
     pub(crate) fn enter(&mut self, state: JobState, now: Timestamp) {
         self.accrue(now);
         if matches!(state, JobState::Queued { .. }) && !matches!(self.state, JobState::Queued { .. }) {
-            self.queued_since = now;
+            self.standing.queued_since = now;
         }
         self.state = state;
         self.phase_since = now;
@@ -358,29 +323,27 @@ impl Job {
     /// One that failed to start before is, until it has trained for a while: nobody makes room for what may fail again.
     fn is_pinned(&self, now: Timestamp) -> bool {
         let settling = matches!(self.state, JobState::Starting | JobState::Resizing { .. });
-        let on_trial = self.failed_starts > 0 && !self.has_proven_itself(now);
+        let on_trial = self.standing.failed_starts > 0 && !self.has_proven_itself(now);
         self.state.has_group() && (settling || on_trial || self.silent || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Whether its group has trained for a while.
     fn has_proven_itself(&self, now: Timestamp) -> bool {
-        self.state != JobState::Starting && self.launched.is_some_and(|since| now.since_s(since) >= TRIAL_S)
+        self.state != JobState::Starting && self.standing.is_proven(now)
     }
 
     /// Whether it waits and may have only what nobody uses.
     pub(crate) fn yields(&self, now: Timestamp) -> bool {
-        !self.state.has_group() && now < self.yields_until
+        !self.state.has_group() && now < self.standing.yields_until
     }
 
-    /// A group has failed. If it had hardly trained, the next one is not worth driving others out for.
+    /// A group has failed.
     pub(crate) fn note_failure(&mut self, now: Timestamp) {
         if self.has_proven_itself(now) {
-            self.failed_starts = 0;
-            return;
+            self.standing.forgive();
+        } else {
+            self.standing.note_failed_start(now);
         }
-        let doublings = i32::try_from(self.failed_starts).unwrap_or(i32::MAX);
-        self.failed_starts = self.failed_starts.saturating_add(1);
-        self.yields_until = now.after_s((YIELD_FIRST_S * 2f64.powi(doublings)).min(YIELD_MAX_S));
     }
 
     /// Takes a checked report in.
@@ -397,14 +360,6 @@ impl Job {
         self.silent = false;
     }
 
-    /// A saved job with what follows from its report.
-    pub(crate) fn relearned(mut self) -> Self {
-        if let Some(ReceivedReport { at, report }) = self.report.take() {
-            self.learn(at, report);
-        }
-        self
-    }
-
     /// What a policy may know of it, and of `guest` on its GPUs.
     pub(crate) fn view(&self, guest: Option<&Self>, now: Timestamp, restart_cost_default_s: f64) -> JobView<'_> {
         let usage = self.usage(now);
@@ -419,8 +374,8 @@ impl Job {
         JobView {
             id: self.id,
             submitted: usage.submitted,
-            queued_since: self.queued_since,
-            running_since: self.launched.filter(|_| self.state.has_group()),
+            queued_since: self.standing.queued_since,
+            running_since: self.standing.launched.filter(|_| self.state.has_group()),
             attained_gpu_s: usage.attained_gpu_s(),
             executed_s: usage.executed_s(),
             restarts: usage.restarts,

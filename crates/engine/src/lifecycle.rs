@@ -152,7 +152,7 @@ impl Engine {
         }
         job.enter(JobState::QUEUED, now);
         // Its user has perhaps mended it.
-        (job.failed_starts, job.yields_until) = (0, Timestamp::default());
+        job.standing.forgive();
         self.rounds.request(now);
         Ok(())
     }
@@ -234,14 +234,15 @@ impl Engine {
     }
 
     pub(crate) fn end(&mut self, id: JobId, state: JobState, why: StopReason, out: &mut Vec<Command>) {
+        let phase = state.phase();
         self.stop_waiting(id);
-        self.stop_group(id, state.clone(), why, out);
+        self.stop_group(id, state, why, out);
         if let Some(job) = self.jobs.get_mut(&id) {
             job.usage.ended = Some(self.now);
         }
         self.retire(id);
-        self.note_outcome(id, state.phase());
-        self.settle_dependents(id, state.phase(), out);
+        self.note_outcome(id, phase);
+        self.settle_dependents(id, phase, out);
         self.rounds.request(self.now);
     }
 

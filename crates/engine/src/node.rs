@@ -17,19 +17,18 @@ const COOLING_SHARE: usize = 4;
 
 /// A node that is up.
 #[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Node {
-    id: NodeId,
-    gpus: u32,
-    gpu_type: GpuType,
-    draining: bool,
-    cooling_until: Option<Timestamp>,
-    held: u32,
-    crowding: u32,
+    pub(crate) id: NodeId,
+    pub(crate) gpus: u32,
+    pub(crate) gpu_type: GpuType,
+    pub(crate) draining: bool,
+    pub(crate) cooling_until: Option<Timestamp>,
+    pub(crate) held: u32,
+    pub(crate) crowding: u32,
     /// Jobs with additions that are to be launched here.
-    waiting: BTreeSet<JobId>,
+    pub(crate) waiting: BTreeSet<JobId>,
     /// The newest failure of each job that failed here lately.
-    failures: Vec<(JobId, Timestamp)>,
+    pub(crate) failures: Vec<(JobId, Timestamp)>,
 }
 
 impl Node {
@@ -84,7 +83,6 @@ impl Node {
 
 /// All nodes that are up, ordered by number, and who holds or awaits how many of their GPUs.
 #[derive(Clone, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
     last: Option<NodeId>,
@@ -97,6 +95,10 @@ impl Nodes {
 
     pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
         self.position(id).map(|idx| &self.nodes[idx])
+    }
+
+    pub(crate) const fn restored(nodes: Vec<Node>, last: Option<NodeId>) -> Self {
+        Self { nodes, last }
     }
 
     /// The highest number that a node has had.

@@ -13,13 +13,13 @@ pub(crate) struct Rounds {
 
 /// Rounds that were and will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub(crate) struct RoundTimes {
-    last: Option<Timestamp>,
+pub struct RoundTimes {
+    /// The last one.
+    pub last: Option<Timestamp>,
     /// The next round of the timer, a multiple of the interval.
-    timer: Timestamp,
+    pub timer: Timestamp,
     /// When something happened that is worth a round of its own.
-    requested: Option<Timestamp>,
+    pub requested: Option<Timestamp>,
 }
 
 impl Rounds {

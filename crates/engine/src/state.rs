@@ -1,86 +1,69 @@
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
 use pollux_job::{JobId, Phase};
-use pollux_policy::{ClusterView, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
-use thiserror::Error;
+use pollux_policy::{ClusterView, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
 
 use crate::node::Nodes;
 use crate::planning::job_views;
 use crate::rounds::RoundTimes;
-use crate::{Command, Engine, EngineSettings, Event, Job, SettingsError};
+use crate::{Command, Engine, EngineSettings, Event, Job, Node, SavedJob, SavedNode, SettingsError};
 
-const STATE_VERSION: u32 = 1;
-
-/// Everything an engine knows, and what its policy remembers: plain data that outlives the process.
-#[derive(Clone, Debug)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+/// Everything an engine knows, and what its policy remembers: plain data that outlives the process. Whoever writes it to a
+/// disk has a format of its own for that, so that this may change.
+#[derive(Clone, Debug, PartialEq)]
 pub struct EngineState {
-    version: u32,
-    now: Timestamp,
-    jobs: Vec<Job>,
-    last_job: Option<JobId>,
-    nodes: Nodes,
-    rounds: RoundTimes,
-    succeeded: Vec<SucceededJob>,
-    /// How the last jobs ended.
-    #[cfg_attr(feature = "serde", serde(default))]
-    outcomes: VecDeque<(JobId, Phase)>,
-    #[cfg_attr(feature = "serde", serde(default))]
-    policy: Option<PolicyState>,
-}
-
-/// Why a saved state cannot be carried on with.
-#[derive(Clone, Debug, PartialEq, Error)]
-#[non_exhaustive]
-pub enum StateError {
-    /// Saved by another version of the program.
-    #[error("state of version {found}: accepted is version {supported}")]
-    Version {
-        /// Its version.
-        found: u32,
-        /// What can be read.
-        supported: u32,
-    },
-    /// Settings that no cluster can be run with.
-    #[error(transparent)]
-    Settings(#[from] SettingsError),
+    /// The latest moment seen.
+    pub now: Timestamp,
+    /// Jobs that are not over, by number.
+    pub jobs: Vec<SavedJob>,
+    /// The highest number that a job has had.
+    pub last_job: Option<JobId>,
+    /// Nodes that are up, by number.
+    pub nodes: Vec<SavedNode>,
+    /// The highest number that a node has had.
+    pub last_node: Option<NodeId>,
+    /// Rounds that were and will be.
+    pub rounds: RoundTimes,
+    /// Jobs that succeeded since the last round.
+    pub succeeded: Vec<SucceededJob>,
+    /// How the last jobs ended, the latest last.
+    pub outcomes: Vec<(JobId, Phase)>,
+    /// What the policy remembers, if it remembers anything.
+    pub policy: Option<PolicyState>,
 }
 
 impl Engine {
     /// All it knows. Jobs that are over are to be taken before.
     pub fn state(&self) -> EngineState {
         EngineState {
-            version: STATE_VERSION,
             now: self.now,
-            jobs: self.jobs.values().cloned().collect(),
+            jobs: self.jobs.values().map(Job::saved).collect(),
             last_job: self.last_job,
-            nodes: self.nodes.clone(),
+            nodes: self.nodes.iter().map(Node::saved).collect(),
+            last_node: self.nodes.last(),
             rounds: self.rounds.times(),
             succeeded: self.succeeded.clone(),
-            outcomes: self.outcomes.clone(),
+            outcomes: self.outcomes.iter().copied().collect(),
             policy: self.policy.save(),
         }
     }
 
     /// An engine that knows what another knew, perhaps under another policy or other settings. What another policy
     /// remembered is dropped.
-    pub fn restore(settings: EngineSettings, policy: &PolicySettings, state: EngineState) -> Result<Self, StateError> {
-        if state.version != STATE_VERSION {
-            return Err(StateError::Version { found: state.version, supported: STATE_VERSION });
-        }
+    pub fn restore(
+        settings: EngineSettings,
+        policy: &PolicySettings,
+        state: EngineState,
+    ) -> Result<Self, SettingsError> {
         let mut engine = Self::new(settings, policy)?;
         engine.now = state.now;
-        engine.jobs = state.jobs.into_iter().map(|job| (job.id, job.relearned())).collect::<BTreeMap<_, _>>();
-        engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect::<BTreeSet<_>>();
-        engine.deadlines =
-            engine.jobs.values().filter_map(|job| Some((job.deadline?, job.id))).collect::<BTreeSet<_>>();
+        engine.jobs = state.jobs.into_iter().map(|job| (job.id, Job::restored(job))).collect();
+        engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect();
+        engine.deadlines = engine.jobs.values().filter_map(|job| Some((job.deadline?, job.id))).collect();
         engine.index_dependents();
         engine.last_job = state.last_job;
-        engine.nodes = state.nodes;
+        engine.nodes = Nodes::restored(state.nodes.into_iter().map(Node::restored).collect(), state.last_node);
         engine.rounds.resume(state.rounds);
         engine.succeeded = state.succeeded;
-        engine.outcomes = state.outcomes;
+        engine.outcomes = state.outcomes.into();
         let _is_of_this_policy = state.policy.is_some_and(|memory| engine.policy.restore(memory));
         Ok(engine)
     }

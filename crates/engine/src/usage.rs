@@ -5,7 +5,6 @@ const RESTART_COST_WEIGHT: f64 = 0.5;
 
 /// What a cluster remembers of a job's past. A guest holds the GPUs it is on as much as their owner does.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct JobUsage {
     /// When it was submitted.
     pub submitted: Timestamp,
@@ -20,17 +19,20 @@ pub struct JobUsage {
     /// Seconds that a change of its GPUs costs, as measured on the job itself.
     pub restart_cost_s: Option<f64>,
     /// Whether that is what pauses of its training took, not launches of its processes.
-    #[cfg_attr(feature = "serde", serde(default))]
-    is_pause_known: bool,
-    // Sums of whole milliseconds do not depend on how often they are brought up to date.
-    gpu_ms: u64,
-    executed_ms: u64,
-    queued_ms: u64,
-    accrued_until: Timestamp,
+    pub is_pause_known: bool,
+    /// Milliseconds times GPUs held. Sums of whole milliseconds do not depend on how often they are brought up to date.
+    pub gpu_ms: u64,
+    /// Milliseconds in which it held any GPU.
+    pub executed_ms: u64,
+    /// Milliseconds in which it waited for GPUs.
+    pub queued_ms: u64,
+    /// The moment up to which these sums count.
+    pub accrued_until: Timestamp,
 }
 
 impl JobUsage {
-    pub(crate) fn new(submitted: Timestamp) -> Self {
+    /// Of a job that was just submitted.
+    pub const fn new(submitted: Timestamp) -> Self {
         Self {
             submitted,
             first_started: None,

@@ -5,6 +5,7 @@ use pollux_job::JobSpec;
 use pollux_model::GpuType;
 use pollux_policy::{JobId, NodeId, Plan, PolicySettings, Timestamp};
 
+#[expect(clippy::large_enum_variant, reason = "a journal of a test is short")]
 enum Record {
     Event(Timestamp, Event),
     Round(Timestamp, Option<Plan>),

@@ -3,11 +3,10 @@ use std::collections::BTreeMap;
 
 use pollux_api::Assignment;
 use pollux_backend::{Checkpoints, ReplicaId};
-use pollux_engine::{Engine, FairShare, JobState, JobUsage, ReceivedReport};
+use pollux_engine::{Engine, FairShare};
 use pollux_job::JobSpec;
 use pollux_model::GpuType;
 use pollux_policy::{JobId, NodeId, Timestamp};
-use serde::{Deserialize, Serialize};
 
 use crate::ServerSettings;
 use crate::fleet::Fleet;
@@ -23,30 +22,10 @@ pub struct Cluster<'a> {
     pub(crate) specs: &'a BTreeMap<JobId, JobSpec>,
     pub(crate) checkpoints: &'a dyn Checkpoints,
     pub(crate) is_degraded: bool,
-    pub(crate) tally: Tally,
     pub(crate) last_event: u64,
     pub(crate) journal_records: u64,
     /// Found out when it is asked for first.
     pub(crate) equal_share: OnceCell<Option<FairShare>>,
-}
-
-/// What was done since the process began.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Tally {
-    /// Plans made.
-    pub rounds: u64,
-    /// Seconds that the last one took.
-    pub plan_last_s: f64,
-    /// Seconds that all of them took.
-    pub plan_total_s: f64,
-    /// Writes to the journal, each of which is durable.
-    pub commits: u64,
-    /// Groups, or additions to one, that were ordered.
-    pub launches: u64,
-    /// Groups that were to become others.
-    pub resizes: u64,
-    /// Groups that were told to leave.
-    pub stops: u64,
 }
 
 impl Cluster<'_> {
@@ -109,11 +88,6 @@ impl Cluster<'_> {
         self.registry.kind(gpu_type)
     }
 
-    /// What was done since the process began.
-    pub const fn tally(&self) -> Tally {
-        self.tally
-    }
-
     /// Number of the newest line of history.
     pub const fn last_event(&self) -> u64 {
         self.last_event
@@ -128,21 +102,4 @@ impl Cluster<'_> {
     pub const fn is_degraded(&self) -> bool {
         self.is_degraded
     }
-}
-
-/// What is kept of a job that is over: the summary of its row, as JSON.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct JobSummary {
-    /// How it ended.
-    pub phase: JobState,
-    /// Why it was given up.
-    #[serde(default)]
-    pub failure: Option<String>,
-    /// Its times and GPU-seconds.
-    #[serde(rename = "books")]
-    pub usage: JobUsage,
-    /// What its agent said last.
-    pub report: Option<ReceivedReport>,
-    /// Replicas that worked for it, the oldest first; of very many the oldest are forgotten.
-    pub replicas: Vec<ReplicaId>,
 }

@@ -7,6 +7,7 @@ use pollux_backend::{Backend, Observer};
 use serde_json::json;
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinHandle;
+use tracing::{debug, error, warn};
 
 use crate::http::{AppState, HttpSettings, Listeners, sample, serve};
 use crate::tokens::LOCAL_TOKEN;
@@ -56,13 +57,15 @@ impl Daemon {
             .map_err(ServerError::Thread)?;
         let server = Server::start(ServerSettings { url: listeners.local_url(), ..settings }, open_backend)?;
         if let Some(record) = server.damaged() {
-            eprintln!("pollux: {}", HistoryEvent::Damaged { record });
+            warn!(record, "{}", HistoryEvent::Damaged { record });
         }
         match introduce(&server, &listeners) {
             Ok(()) => Ok(Self::answer(server, runtime, listeners)),
             Err(error) => {
                 // What cannot be reached must not schedule.
-                let _ = server.handle().shut_down().wait();
+                if let Err(reason) = server.handle().shut_down().wait() {
+                    warn!(%reason, "the scheduler has ended otherwise");
+                }
                 server.join()?;
                 Err(error)
             }
@@ -104,15 +107,22 @@ impl Daemon {
             }
             self.state.close();
             for serving in self.serving {
-                // Whatever it is, there is nothing left to answer.
-                let _ = serving.await;
+                match serving.await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => error!(%error, "a listener has failed"),
+                    Err(error) => error!(%error, "a listener has failed"),
+                }
             }
         });
-        // A scheduler that has ended already says why below.
-        let _ = self.server.handle().shut_down().wait();
+        if let Err(reason) = self.server.handle().shut_down().wait() {
+            // Why is said below.
+            debug!(%reason, "the scheduler has ended already");
+        }
         self.runtime.shutdown_timeout(LAST_READS);
-        // Without it, a client only finds out a moment later.
-        let _ = fs::remove_file(self.server_file);
+        if let Err(error) = fs::remove_file(&self.server_file) {
+            // A client only finds out a moment later.
+            warn!(file = %self.server_file.display(), %error, "the file that says where the server is stays");
+        }
         self.server.join()
     }
 }

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use pollux_backend::Epoch;
-use pollux_engine::{Refusal, SettingsError, StateError};
+use pollux_engine::{Refusal, SettingsError};
 use pollux_job::{JobId, SpecError};
 use pollux_store::StoreError;
 use thiserror::Error;
@@ -20,22 +20,11 @@ pub enum ServerError {
     /// Settings that no cluster can be run with.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// The last snapshot cannot be carried on with.
-    #[error(transparent)]
-    State(#[from] StateError),
     /// A policy for simulations.
     #[error("policy {policy} has to know what jobs will do, which only a simulator does: choose another")]
     NeedsOracle {
         /// Its name.
         policy: String,
-    },
-    /// A text of ours in the journal makes no sense.
-    #[error("{what} in the state folder cannot be read: {reason}")]
-    Unreadable {
-        /// Which text.
-        what: String,
-        /// What is wrong with it.
-        reason: serde_json::Error,
     },
     /// The backend cannot be used.
     #[error("{0}")]
@@ -172,6 +161,9 @@ pub enum Refused {
     /// The system gives no random numbers, and there are no tokens without.
     #[error("the system gives no random numbers: try again")]
     NoRandom,
+    /// Whatever made the answer panicked.
+    #[error("this could not be answered because of an error of the scheduler, which runs on: its log says more")]
+    Broken,
     /// The journal does not let itself be read.
     #[error("{0}")]
     Unreadable(String),

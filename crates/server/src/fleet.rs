@@ -8,7 +8,7 @@ use std::io;
 use pollux_backend::{Exit, ReplicaId};
 use pollux_engine::{Command, Event, FailureKind, Revision, StopReason};
 use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
-use serde::{Deserialize, Serialize};
+use pollux_store::{GroupRow, ReplicaRow};
 
 pub(crate) use group::{Group, Readiness};
 
@@ -25,15 +25,13 @@ pub(crate) struct Fleet {
 }
 
 /// A replica that was ordered and is not known to be gone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Replica {
     pub(crate) job: JobId,
     pub(crate) node: NodeId,
     /// The replica whose GPU it uses as a guest.
     pub(crate) shares_with: Option<ReplicaId>,
     /// Not kept: the engine tells again who is to leave, the backend who runs and who has ended.
-    #[serde(skip)]
     state: ReplicaState,
 }
 
@@ -53,6 +51,16 @@ enum ReplicaState {
 }
 
 impl Replica {
+    fn recovered(row: &ReplicaRow) -> Self {
+        let state = ReplicaState::default();
+        Self { job: row.job, node: row.node, shares_with: row.shares_with.map(ReplicaId), state }
+    }
+
+    /// What is kept of it.
+    pub(crate) fn row(&self, id: ReplicaId) -> ReplicaRow {
+        ReplicaRow { id: id.0, job: self.job, node: self.node, shares_with: self.shares_with.map(|host| host.0) }
+    }
+
     /// Whether its end is known.
     pub(crate) fn has_ended(&self) -> bool {
         self.state == ReplicaState::Ended
@@ -86,11 +94,10 @@ pub(crate) type Meet<'a> = &'a mut dyn FnMut(NodeId) -> io::Result<(String, u16)
 
 impl Fleet {
     /// What was there before, as it was made durable. Every member of a group is a replica.
-    pub(crate) fn recovered(
-        replicas: BTreeMap<ReplicaId, Replica>,
-        mut groups: BTreeMap<JobId, Group>,
-        last: ReplicaId,
-    ) -> Self {
+    pub(crate) fn recovered(replicas: &[ReplicaRow], groups: Vec<(JobId, GroupRow)>, last: ReplicaId) -> Self {
+        let replicas: BTreeMap<ReplicaId, Replica> =
+            replicas.iter().map(|row| (ReplicaId(row.id), Replica::recovered(row))).collect();
+        let mut groups: BTreeMap<JobId, Group> = groups.into_iter().map(|(job, group)| (job, group.into())).collect();
         for group in groups.values_mut() {
             group.members.retain(|id| replicas.contains_key(id));
         }

@@ -1,4 +1,5 @@
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
@@ -12,7 +13,7 @@ use tokio::sync::{broadcast, oneshot, watch};
 use crate::assignments::Assignments;
 use crate::readers::Readers;
 use crate::tokens::{TokenDigest, Tokens, digest};
-use crate::{Caller, Cluster, Refused};
+use crate::{Caller, Cluster, Metrics, Refused};
 
 /// So many may wait for an answer at once.
 const WAITING_MAX: usize = 10_000;
@@ -26,6 +27,7 @@ pub struct Handle {
     pub(crate) tokens: Tokens,
     pub(crate) readers: Readers,
     pub(crate) history: broadcast::Sender<HistoryEntry>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) logs: Arc<dyn LogReader>,
     pub(crate) checkpoints: Arc<dyn Checkpoints>,
 }
@@ -111,12 +113,21 @@ impl Handle {
         self.ask(|reply| Message::Ready(job, ready, reply))
     }
 
-    /// Answers a question about the cluster.
+    /// Answers a question about the cluster. One that panics is refused, and the scheduler goes on: whoever looks
+    /// changes nothing, so that nothing is left half done.
     pub fn look<T: Send + 'static>(&self, look: impl FnOnce(&Cluster<'_>) -> T + Send + 'static) -> Answer<T> {
         self.ask(|reply| {
-            // Whoever asked may have gone.
-            Message::Look(Box::new(move |cluster| drop(reply.send(Ok(look(cluster))))))
+            Message::Look(Box::new(move |cluster| {
+                let seen = panic::catch_unwind(AssertUnwindSafe(|| look(cluster)));
+                // Whoever asked may have gone.
+                drop(reply.send(seen.map_err(|_| Refused::Broken)));
+            }))
         })
+    }
+
+    /// What is counted and measured.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// The assignment of a job that has or had a group, and its changes.

@@ -94,6 +94,12 @@ pub enum HistoryEvent {
         /// Its number.
         record: u64,
     },
+    /// What a policy remembered was of no use when a scheduler began: another policy follows it, or it was written by
+    /// another version.
+    PolicyForgot {
+        /// Its name.
+        policy: String,
+    },
     /// A policy made a plan that could not be used.
     PlanRejected {
         /// What is wrong with it.
@@ -141,6 +147,9 @@ impl fmt::Display for HistoryEvent {
             Self::NodeUndrained { node } => write!(f, "node {node} is used again"),
             Self::Damaged { record } => {
                 write!(f, "record {record} of the journal was damaged and is set aside; all jobs are there")
+            }
+            Self::PolicyForgot { policy } => {
+                write!(f, "what the policy {policy} remembered cannot be used, and is dropped")
             }
             Self::PlanRejected { error } => write!(f, "a plan could not be used: {error}"),
         }

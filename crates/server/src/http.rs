@@ -35,7 +35,7 @@ mod workers;
 pub use hosts::Hosts;
 pub(crate) use listeners::Listeners;
 pub use listeners::{HttpSettings, TlsFiles};
-pub use routes::{app, openapi};
+pub use routes::{app, app_with, openapi};
 pub(crate) use series::sample;
 pub(crate) use serve::serve;
 pub use state::AppState;

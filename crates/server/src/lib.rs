@@ -15,6 +15,8 @@
 mod settings;
 mod error;
 mod clock;
+mod metrics;
+mod narration;
 mod tokens;
 mod files;
 mod assignments;
@@ -36,12 +38,13 @@ pub mod http;
 mod daemon;
 
 pub use clock::ManualClock;
-pub use cluster::{Cluster, JobSummary, Tally};
+pub use cluster::Cluster;
 pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
 pub use explaining::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};
 pub use history_event::HistoryEvent;
+pub use metrics::Metrics;
 pub use series::{Sample, Series};
 pub use server::Server;
 pub use settings::ServerSettings;

@@ -6,14 +6,14 @@ use pollux_backend::NodeInfo;
 use pollux_engine::{Engine, Event};
 use pollux_model::GpuType;
 use pollux_policy::NodeId;
-use serde::{Deserialize, Serialize};
+use pollux_store::NodeRow;
 
 use crate::fleet::{Effects, Fleet};
 
 /// All nodes that ever were, and those that are up.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRegistry {
-    known: BTreeMap<NodeId, NodeDetail>,
+    known: BTreeMap<NodeId, NodeRow>,
     /// Kinds of GPU; their places are what the engine calls them.
     kinds: Vec<String>,
     /// Nodes that the engine has, by name.
@@ -24,31 +24,19 @@ pub(crate) struct NodeRegistry {
     missing: BTreeSet<String>,
 }
 
-/// What is kept of a node. What an earlier version did not write is not known.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeDetail {
-    name: String,
-    gpu_type: String,
-    gpus: u32,
-    /// Of its machine; empty if it is not known.
-    #[serde(default)]
-    address: String,
+/// What is kept of a node.
+fn row(node: &NodeInfo) -> NodeRow {
+    let NodeInfo { name, gpus, gpu_type, address, .. } = node.clone();
+    NodeRow { name, gpu_type, gpus, address }
 }
 
-impl NodeDetail {
-    fn of(node: &NodeInfo) -> Self {
-        let NodeInfo { name, gpus, gpu_type, address, .. } = node.clone();
-        Self { name, gpu_type, gpus, address }
-    }
-
-    /// Whether a node may be on the same machine: what still runs on the one is in the way of the other.
-    fn shares_machine(&self, node: &NodeInfo) -> bool {
-        self.name == node.name || self.address.is_empty() || self.address == node.address
-    }
+/// Whether a node may be on the same machine as one that is gone: what still runs on the one is in the way of the other.
+fn shares_machine(gone: &NodeRow, node: &NodeInfo) -> bool {
+    gone.name == node.name || gone.address.is_empty() || gone.address == node.address
 }
 
 impl NodeRegistry {
-    pub(crate) fn recovered(known: BTreeMap<NodeId, NodeDetail>, engine: &Engine) -> Self {
+    pub(crate) fn recovered(known: BTreeMap<NodeId, NodeRow>, engine: &Engine) -> Self {
         let mut kinds: Vec<String> = Vec::new();
         for detail in known.values() {
             if !kinds.contains(&detail.gpu_type) {
@@ -85,8 +73,8 @@ impl NodeRegistry {
     pub(crate) fn up(&mut self, seen: NodeInfo, fleet: &mut Fleet, out: &mut Effects) {
         self.missing.remove(&seen.name);
         if let Some(&node) = self.current.get(&seen.name) {
-            let detail = NodeDetail::of(&seen);
-            let is_same = |known: &NodeDetail| known.gpus == detail.gpus && known.gpu_type == detail.gpu_type;
+            let detail = row(&seen);
+            let is_same = |known: &NodeRow| known.gpus == detail.gpus && known.gpu_type == detail.gpu_type;
             if self.known.get(&node).is_some_and(is_same) {
                 // It may have moved.
                 self.known.insert(node, detail);
@@ -126,18 +114,18 @@ impl NodeRegistry {
     }
 
     /// Lets nodes in that were seen and have nothing of ours on them; returns what is to be kept of them.
-    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Effects) -> Vec<(NodeId, String)> {
+    pub(crate) fn admit(&mut self, fleet: &Fleet, out: &mut Effects) -> Vec<(NodeId, NodeRow)> {
         if self.is_incomplete() || self.seen.keys().all(|name| self.current.contains_key(name)) {
             return Vec::new();
         }
         // A machine that is cut into other nodes than before has what it had under the old names.
         let used: BTreeSet<NodeId> = fleet.replicas().map(|(_, replica)| replica.node).collect();
         let is_gone = |node: &NodeId| !self.current.values().any(|current| current == node);
-        let held: Vec<NodeDetail> =
+        let held: Vec<NodeRow> =
             used.iter().filter(|node| is_gone(node)).filter_map(|node| self.known.get(node)).cloned().collect();
         let mut joined = Vec::new();
         for (name, seen) in &self.seen {
-            if self.current.contains_key(name) || held.iter().any(|gone| gone.shares_machine(seen)) {
+            if self.current.contains_key(name) || held.iter().any(|gone| shares_machine(gone, seen)) {
                 continue;
             }
             let place = self.kinds.iter().position(|kind| *kind == seen.gpu_type).unwrap_or_else(|| {
@@ -145,10 +133,10 @@ impl NodeRegistry {
                 self.kinds.len() - 1
             });
             let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
-            let detail = NodeDetail::of(seen);
+            let detail = row(seen);
             let gpu_type = GpuType(u16::try_from(place).unwrap_or(u16::MAX));
             out.events.push(Event::NodeJoined { node, gpus: seen.gpus, gpu_type });
-            joined.push((node, crate::text(&detail)));
+            joined.push((node, detail.clone()));
             self.known.insert(node, detail);
             self.current.insert(name.clone(), node);
         }

@@ -35,7 +35,7 @@ impl Readers {
             let outcome = borrowed.reader.as_ref().map(read).ok_or(Refused::Away)?;
             outcome.map_err(|error| Refused::Unreadable(error.to_string()))
         });
-        outcome.await.unwrap_or(Err(Refused::Away))
+        outcome.await.unwrap_or_else(|failed| Err(if failed.is_panic() { Refused::Broken } else { Refused::Away }))
     }
 }
 
@@ -89,7 +89,8 @@ mod tests {
         drop(releases);
         readers.read(|_| Ok(())).await.unwrap();
         for _ in 0..=READERS {
-            assert!(readers.read(|_| -> Result<(), StoreError> { panic!("a broken row") }).await.is_err());
+            let answer = readers.read(|_| -> Result<(), StoreError> { panic!("a broken row") }).await;
+            assert_eq!(answer, Err(Refused::Broken));
         }
         readers.read(|_| Ok(())).await.unwrap();
     }

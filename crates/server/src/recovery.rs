@@ -6,11 +6,12 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
 use pollux_backend::{Backend, Epoch, Observer, ReplicaId};
-use pollux_engine::{Engine, Event, FailureKind};
+use pollux_engine::{Engine, Event, FailureKind, SettingsError};
 use pollux_job::{JobId, JobSpec, Phase};
-use pollux_store::{Batch, JobRow, Record, Recovered, Snapshot, Store, StoreError};
-use serde::de::DeserializeOwned;
+use pollux_policy::PolicyState;
+use pollux_store::{Batch, JobRow, Record, Snapshot, Store, StoreError};
 use tokio::sync::broadcast;
+use tracing::{debug, warn};
 
 use crate::assignments::Assignments;
 use crate::clock::Clock;
@@ -20,7 +21,7 @@ use crate::node_registry::NodeRegistry;
 use crate::readers::Readers;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, HistoryEvent, JobSummary, ServerError, ServerSettings, Tally};
+use crate::{Handle, HistoryEvent, Metrics, ServerError, ServerSettings};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -36,13 +37,13 @@ pub(crate) fn recover(
     let (store, recovered) = Store::open(&settings.state_dir)?;
     let folder = settings.state_dir;
     settings.state_dir = folder.canonicalize().map_err(|reason| StoreError::Folder { folder, reason })?;
+    debug!(records = recovered.records.len(), jobs = recovered.live_jobs.len(), "state folder read");
     let snapshot = recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence);
-    let engine = replayed(&settings, recovered.snapshot.as_ref(), &recovered.records)?;
-    let fleet = fleet(&recovered)?;
-    let known = read_all(recovered.nodes.iter().map(|(node, detail)| (*node, detail.as_str())), "node")?;
-    let requests = recovered.live_jobs.iter().map(|job| (job.id, job.request.as_str()));
-    let specs: BTreeMap<JobId, JobSpec> = read_all(requests, "job")?;
-
+    let forgotten_policy = recovered.snapshot.as_ref().and_then(|kept| forgotten_policy(kept, &settings));
+    let engine = replayed(&settings, recovered.snapshot, recovered.records)?;
+    let fleet = Fleet::recovered(&recovered.replicas, recovered.groups, ReplicaId(recovered.last_replica));
+    let known = recovered.nodes.into_iter().collect();
+    let specs = recovered.live_jobs.into_iter().map(|job| (job.id, job.spec)).collect();
     let logged = logged(&store)?;
 
     let (sender, messages) = mpsc::channel();
@@ -53,7 +54,9 @@ pub(crate) fn recover(
     let observations = sender.clone();
     // A scheduler that has ended hears nothing any more.
     let backend = open_backend(Box::new(move |observation| drop(observations.send(Message::Observed(observation)))))?;
+    let metrics = Arc::new(Metrics::new(settings.policy.name()));
     let handle = Handle {
+        metrics: Arc::clone(&metrics),
         messages: sender,
         waiting: Arc::clone(&waiting),
         assignments: Arc::clone(&assignments),
@@ -87,60 +90,55 @@ pub(crate) fn recover(
         snapshot,
         snapshot_tried: snapshot,
         unwritten: Batch::default(),
-        tally: Tally::default(),
+        metrics,
+        is_full: false,
         logged,
         damaged: recovered.damaged,
+        forgotten_policy,
         pending: PendingActions { adopts: true, ..PendingActions::default() },
     };
     Ok((scheduler, handle))
 }
 
-fn replayed(settings: &ServerSettings, snapshot: Option<&Snapshot>, records: &[Record]) -> Result<Engine, ServerError> {
+/// The policy whose memory was kept and is of no use, because another follows it or nobody can read it.
+fn forgotten_policy(kept: &Snapshot, settings: &ServerSettings) -> Option<String> {
+    let of_another = kept.state.policy.as_ref().map(PolicyState::policy).filter(|name| *name != settings.policy.name());
+    kept.unreadable_policy.clone().or(of_another.map(str::to_owned))
+}
+
+fn replayed(
+    settings: &ServerSettings,
+    snapshot: Option<Snapshot>,
+    records: Vec<Record>,
+) -> Result<Engine, SettingsError> {
     let mut engine = match snapshot {
-        Some(Snapshot { state, .. }) => {
-            Engine::restore(settings.engine, &settings.policy, read(state, || "the snapshot".to_owned())?)?
-        }
+        Some(Snapshot { state, .. }) => Engine::restore(settings.engine, &settings.policy, state)?,
         None => Engine::new(settings.engine, &settings.policy)?,
     };
     let mut carried_out = Vec::new();
     for record in records {
         match record {
-            Record::Event { at, event } => engine.replay(*at, event.clone(), &mut carried_out),
-            Record::Round { at, policy, plan } => {
-                engine.replay_round(*at, policy.as_deref(), plan.clone(), &mut carried_out);
-            }
+            Record::Event { at, event } => engine.replay(at, event, &mut carried_out),
+            Record::Round { at, policy, plan } => engine.replay_round(at, policy.as_deref(), plan, &mut carried_out),
         }
         carried_out.clear();
     }
     Ok(engine)
 }
 
-/// Replicas of jobs that are over and whose logs are kept. Of a job whose row makes no sense none are known.
+/// Replicas of jobs that are over and whose logs are kept. Of a job whose row cannot be read none are known.
 fn logged(store: &Store) -> Result<VecDeque<Vec<ReplicaId>>, ServerError> {
     let rows = store.reader()?.last_ended_jobs(LOGGED_MAX)?;
-    let replicas = |row: &JobRow| {
-        let summary = row.ended.as_ref().and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
-        summary.map(|summary| summary.replicas).unwrap_or_default()
+    let replicas = |row: JobRow| {
+        let replicas = row.ended.map(|ended| ended.summary.replicas).unwrap_or_default();
+        replicas.into_iter().map(ReplicaId).collect()
     };
-    Ok(rows.iter().rev().map(replicas).collect())
-}
-
-fn fleet(recovered: &Recovered) -> Result<Fleet, ServerError> {
-    let replicas = recovered.replicas.iter().map(|row| (ReplicaId(row.id), row.detail.as_str()));
-    let groups = recovered.groups.iter().map(|(job, detail)| (*job, detail.as_str()));
-    let last = ReplicaId(recovered.last_replica);
-    Ok(Fleet::recovered(read_all(replicas, "replica")?, read_all(groups, "group")?, last))
-}
-
-fn read_all<'a, K: Ord + Copy + std::fmt::Debug, V: DeserializeOwned>(
-    rows: impl Iterator<Item = (K, &'a str)>,
-    what: &str,
-) -> Result<BTreeMap<K, V>, ServerError> {
-    rows.map(|(key, text)| Ok((key, read(text, || format!("{what} {key:?}"))?))).collect()
-}
-
-fn read<T: DeserializeOwned>(text: &str, what: impl Fn() -> String) -> Result<T, ServerError> {
-    serde_json::from_str(text).map_err(|reason| ServerError::Unreadable { what: what(), reason })
+    let read = |row: Result<JobRow, JobId>| {
+        row.inspect_err(|job| warn!(job = job.0, "the row of an ended job cannot be read, and its logs are not found"))
+            .map(replicas)
+            .unwrap_or_default()
+    };
+    Ok(rows.into_iter().rev().map(read).collect())
 }
 
 impl Scheduler {
@@ -149,6 +147,9 @@ impl Scheduler {
         let now = self.clock.now();
         if let Some(record) = self.damaged {
             self.remember(now, None, &HistoryEvent::Damaged { record });
+        }
+        if let Some(policy) = self.forgotten_policy.take() {
+            self.remember(now, None, &HistoryEvent::PolicyForgot { policy });
         }
         let mut commands = Vec::new();
         for (job, spec) in self.forgotten_jobs() {
@@ -195,7 +196,7 @@ impl Scheduler {
     fn unsettled(&self) -> Vec<ReplicaId> {
         let is_settling = |job: JobId| {
             let phase = self.engine.job(job).map(pollux_engine::Job::phase);
-            matches!(phase, Some(Phase::Starting | Phase::Resizing { .. }))
+            matches!(phase, Some(Phase::Starting | Phase::Resizing))
         };
         let groups = self.fleet.groups().filter(|(job, _)| is_settling(*job));
         groups.flat_map(|(_, group)| group.members.iter().copied()).collect()

@@ -16,6 +16,7 @@ use pollux_job::{JobId, JobSpec};
 use pollux_policy::Timestamp;
 use pollux_store::{Batch, HistoryEntry, Record, Store};
 use tokio::sync::broadcast;
+use tracing::{debug, error, info, warn};
 
 use crate::assignments::Assignments;
 use crate::clock::{Clock, milliseconds};
@@ -23,7 +24,7 @@ use crate::fleet::Fleet;
 use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
-use crate::{Cluster, HistoryEvent, Refused, ServerError, ServerSettings, Tally};
+use crate::{Cluster, HistoryEvent, Metrics, Refused, ServerError, ServerSettings, narration};
 pub(crate) use doing::LOGGED_MAX;
 use intake::{Intake, TokenChange};
 
@@ -67,10 +68,14 @@ pub(crate) struct Scheduler {
     pub(crate) snapshot_tried: u64,
     /// A record that was set aside at the start.
     pub(crate) damaged: Option<u64>,
+    /// A policy whose memory was dropped at the start.
+    pub(crate) forgotten_policy: Option<String>,
     /// What has happened and is not durable yet.
     pub(crate) unwritten: Batch,
     pub(crate) pending: PendingActions,
-    pub(crate) tally: Tally,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Whether the last attempt to write failed for want of room, which is said once.
+    pub(crate) is_full: bool,
     /// Replicas of jobs that are over, whose logs are kept; the oldest job first.
     pub(crate) logged: VecDeque<Vec<ReplicaId>>,
     /// When nodes from before a restart that were not seen are taken as gone.
@@ -211,12 +216,22 @@ impl Scheduler {
             return Ok(true);
         }
         self.may_halt()?;
+        let began = Instant::now();
         match self.store.commit(&self.unwritten) {
             Ok(()) => {}
-            Err(error) if error.is_retryable() => return Ok(false),
+            Err(error) if error.is_retryable() => {
+                if !std::mem::replace(&mut self.is_full, true) {
+                    error!(%error, "nothing can be written, so that nothing new is done; free some space");
+                }
+                return Ok(false);
+            }
             Err(error) => return Err(error.into()),
         }
-        self.tally.commits += 1;
+        if std::mem::take(&mut self.is_full) {
+            info!("the journal can be written again");
+        }
+        self.metrics.commits.inc();
+        self.metrics.commit_seconds.observe(began.elapsed().as_secs_f64());
         self.may_halt()?;
         let mut history = std::mem::take(&mut self.unwritten).history;
         // What was asked for was numbered before some of what was seen.
@@ -230,15 +245,7 @@ impl Scheduler {
 
     /// Tells the engine, and remembers what people may want to read.
     pub(crate) fn step(&mut self, now: Timestamp, event: Event, commands: &mut Vec<Command>) -> Result<(), Refusal> {
-        let node = match event {
-            Event::NodeJoined { node, .. }
-            | Event::NodeLost { node }
-            | Event::NodeDrain { node }
-            | Event::NodeUndrain { node } => self.registry.name(node),
-            // The others are about jobs.
-            _ => "",
-        };
-        let history_event = HistoryEvent::of_event(&event, node);
+        let said = event.clone();
         let ready = match event {
             Event::GroupReady { job, .. } | Event::GroupSilent { job, .. } => Some(job),
             // Nothing else settles a group.
@@ -248,8 +255,19 @@ impl Scheduler {
         self.engine.step(now, event, commands);
         let refused = commands.iter().skip(before).position(|command| matches!(command, Command::Refused(_)));
         if let Some(Command::Refused(refusal)) = refused.map(|idx| commands.remove(before + idx)) {
+            narration::refused_event(&refusal);
             return Err(refusal);
         }
+        let node = match said {
+            Event::NodeJoined { node, .. }
+            | Event::NodeLost { node }
+            | Event::NodeDrain { node }
+            | Event::NodeUndrain { node } => self.registry.name(node),
+            // The others are about jobs.
+            _ => "",
+        };
+        narration::event(&said, node);
+        let history_event = HistoryEvent::of_event(&said, node);
         if let Some(job) = ready {
             self.fleet.settle(job);
         }
@@ -273,9 +291,14 @@ impl Scheduler {
         self.engine.step(now, Event::Tick, commands);
         self.unwritten.records.push(Record::Event { at: now, event: Event::Tick });
         if self.engine.last_round() != last_round {
-            self.tally.rounds += 1;
-            self.tally.plan_last_s = began.elapsed().as_secs_f64();
-            self.tally.plan_total_s += self.tally.plan_last_s;
+            let plan_s = began.elapsed().as_secs_f64();
+            self.metrics.rounds.inc();
+            self.metrics.plan_seconds.observe(plan_s);
+            let (jobs, commands_made) = (self.engine.jobs().len(), commands.len() - before);
+            match commands_made {
+                0 => debug!(jobs, commands = 0, plan_s, "plan made"),
+                commands => info!(jobs, commands, plan_s, "plan made"),
+            }
             let is_usable = !commands[before..].iter().any(|command| matches!(command, Command::PlanRejected { .. }));
             let plan = self.engine.last_plan().filter(|_| is_usable).map(|(_, plan)| plan.clone());
             let policy = Some(self.engine.policy_name().to_owned());
@@ -303,7 +326,6 @@ impl Scheduler {
             specs: &self.specs,
             checkpoints: &*self.checkpoints,
             is_degraded: !self.unwritten.is_empty(),
-            tally: self.tally,
             last_event: self.last_history,
             journal_records: self.store.sequence() - self.snapshot,
             equal_share: OnceCell::new(),
@@ -317,9 +339,12 @@ impl Scheduler {
         }
         self.may_halt()?;
         self.snapshot_tried = self.store.sequence();
-        match self.store.save_snapshot(&crate::text(&self.engine.state())) {
-            Ok(()) => self.snapshot = self.snapshot_tried,
-            Err(error) if error.is_retryable() => {}
+        match self.store.save_snapshot(&self.engine.state()) {
+            Ok(()) => {
+                debug!(record = self.snapshot_tried, "snapshot saved");
+                self.snapshot = self.snapshot_tried;
+            }
+            Err(error) if error.is_retryable() => warn!(%error, "no room for a snapshot; the journal grows on"),
             Err(error) => return Err(error.into()),
         }
         Ok(())

@@ -3,11 +3,13 @@
 mod track;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 
 use pollux_api::{ClusterSeries, JobSeries};
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::{Cluster, ServerError, files, views};
 use track::{Moment, Ring, Track};
@@ -131,8 +133,13 @@ impl Default for Series {
 impl Series {
     /// Goes on with what was kept; what cannot be read is not missed.
     pub(crate) fn load(state_dir: &Path) -> Self {
-        let text = std::fs::read_to_string(state_dir.join(FILE)).unwrap_or_default();
-        let curves = serde_json::from_str::<Curves>(&text).ok();
+        let file = state_dir.join(FILE);
+        let text = match std::fs::read_to_string(&file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Self::default(),
+            text => text.map_err(|error| error.to_string()),
+        };
+        let curves = text.and_then(|text| serde_json::from_str::<Curves>(&text).map_err(|error| error.to_string()));
+        let curves = curves.inspect_err(|reason| warn!(file = %file.display(), reason, "curves begin anew")).ok();
         let is_ours = |curves: &Curves| {
             let rings = curves.cluster.iter().map(|ring| (ring.step_s(), ring.length()));
             rings.eq(RINGS)

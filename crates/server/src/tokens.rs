@@ -1,4 +1,5 @@
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use pollux_policy::JobId;
@@ -13,12 +14,21 @@ pub(crate) type TokenDigest = [u8; 32];
 pub(crate) const LOCAL_TOKEN: &str = "local";
 
 /// Whom a token belongs to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Caller {
     /// A user, who may do everything; by the label of the token.
     User(String),
     /// The workers of a job, who may speak for it and nothing else.
     Job(JobId),
+}
+
+impl fmt::Display for Caller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(label) => write!(f, "user {label}"),
+            Self::Job(job) => write!(f, "workers of {job}"),
+        }
+    }
 }
 
 /// What tokens open, by their digests: the tokens themselves are not kept.

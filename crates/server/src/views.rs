@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use pollux_agent::AgentReport;
 use pollux_api as api;
 use pollux_engine::{FailureCause, FailureReason, JobState, work_done};
-use pollux_job::{JobSpec, Phase};
+use pollux_job::Phase;
 use pollux_policy::NodeId;
 use pollux_store::{HistoryEntry, JobRow};
 
-use crate::{Cluster, HistoryEvent, JobSummary};
+use crate::{Cluster, HistoryEvent};
 
 /// A live job.
 pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
@@ -66,13 +66,13 @@ pub fn job_detail(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> Option<api
     })
 }
 
-/// A job as its row tells, live or over; nothing if the row makes no sense.
-pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
-    let spec: JobSpec = serde_json::from_str(&row.submitted.request).ok()?;
+/// A job as its row tells, live or over.
+pub fn job_of_row(row: &JobRow) -> api::Job {
+    let spec = &row.submitted.spec;
     let (id, submitted) = (row.submitted.id.0, row.submitted.submitted.0);
     let mut job = api::Job {
         id,
-        name: spec.name,
+        name: spec.name.clone(),
         phase: Phase::Queued,
         phase_since_ms: submitted,
         submitted_ms: submitted,
@@ -97,50 +97,45 @@ pub fn job_of_row(row: &JobRow) -> Option<api::Job> {
         failure: None,
     };
     if let Some(ended) = &row.ended {
-        let summary: JobSummary = serde_json::from_str(&ended.summary).ok()?;
-        let (usage, report) = (summary.usage, summary.report.map(|received| received.report));
-        job.phase = summary.phase.phase();
+        let summary = &ended.summary;
+        let (usage, report) = (summary.usage, summary.report.as_ref().map(|received| &received.report));
+        job.phase = summary.state.phase();
         job.phase_since_ms = ended.ended.0;
         job.ended_ms = Some(ended.ended.0);
         job.started_ms = usage.first_started.map(|at| at.0);
-        job.epochs = report.as_ref().map(|report| report.progress.epochs);
-        let reported = report.as_ref().and_then(|report| work_done(spec.work?, report));
+        job.epochs = report.map(|report| report.progress.epochs);
+        let reported = report.and_then(|report| work_done(spec.work?, report));
         // The last words of a job that trained to its end came a little before that.
-        job.progress = if summary.phase == JobState::Succeeded { spec.work.map(|_| 1.0) } else { reported };
+        job.progress = if summary.state == JobState::Succeeded { spec.work.map(|_| 1.0) } else { reported };
         job.attained_gpu_s = usage.attained_gpu_s();
         job.queued_s = usage.queued_s();
         (job.restarts, job.retries) = (usage.restarts, usage.retries);
-        job.failure = summary.failure;
+        job.failure = summary.failure.clone();
     }
-    Some(job)
+    job
 }
 
 /// A job that is over, with everything that is known of it.
-pub fn detail_of_row(row: &JobRow, checkpoint_dir: String) -> Option<api::JobDetail> {
-    let job = job_of_row(row)?;
-    let spec: JobSpec = serde_json::from_str(&row.submitted.request).ok()?;
-    let summary: Option<JobSummary> = match &row.ended {
-        Some(ended) => Some(serde_json::from_str(&ended.summary).ok()?),
-        None => None,
-    };
-    let report = summary.as_ref().and_then(|summary| summary.report.as_ref());
-    let replicas = summary.as_ref().map_or(&[][..], |summary| &summary.replicas);
+pub fn detail_of_row(row: &JobRow, checkpoint_dir: String) -> api::JobDetail {
+    let job = job_of_row(row);
+    let summary = row.ended.as_ref().map(|ended| &ended.summary);
+    let report = summary.and_then(|summary| summary.report.as_ref());
     let learned = Learned::of(report.map(|received| &received.report));
-    Some(api::JobDetail {
+    api::JobDetail {
         checkpoint_dir,
         job,
-        spec: spec.without_secrets(),
+        spec: row.submitted.spec.without_secrets(),
         generation: 0,
         group: Vec::new(),
-        replicas_logged: replicas.iter().map(|replica| replica.0).collect(),
+        replicas_logged: summary.map(|summary| summary.replicas.clone()).unwrap_or_default(),
         local_batch: learned.local_batch,
         accumulation_steps: learned.accumulation_steps,
         noise_scale: learned.noise_scale,
         replicas_profiled: learned.replicas_profiled,
-        restart_cost_s: summary.as_ref().and_then(|summary| summary.usage.restart_cost_s),
+        restart_cost_s: summary.and_then(|summary| summary.usage.restart_cost_s),
         reported_ms: report.map(|received| received.at.0),
         is_silent: false,
-    })
+    }
 }
 
 /// The cluster as a whole.

@@ -40,6 +40,24 @@ pub enum StoreError {
         /// The newest that can be read.
         supported: i64,
     },
+    /// A row that only a later version of the program can read.
+    #[error("{what} is written in format {found}: expected format {supported} or an earlier one; nothing was changed")]
+    NewerRecord {
+        /// Which row.
+        what: String,
+        /// Its format.
+        found: i64,
+        /// The newest that can be read.
+        supported: i64,
+    },
+    /// A row makes no sense.
+    #[error("{what} in the state folder is damaged: {reason}")]
+    Unreadable {
+        /// Which row.
+        what: String,
+        /// What is wrong with it.
+        reason: serde_json::Error,
+    },
     /// A record in the middle of the journal makes no sense, so that what follows cannot be trusted.
     #[error("record {sequence} of the journal is damaged: {reason}")]
     Damaged {

@@ -6,11 +6,15 @@
 //!  Store::open ──> Recovered { snapshot, records after it, … } <─┘      Reader: ended jobs and history, beside it
 //! ```
 //!
-//! The crate knows sequence numbers, snapshots and schema versions. It decides nothing and interprets nothing: what
-//! jobs asked for and how they ended are texts of its callers, of which it reads names alone, to search for them. [`Store`] is the main type; one process at a time has it.
+//! The crate knows sequence numbers, snapshots, and the formats in which rows are or were written. It decides nothing:
+//! whatever the engine and the server keep becomes text here, and what any version wrote becomes what they use today.
+//! Only the lines of the history are texts of its callers. [`Store`] is the main type; one process at a time has it.
 
 mod error;
 mod record;
+mod v2;
+mod v1;
+mod format;
 mod schema;
 mod store;
 mod recovery;
@@ -18,6 +22,7 @@ mod reader;
 
 pub use error::StoreError;
 pub use reader::{EndedQuery, Reader};
-pub use record::{Batch, EndedJob, HistoryEntry, JobRow, Record, ReplicaRow, SubmittedJob, TokenRow};
+pub use record::{Batch, EndedJob, HistoryEntry, JobRow, JobSummary, Record, ReplicaRow, SubmittedJob, TokenRow};
 pub use recovery::{Recovered, Snapshot};
 pub use store::Store;
+pub use v2::{GroupRow, NodeRow};

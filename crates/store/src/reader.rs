@@ -1,18 +1,22 @@
 use std::path::Path;
 use std::time::Duration;
 
-use pollux_policy::{JobId, Timestamp};
-use rusqlite::{Connection, OpenFlags, OptionalExtension, params};
+use pollux_job::JobId;
+use pollux_policy::Timestamp;
+use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, params};
 
-use crate::recovery::{job, unsigned};
+use crate::format::{Formats, Unread, Written};
+use crate::recovery::{unsigned, written};
 use crate::store::number;
-use crate::{HistoryEntry, JobRow, StoreError};
+use crate::{EndedJob, HistoryEntry, JobRow, StoreError, SubmittedJob};
 
-const JOB_COLUMNS: &str = "id, submitted_ms, request, ended_ms, phase, summary";
+const JOB_COLUMNS: &str = "id, submitted_ms, ended_ms, request_version, request, summary_version, summary";
 
 /// No index helps to find a part of a name; a hundred thousand are looked through in a moment. Requests that make no
 /// sense have none.
-const FOUND: &str = "AND (instr(lower(CASE WHEN json_valid(request) THEN coalesce(request ->> '$.name', request ->> '$.spec.name') END), lower(?4)) > 0
+const FOUND: &str = "AND (instr(lower(CASE WHEN json_valid(request) THEN
+                             CASE request_version WHEN 1 THEN request ->> '$.spec.name' ELSE request ->> '$.name' END
+                         END), lower(?4)) > 0
                      OR CAST(id AS TEXT) = ?4)";
 
 /// Which ended jobs are asked for.
@@ -30,6 +34,7 @@ pub struct EndedQuery<'a> {
 #[derive(Debug)]
 pub struct Reader {
     connection: Connection,
+    formats: Formats,
 }
 
 impl Reader {
@@ -38,35 +43,45 @@ impl Reader {
         let connection = Connection::open_with_flags(file, flags)?;
         connection.busy_timeout(Duration::from_secs(5))?;
         connection.pragma_update(None, "query_only", true)?;
-        Ok(Self { connection })
+        let formats = Formats::of(&connection)?;
+        Ok(Self { connection, formats })
     }
 
     /// A job, live or ended.
     pub fn job(&self, id: JobId) -> Result<Option<JobRow>, StoreError> {
         let mut query = self.connection.prepare_cached(&format!("SELECT {JOB_COLUMNS} FROM jobs WHERE id = ?1"))?;
-        Ok(query.query_row([number(id.0)], job).optional()?)
+        let row = query.query_row([number(id.0)], KeptJob::of).optional()?;
+        row.map(|row| row.read(&self.formats)).transpose().map_err(|unread| unread.of(|| id.to_string()))
     }
 
-    /// Ended jobs, the newest first.
-    pub fn ended_jobs(&self, asked: EndedQuery<'_>, limit: usize) -> Result<Vec<JobRow>, StoreError> {
+    /// Ended jobs, the newest first; of one whose row cannot be read its number.
+    pub fn ended_jobs(&self, asked: EndedQuery<'_>, limit: usize) -> Result<Vec<Result<JobRow, JobId>>, StoreError> {
         let EndedQuery { before, phase, search } = asked;
         let before = before.map_or(i64::MAX, |before| number(before.0));
         let of_phase = if phase.is_some() { "AND phase = ?3" } else { "AND ?3 IS NULL" };
         let found = if search.is_some() { FOUND } else { "AND ?4 IS NULL" };
-        let mut query = self.connection.prepare_cached(&format!(
+        let query = format!(
             "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} {found}
              ORDER BY id DESC LIMIT ?2"
-        ))?;
-        let rows = query.query_map(params![before, number(limit as u64), phase, search], job)?;
-        Ok(rows.collect::<Result<_, _>>()?)
+        );
+        self.jobs(&query, params![before, number(limit as u64), phase, search])
     }
 
-    /// The jobs that ended last, the latest first.
-    pub fn last_ended_jobs(&self, limit: usize) -> Result<Vec<JobRow>, StoreError> {
-        let mut query = self.connection.prepare_cached(&format!(
+    /// The jobs that ended last, the latest first; of one whose row cannot be read its number.
+    pub fn last_ended_jobs(&self, limit: usize) -> Result<Vec<Result<JobRow, JobId>>, StoreError> {
+        let query = format!(
             "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL ORDER BY ended_ms DESC, id DESC LIMIT ?1"
-        ))?;
-        let rows = query.query_map([number(limit as u64)], job)?;
+        );
+        self.jobs(&query, [number(limit as u64)])
+    }
+
+    fn jobs(&self, query: &str, parameters: impl Params) -> Result<Vec<Result<JobRow, JobId>>, StoreError> {
+        let mut query = self.connection.prepare_cached(query)?;
+        let rows = query.query_map(parameters, |row| {
+            let kept = KeptJob::of(row)?;
+            let id = kept.id;
+            Ok(kept.read(&self.formats).map_err(|_| id))
+        })?;
         Ok(rows.collect::<Result<_, _>>()?)
     }
 
@@ -109,5 +124,36 @@ impl Reader {
                 })
             })?;
         Ok(rows.collect::<Result<_, _>>()?)
+    }
+}
+
+/// A job as it is written.
+struct KeptJob {
+    id: JobId,
+    submitted: Timestamp,
+    spec: Written,
+    ended: Option<(Timestamp, Written)>,
+}
+
+impl KeptJob {
+    /// Of the columns of a job.
+    fn of(row: &Row<'_>) -> rusqlite::Result<Self> {
+        let ended = match row.get::<_, Option<i64>>(2)? {
+            None => None,
+            Some(_) => Some((Timestamp(unsigned(row, 2)?), written(row, 5)?)),
+        };
+        Ok(Self {
+            id: JobId(unsigned(row, 0)?),
+            submitted: Timestamp(unsigned(row, 1)?),
+            spec: written(row, 3)?,
+            ended,
+        })
+    }
+
+    fn read(self, formats: &Formats) -> Result<JobRow, Unread> {
+        let Self { id, submitted, spec, ended } = self;
+        let submitted = SubmittedJob { id, submitted, spec: formats.spec(spec)? };
+        let read = |(ended, summary)| Ok(EndedJob { id, ended, summary: formats.summary(summary)? });
+        Ok(JobRow { submitted, ended: ended.map(read).transpose()? })
     }
 }

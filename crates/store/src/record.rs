@@ -1,10 +1,12 @@
-use pollux_engine::Event;
-use pollux_policy::{JobId, NodeId, Plan, Timestamp};
-use serde::{Deserialize, Serialize};
+use pollux_engine::{Event, JobState, JobUsage, ReceivedReport};
+use pollux_job::{JobId, JobSpec};
+use pollux_policy::{NodeId, Plan, Timestamp};
+
+use crate::{GroupRow, NodeRow};
 
 /// One line of the journal: with the snapshot before it, enough to get the engine back to where it was.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all are events, and few are in memory at once")]
 pub enum Record {
     /// The engine was told.
     Event {
@@ -17,8 +19,7 @@ pub enum Record {
     Round {
         /// When.
         at: Timestamp,
-        /// The policy that was asked.
-        #[serde(default)]
+        /// The policy that was asked; it is not known of rounds of version 0.1.
         policy: Option<String>,
         /// What came of it; none if the plan could not be used.
         plan: Option<Plan>,
@@ -38,14 +39,14 @@ pub struct Batch {
     pub replicas_ordered: Vec<ReplicaRow>,
     /// Replicas that are gone.
     pub replicas_gone: Vec<u64>,
-    /// Who belongs together, wherever that changed: the job, and its group in the caller's own words, or none.
-    pub groups: Vec<(JobId, Option<String>)>,
+    /// Who belongs together, wherever that changed: the job, and its group, or none.
+    pub groups: Vec<(JobId, Option<GroupRow>)>,
     /// Tokens given out. Those of a job end with it.
     pub tokens: Vec<TokenRow>,
     /// Digests of tokens that are taken back.
     pub tokens_gone: Vec<[u8; 32]>,
-    /// Nodes that joined, by the engine's number, with their names.
-    pub nodes: Vec<(NodeId, String)>,
+    /// Nodes that joined, by the engine's number.
+    pub nodes: Vec<(NodeId, NodeRow)>,
     /// What people may want to read later.
     pub history: Vec<HistoryEntry>,
 }
@@ -73,8 +74,8 @@ pub struct SubmittedJob {
     pub id: JobId,
     /// When it came.
     pub submitted: Timestamp,
-    /// What was asked for, in the caller's own words.
-    pub request: String,
+    /// What was asked for.
+    pub spec: JobSpec,
 }
 
 /// A token that opens a job to its workers, or everything to a user. What it reads is not kept.
@@ -89,20 +90,33 @@ pub struct TokenRow {
 }
 
 /// A job that is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct EndedJob {
     /// Its number.
     pub id: JobId,
     /// When it ended.
     pub ended: Timestamp,
-    /// How, in one word.
-    pub phase: String,
-    /// What became of it, in the caller's own words.
-    pub summary: String,
+    /// What became of it.
+    pub summary: JobSummary,
+}
+
+/// What is kept of a job that is over.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobSummary {
+    /// How it ended.
+    pub state: JobState,
+    /// Why it was given up.
+    pub failure: Option<String>,
+    /// Its times and GPU-seconds.
+    pub usage: JobUsage,
+    /// What its agent said last.
+    pub report: Option<ReceivedReport>,
+    /// Replicas that worked for it, the oldest first; of very many the oldest are forgotten.
+    pub replicas: Vec<u64>,
 }
 
 /// A job as it is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct JobRow {
     /// As it was asked for.
     pub submitted: SubmittedJob,
@@ -117,8 +131,10 @@ pub struct ReplicaRow {
     pub id: u64,
     /// Its job.
     pub job: JobId,
-    /// Where and as what it runs, in the caller's own words.
-    pub detail: String,
+    /// Where it runs.
+    pub node: NodeId,
+    /// The replica whose GPUs it uses as a guest.
+    pub shares_with: Option<u64>,
 }
 
 /// Something that happened, for people.

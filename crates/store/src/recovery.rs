@@ -1,8 +1,11 @@
-use pollux_policy::{JobId, NodeId, Timestamp};
+use pollux_engine::EngineState;
+use pollux_job::JobId;
+use pollux_policy::{NodeId, Timestamp};
 use rusqlite::{Connection, Row, params};
 
+use crate::format::{Formats, Unread, Written};
 use crate::store::number;
-use crate::{JobRow, Record, ReplicaRow, StoreError, SubmittedJob, TokenRow};
+use crate::{GroupRow, NodeRow, Record, ReplicaRow, StoreError, SubmittedJob, TokenRow};
 
 /// What a state folder holds.
 #[derive(Debug, Default)]
@@ -16,11 +19,11 @@ pub struct Recovered {
     /// Replicas that were ordered and not seen to be gone, by number.
     pub replicas: Vec<ReplicaRow>,
     /// The groups of jobs, by job.
-    pub groups: Vec<(JobId, String)>,
+    pub groups: Vec<(JobId, GroupRow)>,
     /// Tokens that open something.
     pub tokens: Vec<TokenRow>,
     /// Every node that ever joined, by number.
-    pub nodes: Vec<(NodeId, String)>,
+    pub nodes: Vec<(NodeId, NodeRow)>,
     /// The highest number of any job, also of those that are over.
     pub last_job: Option<JobId>,
     /// The highest number of any replica, also of those that are gone; 0 for none.
@@ -33,54 +36,37 @@ pub struct Recovered {
 }
 
 /// A state that contains all records up to a number.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// The number.
     pub sequence: u64,
-    /// The state, in the caller's own words.
-    pub state: String,
+    /// The state.
+    pub state: EngineState,
+    /// The policy whose memory was kept with it and cannot be read, so that it is left out.
+    pub unreadable_policy: Option<String>,
 }
 
+/// Reads everything, and changes nothing but a damaged last record.
 pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, StoreError> {
-    let snapshot = connection
-        .prepare("SELECT sequence, state FROM snapshot")?
-        .query_map([], |row| Ok(Snapshot { sequence: unsigned(row, 0)?, state: row.get(1)? }))?
-        .next()
-        .transpose()?;
-    let (records, damaged, last) = records(connection)?;
-    let live_jobs = connection
-        .prepare("SELECT id, submitted_ms, request FROM jobs WHERE ended_ms IS NULL ORDER BY id")?
-        .query_map([], submitted)?
-        .collect::<Result<_, _>>()?;
-    let replicas = connection
-        .prepare("SELECT id, job, detail FROM replicas ORDER BY id")?
-        .query_map([], |row| {
-            Ok(ReplicaRow { id: unsigned(row, 0)?, job: JobId(unsigned(row, 1)?), detail: row.get(2)? })
-        })?
-        .collect::<Result<_, _>>()?;
-    let groups = connection
-        .prepare("SELECT job, detail FROM groups ORDER BY job")?
-        .query_map([], |row| Ok((JobId(unsigned(row, 0)?), row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
-    let token = |row: &Row<'_>| {
-        let job: Option<i64> = row.get(1)?;
-        let job = job.and_then(|job| u64::try_from(job).ok()).map(JobId);
-        Ok(TokenRow { digest: row.get(0)?, job, label: row.get(2)? })
+    let formats = Formats::of(connection)?;
+    let snapshot = snapshot(connection, &formats)?;
+    let (records, damaged, last) = records(connection, &formats)?;
+    let live_jobs = live_jobs(connection, &formats)?;
+    let replicas = replicas(connection, &formats)?;
+    let groups = groups(connection, &formats)?;
+    let nodes = nodes(connection, &formats)?;
+    let tokens = tokens(connection)?;
+    let highest = |query| {
+        let number = connection.query_row(query, [], |row| row.get::<_, Option<i64>>(0))?;
+        Ok::<_, StoreError>(number.and_then(|number| u64::try_from(number).ok()))
     };
-    let tokens = connection
-        .prepare("SELECT digest, job, label FROM tokens ORDER BY digest")?
-        .query_map([], token)?
-        .collect::<Result<_, _>>()?;
-    let nodes = connection
-        .prepare("SELECT id, name FROM nodes ORDER BY id")?
-        .query_map([], |row| Ok((NodeId(row.get(0)?), row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
-    let highest = |query| connection.query_row(query, [], |row| row.get::<_, Option<i64>>(0));
-    let last_job = highest("SELECT max(id) FROM jobs")?.and_then(|id| u64::try_from(id).ok()).map(JobId);
-    let last_history = highest("SELECT max(sequence) FROM history")?.and_then(|last| u64::try_from(last).ok());
-    let last_replica = highest("SELECT id FROM last_replica")?.and_then(|last| u64::try_from(last).ok()).unwrap_or(0);
+    let last_job = highest("SELECT max(id) FROM jobs")?.map(JobId);
+    let last_history = highest("SELECT max(sequence) FROM history")?.unwrap_or(0);
+    let last_replica = highest("SELECT id FROM last_replica")?.unwrap_or(0);
     let sequence = last.max(snapshot.as_ref().map_or(0, |snapshot| snapshot.sequence));
-    let last_history = last_history.unwrap_or(0);
+    if let Some(record) = damaged {
+        set_aside(connection, record)?;
+    }
     Ok(Recovered {
         snapshot,
         records,
@@ -97,52 +83,109 @@ pub(crate) fn recover(connection: &mut Connection) -> Result<Recovered, StoreErr
     })
 }
 
+fn snapshot(connection: &Connection, formats: &Formats) -> Result<Option<Snapshot>, StoreError> {
+    let rows = rows(connection, "SELECT sequence, version, state FROM snapshot", |row| {
+        Ok((unsigned(row, 0)?, written(row, 1)?))
+    })?;
+    let read = |(sequence, written)| {
+        let (state, unreadable_policy) =
+            formats.state(written).map_err(|unread| unread.of(|| "the snapshot".into()))?;
+        Ok(Snapshot { sequence, state, unreadable_policy })
+    };
+    rows.into_iter().next().map(read).transpose()
+}
+
 /// The journal, the number of a damaged last record, and the highest number there is. A record that was being written
-/// when the machine died may be damaged; nobody was told that it is there.
-fn records(connection: &mut Connection) -> Result<(Vec<Record>, Option<u64>, u64), StoreError> {
-    let rows: Vec<(u64, String)> = connection
-        .prepare("SELECT sequence, record FROM journal ORDER BY sequence")?
-        .query_map([], |row| Ok((unsigned(row, 0)?, row.get(1)?)))?
-        .collect::<Result<_, _>>()?;
+/// when the machine died may be damaged; nobody was told that it is there. One in a later format is not: it is refused,
+/// wherever it is.
+fn records(connection: &Connection, formats: &Formats) -> Result<(Vec<Record>, Option<u64>, u64), StoreError> {
+    let rows = rows(connection, "SELECT sequence, version, record FROM journal ORDER BY sequence", |row| {
+        Ok((unsigned(row, 0)?, written(row, 1)?))
+    })?;
     let last = rows.last().map_or(0, |(sequence, _)| *sequence);
     let mut records = Vec::with_capacity(rows.len());
-    for (sequence, text) in rows {
-        match serde_json::from_str(&text) {
+    for (sequence, written) in rows {
+        match formats.record(written) {
             Ok(record) => records.push(record),
-            Err(_) if sequence == last => {
-                let transaction = connection.transaction()?;
-                transaction.execute(
-                    "INSERT INTO damaged (sequence, record) VALUES (?1, ?2)",
-                    params![number(sequence), text],
-                )?;
-                transaction.execute("DELETE FROM journal WHERE sequence = ?1", [number(sequence)])?;
-                transaction.commit()?;
-                return Ok((records, Some(sequence), last));
-            }
-            Err(reason) => return Err(StoreError::Damaged { sequence, reason }),
+            Err(Unread::Damaged(_)) if sequence == last => return Ok((records, Some(sequence), last)),
+            Err(Unread::Damaged(reason)) => return Err(StoreError::Damaged { sequence, reason }),
+            Err(unread) => return Err(unread.of(|| format!("record {sequence} of the journal"))),
         }
     }
     Ok((records, None, last))
 }
 
-/// The first three columns of a job.
-pub(crate) fn submitted(row: &Row<'_>) -> rusqlite::Result<SubmittedJob> {
-    Ok(SubmittedJob { id: JobId(unsigned(row, 0)?), submitted: Timestamp(unsigned(row, 1)?), request: row.get(2)? })
+fn set_aside(connection: &mut Connection, record: u64) -> Result<(), StoreError> {
+    let transaction = connection.transaction()?;
+    transaction.execute(
+        "INSERT INTO damaged (sequence, record, version) SELECT sequence, record, version FROM journal WHERE sequence = ?1",
+        params![number(record)],
+    )?;
+    transaction.execute("DELETE FROM journal WHERE sequence = ?1", params![number(record)])?;
+    transaction.commit()?;
+    Ok(())
 }
 
-/// The six columns of a job.
-pub(crate) fn job(row: &Row<'_>) -> rusqlite::Result<JobRow> {
-    let submitted = submitted(row)?;
-    let ended = match row.get::<_, Option<i64>>(3)? {
-        None => None,
-        Some(_) => Some(crate::EndedJob {
-            id: submitted.id,
-            ended: Timestamp(unsigned(row, 3)?),
-            phase: row.get(4)?,
-            summary: row.get(5)?,
-        }),
+fn live_jobs(connection: &Connection, formats: &Formats) -> Result<Vec<SubmittedJob>, StoreError> {
+    let query = "SELECT id, submitted_ms, request_version, request FROM jobs WHERE ended_ms IS NULL ORDER BY id";
+    let rows = rows(connection, query, |row| Ok((unsigned(row, 0)?, unsigned(row, 1)?, written(row, 2)?)))?;
+    let read = |(id, submitted, written)| {
+        let spec = formats.spec(written).map_err(|unread| unread.of(|| format!("job {id}")))?;
+        Ok(SubmittedJob { id: JobId(id), submitted: Timestamp(submitted), spec })
     };
-    Ok(JobRow { submitted, ended })
+    rows.into_iter().map(read).collect()
+}
+
+fn replicas(connection: &Connection, formats: &Formats) -> Result<Vec<ReplicaRow>, StoreError> {
+    let query = "SELECT id, job, version, detail FROM replicas ORDER BY id";
+    let rows = rows(connection, query, |row| Ok((unsigned(row, 0)?, unsigned(row, 1)?, written(row, 2)?)))?;
+    let read = |(id, job, written)| {
+        let replica = formats.replica(written).map_err(|unread| unread.of(|| format!("replica {id}")))?;
+        Ok(ReplicaRow { id, job: JobId(job), node: NodeId(replica.node), shares_with: replica.shares_with })
+    };
+    rows.into_iter().map(read).collect()
+}
+
+fn groups(connection: &Connection, formats: &Formats) -> Result<Vec<(JobId, GroupRow)>, StoreError> {
+    let query = "SELECT job, version, detail FROM groups ORDER BY job";
+    let rows = rows(connection, query, |row| Ok((unsigned(row, 0)?, written(row, 1)?)))?;
+    let read = |(job, written)| {
+        let group = formats.group(written).map_err(|unread| unread.of(|| format!("the group of job {job}")))?;
+        Ok((JobId(job), group))
+    };
+    rows.into_iter().map(read).collect()
+}
+
+fn nodes(connection: &Connection, formats: &Formats) -> Result<Vec<(NodeId, NodeRow)>, StoreError> {
+    let rows = rows(connection, "SELECT id, version, name FROM nodes ORDER BY id", |row| {
+        Ok((row.get::<_, u32>(0)?, written(row, 1)?))
+    })?;
+    let read = |(id, written)| {
+        let node = formats.node(written).map_err(|unread| unread.of(|| format!("node {id}")))?;
+        Ok((NodeId(id), node))
+    };
+    rows.into_iter().map(read).collect()
+}
+
+fn tokens(connection: &Connection) -> Result<Vec<TokenRow>, StoreError> {
+    rows(connection, "SELECT digest, job, label FROM tokens ORDER BY digest", |row| {
+        let job: Option<i64> = row.get(1)?;
+        let job = job.and_then(|job| u64::try_from(job).ok()).map(JobId);
+        Ok(TokenRow { digest: row.get(0)?, job, label: row.get(2)? })
+    })
+}
+
+fn rows<T>(
+    connection: &Connection,
+    query: &str,
+    read: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+) -> Result<Vec<T>, StoreError> {
+    Ok(connection.prepare(query)?.query_map([], read)?.collect::<Result<_, _>>()?)
+}
+
+/// A format and the text after it.
+pub(crate) fn written(row: &Row<'_>, column: usize) -> rusqlite::Result<Written> {
+    Ok((row.get(column)?, row.get(column + 1)?))
 }
 
 pub(crate) fn unsigned(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {

@@ -11,7 +11,8 @@ use crate::recovery::unsigned;
 /// Marks the file as ours ("PLLX").
 const APPLICATION_ID: i64 = 0x504c_4c58;
 
-/// One step per version; a released one is never edited.
+/// One step per version; a released one is never edited. A new format of rows is a step, too, be it an empty one: by its
+/// number earlier programs refuse the file.
 const MIGRATIONS: [&str; 3] = [
     "
     CREATE TABLE journal (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
@@ -38,7 +39,7 @@ const MIGRATIONS: [&str; 3] = [
     CREATE TABLE last_replica (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), id INTEGER NOT NULL) STRICT;
     INSERT INTO last_replica SELECT 1, coalesce(max(id), 0) FROM replicas;
 ",
-    // Rows say in which format they are written. Those from before are in the first.
+    // Rows say in which format they are written; those from before are in the first.
     "
     CREATE TABLE epoch (only_one INTEGER PRIMARY KEY CHECK (only_one = 1), epoch INTEGER NOT NULL) STRICT;
     INSERT INTO epoch VALUES (1, 0);
@@ -50,7 +51,6 @@ const MIGRATIONS: [&str; 3] = [
     ALTER TABLE replicas ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
     ALTER TABLE groups ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
     ALTER TABLE nodes ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
-    ALTER TABLE history ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
 ",
 ];
 

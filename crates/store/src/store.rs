@@ -1,14 +1,15 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use pollux_engine::EngineState;
 use pollux_job::JobId;
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
+use crate::format::{FORMAT, write};
 use crate::recovery::{self, Recovered};
-use crate::{Batch, Reader, StoreError, schema};
+use crate::{Batch, Reader, StoreError, schema, v2};
 
 const DATABASE: &str = "pollux.db";
 const LOCK: &str = "lock";
@@ -74,12 +75,11 @@ impl Store {
     }
 
     /// Keeps a state that contains all records so far, and forgets those.
-    pub fn save_snapshot(&mut self, state: &str) -> Result<(), StoreError> {
+    pub fn save_snapshot(&mut self, state: &EngineState) -> Result<(), StoreError> {
         let transaction = self.connection.transaction()?;
         transaction.execute(
-            "INSERT INTO snapshot (only_one, sequence, state) VALUES (1, ?1, ?2)
-             ON CONFLICT (only_one) DO UPDATE SET sequence = excluded.sequence, state = excluded.state",
-            params![number(self.sequence), state],
+            "INSERT OR REPLACE INTO snapshot (only_one, sequence, version, state) VALUES (1, ?1, ?2, ?3)",
+            params![number(self.sequence), FORMAT, write(&v2::Snapshot::from(state))?],
         )?;
         transaction.execute("DELETE FROM journal WHERE sequence <= ?1", [number(self.sequence)])?;
         transaction.execute(
@@ -125,33 +125,40 @@ fn lock(folder: &Path) -> Result<File, StoreError> {
 }
 
 fn write_records(transaction: &Transaction<'_>, batch: &Batch, mut sequence: u64) -> Result<u64, StoreError> {
-    let mut insert = transaction.prepare_cached("INSERT INTO journal (sequence, record) VALUES (?1, ?2)")?;
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO journal (sequence, version, record) VALUES (?1, ?2, ?3)")?;
     for record in &batch.records {
         sequence += 1;
-        insert.execute(params![number(sequence), json(record)?])?;
+        insert.execute(params![number(sequence), FORMAT, write(&v2::Record::from(record))?])?;
     }
     Ok(sequence)
 }
 
 fn write_jobs(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    let mut insert = transaction.prepare_cached("INSERT INTO jobs (id, submitted_ms, request) VALUES (?1, ?2, ?3)")?;
+    let mut insert = transaction
+        .prepare_cached("INSERT INTO jobs (id, submitted_ms, request_version, request) VALUES (?1, ?2, ?3, ?4)")?;
     for job in &batch.submitted {
-        insert.execute(params![number(job.id.0), number(job.submitted.0), job.request])?;
+        let spec = write(&v2::Spec::from(&job.spec))?;
+        insert.execute(params![number(job.id.0), number(job.submitted.0), FORMAT, spec])?;
     }
-    let mut end =
-        transaction.prepare_cached("UPDATE jobs SET ended_ms = ?2, phase = ?3, summary = ?4 WHERE id = ?1")?;
+    let mut end = transaction.prepare_cached(
+        "UPDATE jobs SET ended_ms = ?2, phase = ?3, summary_version = ?4, summary = ?5 WHERE id = ?1",
+    )?;
     let mut forget_tokens = transaction.prepare_cached("DELETE FROM tokens WHERE job = ?1")?;
     for job in &batch.ended {
-        end.execute(params![number(job.id.0), number(job.ended.0), job.phase, job.summary])?;
+        let (phase, summary) = (job.summary.state.to_string(), write(&v2::Summary::from(&job.summary))?);
+        end.execute(params![number(job.id.0), number(job.ended.0), phase, FORMAT, summary])?;
         forget_tokens.execute([number(job.id.0)])?;
     }
     Ok(())
 }
 
 fn write_replicas(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    let mut insert = transaction.prepare_cached("INSERT INTO replicas (id, job, detail) VALUES (?1, ?2, ?3)")?;
+    let mut insert =
+        transaction.prepare_cached("INSERT INTO replicas (id, job, version, detail) VALUES (?1, ?2, ?3, ?4)")?;
     for replica in &batch.replicas_ordered {
-        insert.execute(params![number(replica.id), number(replica.job.0), replica.detail])?;
+        let detail = write(&v2::Replica { node: replica.node.0, shares_with: replica.shares_with })?;
+        insert.execute(params![number(replica.id), number(replica.job.0), FORMAT, detail])?;
     }
     if let Some(last) = batch.replicas_ordered.iter().map(|replica| replica.id).max() {
         transaction.execute("UPDATE last_replica SET id = max(id, ?1)", [number(last)])?;
@@ -164,17 +171,18 @@ fn write_replicas(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), St
 }
 
 fn write_groups(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    let mut replace = transaction.prepare_cached("INSERT OR REPLACE INTO groups (job, detail) VALUES (?1, ?2)")?;
+    let mut replace =
+        transaction.prepare_cached("INSERT OR REPLACE INTO groups (job, version, detail) VALUES (?1, ?2, ?3)")?;
     let mut delete = transaction.prepare_cached("DELETE FROM groups WHERE job = ?1")?;
-    for (job, detail) in &batch.groups {
-        match detail {
-            Some(detail) => replace.execute(params![number(job.0), detail])?,
+    for (job, group) in &batch.groups {
+        match group {
+            Some(group) => replace.execute(params![number(job.0), FORMAT, write(group)?])?,
             None => delete.execute([number(job.0)])?,
         };
     }
-    let mut insert = transaction.prepare_cached("INSERT INTO nodes (id, name) VALUES (?1, ?2)")?;
-    for (node, name) in &batch.nodes {
-        insert.execute(params![node.0, name])?;
+    let mut insert = transaction.prepare_cached("INSERT INTO nodes (id, version, name) VALUES (?1, ?2, ?3)")?;
+    for (node, row) in &batch.nodes {
+        insert.execute(params![node.0, FORMAT, write(row)?])?;
     }
     Ok(())
 }
@@ -199,10 +207,4 @@ fn write_history(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), Sto
         insert.execute(params![number(entry.sequence), number(entry.at.0), job, entry.text])?;
     }
     Ok(())
-}
-
-fn json(value: &impl serde::Serialize) -> Result<String, StoreError> {
-    serde_json::to_string(value).map_err(|error| {
-        StoreError::Database(rusqlite::Error::ToSqlConversionFailure(Box::new(io::Error::other(error))))
-    })
 }

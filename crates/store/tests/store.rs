@@ -3,11 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use pollux_engine::Event;
+use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureReason, JobState, JobUsage, Revision};
 use pollux_job::JobSpec;
-use pollux_policy::{JobId, NodeId, Plan, Timestamp};
+use pollux_policy::{JobId, NodeId, Plan, PolicySettings, Timestamp};
 use pollux_store::{
-    Batch, EndedJob, EndedQuery, HistoryEntry, Record, ReplicaRow, Store, StoreError, SubmittedJob, TokenRow,
+    Batch, EndedJob, EndedQuery, GroupRow, HistoryEntry, JobSummary, NodeRow, Record, ReplicaRow, Store, StoreError,
+    SubmittedJob, TokenRow,
 };
 use rusqlite::Connection;
 
@@ -16,20 +17,51 @@ fn submission(id: u64) -> Batch {
     let event = Event::JobSubmitted { job: JobId(id), spec: JobSpec::new("a", 1) };
     Batch {
         records: vec![Record::Event { at, event }],
-        submitted: vec![SubmittedJob { id: JobId(id), submitted: at, request: format!("request {id}") }],
+        submitted: vec![SubmittedJob { id: JobId(id), submitted: at, spec: JobSpec::new(&format!("job {id}"), 1) }],
         tokens: vec![TokenRow { digest: [id as u8; 32], job: Some(JobId(id)), label: String::new() }],
         history: vec![HistoryEntry { sequence: id, at, job: Some(JobId(id)), text: format!("submitted {id}") }],
         ..Batch::default()
     }
 }
 
-fn end(id: u64, phase: &str) -> Batch {
-    end_at(id, phase, 99)
+fn end(id: u64, state: JobState) -> Batch {
+    end_at(id, state, 99)
 }
 
-fn end_at(id: u64, phase: &str, at: u64) -> Batch {
-    let ended = EndedJob { id: JobId(id), ended: Timestamp(at), phase: phase.to_owned(), summary: "done".to_owned() };
+fn end_at(id: u64, state: JobState, at: u64) -> Batch {
+    let usage = JobUsage { ended: Some(Timestamp(at)), ..JobUsage::new(Timestamp(id)) };
+    let summary = JobSummary { state, failure: None, usage, report: None, replicas: vec![id] };
+    let ended = EndedJob { id: JobId(id), ended: Timestamp(at), summary };
     Batch { ended: vec![ended], ..Batch::default() }
+}
+
+/// What an engine knows that was told so many jobs.
+fn state(jobs: u64) -> EngineState {
+    let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).expect("settings that work");
+    for id in 1..=jobs {
+        let event = Event::JobSubmitted { job: JobId(id), spec: JobSpec::new("a", 1) };
+        engine.step(Timestamp(id), event, &mut Vec::new());
+    }
+    engine.state()
+}
+
+fn node(name: &str) -> NodeRow {
+    NodeRow { name: name.to_owned(), gpu_type: "cpu".to_owned(), gpus: 2, address: "here".to_owned() }
+}
+
+fn group(members: &[u64]) -> GroupRow {
+    GroupRow {
+        generation: 3,
+        revision: Revision(2),
+        heard: (2, Revision(1)),
+        members: members.to_vec(),
+        rendezvous: None,
+        awaits_additions: true,
+        shrunk: false,
+        stopping: false,
+        last_leader: Some(7),
+        past: vec![1, 2],
+    }
 }
 
 fn database(folder: &Path) -> Connection {
@@ -44,19 +76,23 @@ fn what_was_committed_is_read_back_in_order() {
     store.commit(&submission(1)).unwrap();
     store.commit(&submission(2)).unwrap();
     let round = Record::Round { at: Timestamp(60_000), policy: Some("fifo".to_owned()), plan: Some(Plan::default()) };
-    let replica = ReplicaRow { id: 5, job: JobId(2), detail: "on a".to_owned() };
+    let replica = ReplicaRow { id: 5, job: JobId(2), node: NodeId(3), shares_with: Some(4) };
     store
-        .commit(&Batch { records: vec![round.clone()], replicas_ordered: vec![replica.clone()], ..end(1, "succeeded") })
+        .commit(&Batch {
+            records: vec![round.clone()],
+            replicas_ordered: vec![replica.clone()],
+            ..end(1, JobState::Succeeded)
+        })
         .unwrap();
-    let regrouped = vec![(JobId(1), None), (JobId(2), Some("two of them".to_owned()))];
-    store.commit(&Batch { groups: vec![(JobId(1), Some("one".to_owned()))], ..Batch::default() }).unwrap();
-    store.commit(&Batch { groups: regrouped, nodes: vec![(NodeId(3), "a".to_owned())], ..Batch::default() }).unwrap();
+    let regrouped = vec![(JobId(1), None), (JobId(2), Some(group(&[5, 6])))];
+    store.commit(&Batch { groups: vec![(JobId(1), Some(group(&[1])))], ..Batch::default() }).unwrap();
+    store.commit(&Batch { groups: regrouped, nodes: vec![(NodeId(3), node("a"))], ..Batch::default() }).unwrap();
     drop(store);
 
     let (_, recovered) = Store::open(folder.path()).unwrap();
-    assert_eq!(recovered.groups, [(JobId(2), "two of them".to_owned())]);
+    assert_eq!(recovered.groups, [(JobId(2), group(&[5, 6]))]);
     assert_eq!(recovered.tokens, submission(2).tokens, "tokens end with their job");
-    assert_eq!(recovered.nodes, [(NodeId(3), "a".to_owned())]);
+    assert_eq!(recovered.nodes, [(NodeId(3), node("a"))]);
     assert_eq!(recovered.records, [&submission(1).records[0], &submission(2).records[0], &round].map(Clone::clone));
     assert_eq!(recovered.live_jobs, submission(2).submitted);
     assert_eq!(recovered.replicas, [replica]);
@@ -87,14 +123,14 @@ fn a_snapshot_stands_for_all_records_before_it() {
     let folder = tempfile::tempdir().unwrap();
     let (mut store, _) = Store::open(folder.path()).unwrap();
     store.commit(&submission(1)).unwrap();
-    store.save_snapshot("after 1").unwrap();
+    store.save_snapshot(&state(1)).unwrap();
     store.commit(&submission(2)).unwrap();
     drop(store);
     let (mut store, recovered) = Store::open(folder.path()).unwrap();
     let snapshot = recovered.snapshot.unwrap();
-    assert_eq!((snapshot.state.as_str(), snapshot.sequence), ("after 1", 1));
+    assert_eq!((snapshot.state, snapshot.sequence), (state(1), 1));
     assert_eq!(recovered.records, submission(2).records);
-    store.save_snapshot("after 2").unwrap();
+    store.save_snapshot(&state(2)).unwrap();
     drop(store);
     let (store, recovered) = Store::open(folder.path()).unwrap();
     assert!(recovered.records.is_empty());
@@ -121,18 +157,18 @@ fn ended_jobs_are_paged_from_the_newest_and_found_by_phase_and_name() {
     let (mut store, _) = Store::open(folder.path()).unwrap();
     for id in 1..=6 {
         let mut batch = submission(id);
-        if id > 1 {
-            batch.submitted[0].request = format!(r#"{{"spec":{{"name":"Name-{id}"}}}}"#);
-        }
+        batch.submitted[0].spec.name = format!("Name-{id}");
         store.commit(&batch).unwrap();
     }
-    for (id, phase) in [(1, "succeeded"), (2, "failed"), (3, "succeeded"), (5, "succeeded")] {
-        store.commit(&end(id, phase)).unwrap();
+    let failed = JobState::Failed { reason: FailureReason::TimeLimit { limit_s: 9 } };
+    for (id, state) in [(1, JobState::Succeeded), (2, failed), (3, JobState::Succeeded), (5, JobState::Succeeded)] {
+        store.commit(&end(id, state)).unwrap();
     }
+    database(folder.path()).execute("UPDATE jobs SET request = 'no sense' WHERE id = 1", []).unwrap();
     let reader = store.reader().unwrap();
     let ids = |asked: EndedQuery<'_>| -> Vec<u64> {
         let jobs = reader.ended_jobs(asked, 3).unwrap();
-        jobs.iter().map(|job| job.submitted.id.0).collect()
+        jobs.iter().map(|job| job.as_ref().map_or_else(|id| id.0, |job| job.submitted.id.0)).collect()
     };
     let all = EndedQuery::default();
     assert_eq!(ids(all), [5, 3, 2]);
@@ -142,6 +178,9 @@ fn ended_jobs_are_paged_from_the_newest_and_found_by_phase_and_name() {
     assert_eq!(ids(EndedQuery { search: Some("name-"), phase: Some("succeeded"), ..all }), [5, 3]);
     assert!(ids(EndedQuery { search: Some("%"), ..all }).is_empty());
     assert_eq!(ids(EndedQuery { search: Some("1"), ..all }), [1], "a request that makes no sense has a number");
+    assert_eq!(reader.ended_jobs(EndedQuery { before: Some(JobId(2)), ..all }, 3).unwrap(), [Err(JobId(1))]);
+    assert!(matches!(reader.job(JobId(1)), Err(StoreError::Unreadable { .. })));
+    assert_eq!(reader.job(JobId(3)).unwrap().unwrap().ended, end(3, JobState::Succeeded).ended.pop());
     assert_eq!(reader.job(JobId(4)).unwrap().unwrap().ended, None);
     assert_eq!(reader.job(JobId(7)).unwrap(), None);
     let history: Vec<u64> = reader.history(2, None, 2).unwrap().iter().map(|entry| entry.sequence).collect();
@@ -162,10 +201,10 @@ fn jobs_that_ended_last_are_found_whenever_they_were_submitted() {
         store.commit(&submission(id)).unwrap();
     }
     for (id, at) in [(3, 100), (2, 100), (1, 300)] {
-        store.commit(&end_at(id, "succeeded", at)).unwrap();
+        store.commit(&end_at(id, JobState::Succeeded, at)).unwrap();
     }
     let jobs = store.reader().unwrap().last_ended_jobs(2).unwrap();
-    assert_eq!(jobs.iter().map(|job| job.submitted.id.0).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(jobs.iter().flatten().map(|job| job.submitted.id.0).collect::<Vec<_>>(), [1, 3]);
 }
 
 #[test]
@@ -270,7 +309,7 @@ fn a_full_disk_is_told_and_passes() {
     store.limit_pages(20);
     let large = |id| {
         let mut batch = submission(id);
-        batch.submitted[0].request = "x".repeat(1 << 20);
+        batch.submitted[0].spec.command = vec!["x".repeat(1 << 20)];
         batch
     };
     let error = store.commit(&large(2)).unwrap_err();
@@ -292,7 +331,7 @@ fn numbers_of_replicas_that_are_gone_are_remembered() {
     let folder = tempfile::tempdir().unwrap();
     let (mut store, recovered) = Store::open(folder.path()).unwrap();
     assert_eq!(recovered.last_replica, 0);
-    let row = |id| ReplicaRow { id, job: JobId(1), detail: String::new() };
+    let row = |id| ReplicaRow { id, job: JobId(1), node: NodeId(0), shares_with: None };
     store.commit(&Batch { replicas_ordered: vec![row(6), row(7)], ..Batch::default() }).unwrap();
     store.commit(&Batch { replicas_gone: vec![6, 7], ..Batch::default() }).unwrap();
     drop(store);

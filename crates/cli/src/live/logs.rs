@@ -39,7 +39,7 @@ const NUMBERS: &str = "accepted are whole numbers from 0";
 pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<()> {
     let client = args.server.client()?;
     let id = job_id(&client, &args.job)?;
-    let query = LogQuery { replica: args.replica, tail: args.tail, follow: args.follow };
+    let query = LogQuery { replica: args.replica, tail: args.tail };
     let mut screen = Screen::open();
     let mut is_empty = true;
     let mut show = |bytes: &[u8]| {
@@ -72,7 +72,7 @@ fn copy(client: &Client, logs: &mut dyn Read, show: &mut dyn FnMut(&[u8]) -> io:
 
 /// Where logs are shown: a terminal, which must come to no harm, or anything else, which gets the bytes.
 pub(super) enum Screen {
-    Terminal(TerminalSanitizer<anstream::AutoStream<io::Stdout>>),
+    Terminal(Box<TerminalSanitizer<anstream::AutoStream<io::Stdout>>>),
     Bytes(io::Stdout),
 }
 
@@ -80,7 +80,7 @@ impl Screen {
     pub(super) fn open() -> Self {
         let stdout = io::stdout();
         if stdout.is_terminal() {
-            Self::Terminal(TerminalSanitizer::new(anstream::stdout()))
+            Self::Terminal(Box::new(TerminalSanitizer::new(anstream::stdout())))
         } else {
             Self::Bytes(stdout)
         }

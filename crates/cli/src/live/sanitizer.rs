@@ -1,38 +1,23 @@
 use std::io::{self, Write};
 
+use anstyle_parse::{DefaultCharAccumulator, Params, Parser, Perform};
+
 /// Lets text and colours through to a terminal, and nothing that could move its cursor, name its window or type for its
 /// user: of escape sequences only colours, of control characters only those that end lines, go back to their start or
 /// are tabs.
 #[derive(Debug)]
 pub(super) struct TerminalSanitizer<W> {
     out: W,
-    state: State,
-    /// The sequence that is being read.
-    sequence: Vec<u8>,
+    parser: Parser<DefaultCharAccumulator>,
 }
 
-/// Far above any colour.
-const SEQUENCE_MAX: usize = 64;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    Text,
-    /// After the first byte of a character that may be a control.
-    Lead,
-    Escape,
-    /// `ESC [`: parameters, then a letter.
-    Control,
-    /// `ESC ]` and its like: text up to a bell or `ESC \`.
-    Message,
-    /// In such a text, after an escape.
-    MessageEscape,
-    /// `ESC (` and its like: one more byte.
-    OneMore,
-}
+/// What came through and is not written yet.
+#[derive(Debug, Default)]
+struct Clean(Vec<u8>);
 
 impl<W: Write> TerminalSanitizer<W> {
-    pub(super) const fn new(out: W) -> Self {
-        Self { out, state: State::Text, sequence: Vec::new() }
+    pub(super) fn new(out: W) -> Self {
+        Self { out, parser: Parser::default() }
     }
 
     /// Ends whatever colours the text has left on.
@@ -40,102 +25,51 @@ impl<W: Write> TerminalSanitizer<W> {
         self.out.write_all(b"\x1b[0m")?;
         self.out.flush()
     }
-
-    fn take(&mut self, byte: u8, clean: &mut Vec<u8>) {
-        self.state = match self.state {
-            State::Text => match byte {
-                0x1b => State::Escape,
-                0xc2 => State::Lead,
-                b'\n' | b'\r' | b'\t' | 0x20..=0x7e | 0x80.. => {
-                    clean.push(byte);
-                    State::Text
-                }
-                0..0x20 | 0x7f => State::Text,
-            },
-            State::Lead => {
-                // U+0080 to U+009F are controls too.
-                self.state = State::Text;
-                match byte {
-                    0xa0.. => clean.extend([0xc2, byte]),
-                    0x80..0xa0 => {}
-                    // No character after all.
-                    0..0x80 => self.take(byte, clean),
-                }
-                return;
-            }
-            State::Escape => match byte {
-                b'[' => {
-                    self.sequence.clear();
-                    State::Control
-                }
-                b']' | b'P' | b'X' | b'^' | b'_' => State::Message,
-                0x20..=0x2f => State::OneMore,
-                0x1b => State::Escape,
-                b'\n' => {
-                    clean.push(byte);
-                    State::Text
-                }
-                _ => State::Text,
-            },
-            State::Control => return self.take_parameter(byte, clean),
-            State::Message => match byte {
-                0x07 => State::Text,
-                0x1b => State::MessageEscape,
-                // Whoever forgets the end shall not silence the rest.
-                b'\n' => {
-                    clean.push(byte);
-                    State::Text
-                }
-                _ => State::Message,
-            },
-            State::MessageEscape => match byte {
-                b'\\' => State::Text,
-                0x1b => State::MessageEscape,
-                _ => State::Message,
-            },
-            State::OneMore => State::Text,
-        };
-    }
-
-    fn take_parameter(&mut self, byte: u8, clean: &mut Vec<u8>) {
-        self.state = match byte {
-            b'0'..=b'9' | b';' | b':' if self.sequence.len() < SEQUENCE_MAX => {
-                self.sequence.push(byte);
-                State::Control
-            }
-            b'm' if self.sequence.len() < SEQUENCE_MAX => {
-                clean.extend(b"\x1b[");
-                clean.append(&mut self.sequence);
-                clean.push(b'm');
-                State::Text
-            }
-            0x40..=0x7e => State::Text,
-            b'\n' => {
-                clean.push(byte);
-                State::Text
-            }
-            0x1b => State::Escape,
-            // Something else than a colour: its end is awaited, and it can be none any more.
-            _ => {
-                self.sequence.resize(SEQUENCE_MAX, b'0');
-                State::Control
-            }
-        };
-    }
 }
 
 impl<W: Write> Write for TerminalSanitizer<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut clean = Vec::with_capacity(bytes.len());
+        let mut clean = Clean(Vec::with_capacity(bytes.len()));
         for &byte in bytes {
-            self.take(byte, &mut clean);
+            if byte == b'\n' {
+                // Whoever forgets the end of a sequence shall not silence the next lines.
+                self.parser = Parser::default();
+                clean.0.push(byte);
+            } else {
+                self.parser.advance(&mut clean, byte);
+            }
         }
-        self.out.write_all(&clean)?;
+        self.out.write_all(&clean.0)?;
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+/// Whatever is not taken up here is dropped: titles, clipboards, moves of the cursor, questions to the terminal.
+impl Perform for Clean {
+    fn print(&mut self, letter: char) {
+        // U+007F to U+009F are controls too, of which some begin sequences.
+        if !letter.is_control() {
+            self.0.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+
+    fn execute(&mut self, byte: u8) {
+        if matches!(byte, b'\r' | b'\t') {
+            self.0.push(byte);
+        }
+    }
+
+    fn csi_dispatch(&mut self, params: &Params, intermediates: &[u8], ignore: bool, action: u8) {
+        if action != b'm' || ignore || !intermediates.is_empty() {
+            return;
+        }
+        let numbers = |part: &[u16]| part.iter().map(ToString::to_string).collect::<Vec<_>>().join(":");
+        let colours: Vec<String> = params.iter().map(numbers).collect();
+        self.0.extend_from_slice(format!("\x1b[{}m", colours.join(";")).as_bytes());
     }
 }
 
@@ -161,9 +95,10 @@ mod tests {
     #[test]
     fn text_and_colours_stay() {
         check("loss 0.5\r\n\tµ → \u{a0}é\n", "loss 0.5\r\n\tµ → \u{a0}é\n");
+        check("日本 🚀\n", "日本 🚀\n");
         check(
             "\u{1b}[31mred\u{1b}[0m \u{1b}[1;38:2:1:2:3mrgb\u{1b}[m",
-            "\u{1b}[31mred\u{1b}[0m \u{1b}[1;38:2:1:2:3mrgb\u{1b}[m",
+            "\u{1b}[31mred\u{1b}[0m \u{1b}[1;38:2:1:2:3mrgb\u{1b}[0m",
         );
     }
 
@@ -173,9 +108,14 @@ mod tests {
         check("\u{1b}]0;title\u{7}x\u{1b}]52;c;aGk=\u{1b}\\y\u{1b}Pq\u{1b}\\z", "xyz");
         check("\u{1b}(0a\u{1b}cb\u{8}\u{7}\0c\u{7f}", "abc");
         check("\u{9b}2Ja\u{85}b", "2Jab");
-        assert_eq!(cleaned(&[b"\xc2\x07\xc2\x08a\xc2\x1b[2Jb\xc2\nc\xc2\x7f"]), b"ab\nc");
         check("\u{1b}[>4;2mx\u{1b}[?1my", "xy");
         check(&format!("\u{1b}[{}mx", "1;".repeat(64)), "x");
+    }
+
+    #[test]
+    fn a_character_that_is_cut_off_hides_nothing_behind_it() {
+        let replaced = "\u{fffd}\u{fffd}a\u{fffd}[2Jb\nc\u{fffd}".as_bytes();
+        assert_eq!(cleaned(&[b"\xc2\x07\xc2\x08a\xc2\x1b[2Jb\xc2\nc\xc2\x7f"]), replaced);
     }
 
     #[test]

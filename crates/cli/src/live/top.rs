@@ -23,6 +23,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::terminal;
 use ratatui::layout::Rect;
 use ratatui::widgets::Widget;
+use unicode_width::UnicodeWidthStr;
 
 use super::LiveError;
 use super::server_args::ServerArgs;
@@ -93,7 +94,13 @@ fn frame(screen: &Screen, columns: u16, lines: u16) -> String {
     let mut buffer = Buffer::empty(area);
     screen.render(area, &mut buffer);
     let line = |row| {
-        let text: String = (0..columns).map(|column| buffer[(column, row)].symbol()).collect();
+        let (mut text, mut column) = (String::new(), 0);
+        while column < columns {
+            let symbol = buffer[(column, row)].symbol();
+            text.push_str(symbol);
+            // A wide letter covers the cell behind it.
+            column += u16::try_from(symbol.width()).unwrap_or(1).max(1);
+        }
         text.trim_end().to_owned() + "\n"
     };
     (0..lines).map(line).collect()

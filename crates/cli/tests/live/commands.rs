@@ -1,8 +1,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pollux_api::{ClusterStatus, Event, EventList, Explanation, JobList, Node, NodeJob, NodeList, SizeOutlook};
+use pollux_api::{
+    ClusterStatus, Event, EventList, Explanation, JobList, LogPiece, Node, NodeJob, NodeList, SizeOutlook,
+};
 use pollux_job::Phase;
 
 use crate::binary::run;
@@ -201,25 +202,38 @@ fn events_and_logs_go_on_where_a_server_that_went_away_left_them() {
         let event = Event { sequence, at_ms: 0, job: None, kind: "ready".into(), text: "x".into(), detail: ().into() };
         (200, format!("id: {sequence}\ndata: {}\n\n", json(&event)))
     };
-    let looks = AtomicUsize::new(0);
+    let piece = |replica: u64, text: &str, position: &str| {
+        let piece = LogPiece { replica, text: text.to_owned(), position: position.to_owned(), dropped: 0 };
+        format!("data: {}\n\n", json(&piece))
+    };
+    let begun = || "event: begun\ndata: {}\n\n".to_owned();
+    const END: &str = "event: end\ndata: {}\n\n";
     let server = Server::new("away", move |line| match line {
         "GET /v1/events?after=0&limit=50" => (200, json(&EventList { events: Vec::new(), next_after: 0 })),
         "GET /v1/events/stream?after=0" => event(1),
         "GET /v1/events/stream?after=1" => event(2),
-        "GET /v1/jobs/1/logs?follow=true" if looks.load(Ordering::Relaxed) == 0 => (200, "7| a\n7| b\n7| c".into()),
-        "GET /v1/jobs/1/logs?follow=true" => (200, "7| a\n7| b\n7| cd\n8| a\n".into()),
-        "GET /v1/jobs/1" if looks.fetch_add(1, Ordering::Relaxed) == 0 => {
-            (200, detail(&job(1, "resnet", Phase::Running)))
+        "GET /v1/jobs/1/logs/stream?tail=2" => {
+            (200, [piece(7, "", "5.8"), piece(7, "a\nb\nc", "5.13"), begun()].concat())
         }
-        "GET /v1/jobs/1" => (200, detail(&job(1, "resnet", Phase::Succeeded))),
+        "GET /v1/jobs/1/logs/stream?after=7.5.13" => {
+            (200, [piece(7, "d\n", "5.15"), begun(), piece(8, "a\n", "6.2"), END.to_owned()].concat())
+        }
+        "GET /v1/jobs/2/logs/stream?tail=0" => (200, begun()),
+        "GET /v1/jobs/2/logs/stream" => (200, [piece(9, "written meanwhile\n", "7.18"), END.to_owned()].concat()),
         _ => (404, failure("unknown_route", line)),
     });
     let events = server.pollux(&["events", "-f", "--after", "0", "-o", "json"]);
     let told: Vec<&str> = events.stdout.lines().map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(told, ["{\"sequence\":1", "{\"sequence\":2"]);
     assert!(events.stderr.contains("is away, and jobs train on; waiting for it\n"), "{}", events.stderr);
-    let logs = server.pollux(&["logs", "-f", "1"]);
+    let logs = server.pollux(&["logs", "-f", "--tail", "2", "1"]);
     assert_eq!((logs.code, logs.stdout.as_str()), (Some(0), "7| a\n7| b\n7| cd\n8| a\n"));
+    let logs = server.pollux(&["logs", "-f", "--tail", "0", "2"]);
+    assert_eq!(
+        (logs.code, logs.stdout.as_str()),
+        (Some(0), "9| written meanwhile\n"),
+        "after --tail nothing is left out"
+    );
 }
 
 #[test]

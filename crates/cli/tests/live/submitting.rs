@@ -81,10 +81,11 @@ fn watched(test: &str, ending: Phase) -> Server {
     let looks = (Mutex::new(0), Condvar::new());
     Server::new(test, move |line| match line {
         "POST /v1/jobs" => (201, json(&job(7, "train", Phase::Queued))),
-        "GET /v1/jobs/7/logs?follow=true" => {
+        "GET /v1/jobs/7/logs/stream" => {
             let (number, seen) = &looks;
             drop(seen.wait_while(number.lock().unwrap(), |number| *number < phases.len()).unwrap());
-            (200, "17| epoch 1\n".to_owned())
+            let piece = r#"{"replica":17,"text":"epoch 1\n","position":"5.8"}"#;
+            (200, format!("data: {piece}\n\nevent: end\ndata: {{}}\n\n"))
         }
         _ => {
             let (number, seen) = &looks;

@@ -19,15 +19,20 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// A scheduler that answers, in a fresh folder.
     pub(crate) fn start(test: &str) -> Self {
+        Self::start_with(test, &[])
+    }
+
+    /// The same with more arguments.
+    pub(crate) fn start_with(test: &str, arguments: &[&str]) -> Self {
         let folder = fresh_folder("up", test);
-        let mut daemon = Self { child: spawn(&folder), folder };
+        let mut daemon = Self { child: spawn(&folder, arguments), folder };
         daemon.wait_for_answer();
         daemon
     }
 
     /// Another one on the same folder, after the end of the first.
     pub(crate) fn start_again(&mut self) {
-        self.child = spawn(&self.folder);
+        self.child = spawn(&self.folder, &[]);
         self.wait_for_answer();
     }
 
@@ -74,17 +79,17 @@ impl Drop for Daemon {
     }
 }
 
-fn spawn(folder: &Path) -> Child {
+fn spawn(folder: &Path, arguments: &[&str]) -> Child {
     let talk = |name| File::create(folder.join(name)).unwrap();
     let mut command = plain("up");
-    command.args(["--listen", "127.0.0.1:0", "--slots", "2"]).env("POLLUX_STATE", folder.join("state"));
+    command.args(["--listen", "127.0.0.1:0", "--slots", "2"]).args(arguments).env("POLLUX_STATE", folder.join("state"));
     command.stdin(Stdio::null()).stdout(talk("stdout")).stderr(talk("stderr")).spawn().unwrap()
 }
 
 /// `pollux SUBCOMMAND` that knows of no server.
 pub(crate) fn plain(subcommand: &str) -> Command {
     let mut command = pollux(subcommand);
-    for name in ["POLLUX_URL", "POLLUX_STATE", "POLLUX_TOKEN", "POLLUX_CA"] {
+    for name in ["POLLUX_URL", "POLLUX_STATE", "POLLUX_TOKEN", "POLLUX_CA", "POLLUX_LOG"] {
         command.env_remove(name);
     }
     command

@@ -9,3 +9,4 @@ mod binary;
 mod bad_input;
 mod daemon;
 mod life;
+mod logging;

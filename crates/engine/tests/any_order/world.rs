@@ -356,11 +356,12 @@ impl World {
     }
 }
 
-/// A state as a file gives it back.
+/// A state with what its policy remembers as a file gives it back.
 #[cfg(feature = "serde")]
 fn saved(engine: &Engine) -> EngineState {
-    let text = serde_json::to_string(&engine.state()).expect("plain data");
-    serde_json::from_str(&text).expect("just written")
+    let state = engine.state();
+    let text = serde_json::to_string(&state.policy).expect("plain data");
+    EngineState { policy: serde_json::from_str(&text).expect("just written"), ..state }
 }
 
 #[cfg(not(feature = "serde"))]

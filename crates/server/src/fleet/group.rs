@@ -1,6 +1,6 @@
 use pollux_backend::ReplicaId;
 use pollux_engine::{Revision, StopReason};
-use serde::{Deserialize, Serialize};
+use pollux_store::GroupRow;
 
 /// Replicas of the past whose logs are kept while their job lives.
 const PAST_MAX: usize = 64;
@@ -9,20 +9,16 @@ const PAST_MAX: usize = 64;
 ///
 /// Every change of the members is a generation, 1, 2, 3, ..., which workers are told. A revision of the engine that
 /// both removes and adds has two: the survivors alone, who go on at once, then all.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Group {
     /// Of the newest membership.
-    #[serde(rename = "number")]
     pub(crate) generation: u64,
     /// The engine's revision that it belongs to, or is on its way to.
-    #[serde(rename = "generation")]
     pub(crate) revision: Revision,
     /// The oldest membership whose words count, with its revision.
     heard: (u64, Revision),
     pub(crate) members: Vec<ReplicaId>,
     /// Host and port.
-    #[serde(rename = "meeting")]
     pub(crate) rendezvous: (String, u16),
     /// Whether members of this revision are still to be launched.
     pub(crate) awaits_additions: bool,
@@ -31,7 +27,6 @@ pub(crate) struct Group {
     /// Whether all of it is to save and leave.
     pub(crate) stopping: bool,
     /// Who led it when it was told to leave, though it could have gone on.
-    #[serde(default)]
     pub(crate) last_leader: Option<ReplicaId>,
     /// Replicas that are gone, the newest last.
     pub(crate) past: Vec<ReplicaId>,
@@ -113,5 +108,41 @@ impl Group {
             return Readiness::Partial;
         }
         if settled { Readiness::Known } else { Readiness::Complete(self.revision) }
+    }
+}
+
+impl From<&Group> for GroupRow {
+    fn from(group: &Group) -> Self {
+        let numbers = |replicas: &[ReplicaId]| replicas.iter().map(|replica| replica.0).collect();
+        Self {
+            generation: group.generation,
+            revision: group.revision,
+            heard: group.heard,
+            members: numbers(&group.members),
+            rendezvous: Some(group.rendezvous.clone()),
+            awaits_additions: group.awaits_additions,
+            shrunk: group.shrunk,
+            stopping: group.stopping,
+            last_leader: group.last_leader.map(|leader| leader.0),
+            past: numbers(&group.past),
+        }
+    }
+}
+
+impl From<GroupRow> for Group {
+    fn from(row: GroupRow) -> Self {
+        let replicas = |numbers: Vec<u64>| numbers.into_iter().map(ReplicaId).collect();
+        Self {
+            generation: row.generation,
+            revision: row.revision,
+            heard: row.heard,
+            members: replicas(row.members),
+            rendezvous: row.rendezvous.unwrap_or_default(),
+            awaits_additions: row.awaits_additions,
+            shrunk: row.shrunk,
+            stopping: row.stopping,
+            last_leader: row.last_leader.map(ReplicaId),
+            past: replicas(row.past),
+        }
     }
 }

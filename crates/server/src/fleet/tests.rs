@@ -50,10 +50,9 @@ fn trained() -> Fleet {
 
 /// What a restart leaves of a fleet.
 fn restarted(fleet: &Fleet) -> Fleet {
-    let kept = |replica: &Replica| serde_json::from_str(&crate::text(replica)).unwrap();
-    let replicas = fleet.replicas.iter().map(|(&id, replica)| (id, kept(replica))).collect();
-    let groups = fleet.groups.iter().map(|(&job, group)| (job, serde_json::from_str(&crate::text(group)).unwrap()));
-    Fleet::recovered(replicas, groups.collect(), fleet.last)
+    let replicas = fleet.replicas.iter().map(|(&id, replica)| replica.row(id)).collect::<Vec<_>>();
+    let groups = fleet.groups.iter().map(|(&job, group)| (job, group.into()));
+    Fleet::recovered(&replicas, groups.collect(), fleet.last)
 }
 
 #[test]

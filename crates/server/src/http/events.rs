@@ -3,6 +3,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::Response;
+use axum::response::sse::Event;
 use pollux_api::{EventList, Failure};
 use pollux_policy::JobId;
 use pollux_store::{HistoryEntry, Reader};
@@ -15,15 +16,14 @@ use utoipa_axum::routes;
 
 use super::extract::{Json, Query, page};
 use super::failure::HttpError;
-use super::feed::{Pieces, feed};
+use super::feed::{self, Pieces};
 use super::state::AppState;
 use crate::{Handle, views};
 
 /// Lines that are read from the store at once.
 const CATCH_UP: usize = 500;
-/// So that nobody in between takes a quiet stream for a dead one.
-pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);
-pub(super) const NOTHING_NEW: &str = ": nothing new\n\n";
+/// How long a client that was cut off waits before it asks again.
+const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(stream))
@@ -99,7 +99,7 @@ async fn stream(
         None => state.handle.look(|cluster| cluster.last_event).get().await?,
     };
     let (handle, job) = (state.handle.clone(), query.job.map(JobId));
-    feed(&state, "text/event-stream", move |pieces| send(handle, events, last, job, pieces))
+    feed::events(&state, move |pieces| send(handle, events, last, job, pieces))
 }
 
 async fn send(
@@ -107,9 +107,9 @@ async fn send(
     mut events: broadcast::Receiver<HistoryEntry>,
     mut last: u64,
     job: Option<JobId>,
-    pieces: Pieces,
+    pieces: Pieces<Event>,
 ) -> Option<()> {
-    pieces.send("retry: 1000\n\n").await?;
+    pieces.send(Event::default().retry(RETRY)).await?;
     loop {
         loop {
             let lines = handle.read(move |reader| reader.history(last, job, CATCH_UP)).await.ok()?;
@@ -123,26 +123,28 @@ async fn send(
             }
         }
         loop {
-            match tokio::time::timeout(KEEP_ALIVE, events.recv()).await {
-                Err(_) => pieces.send(NOTHING_NEW).await?,
-                Ok(Ok(line)) if line.sequence <= last => {}
-                Ok(Ok(line)) => {
+            match events.recv().await {
+                Ok(line) if line.sequence <= last => {}
+                Ok(line) => {
                     last = line.sequence;
                     if job.is_none() || line.job == job {
                         send_entry(&line, &pieces).await?;
                     }
                 }
                 // What was lost is in the store.
-                Ok(Err(RecvError::Lagged(_))) => break,
-                Ok(Err(RecvError::Closed)) => return None,
+                Err(RecvError::Lagged(_)) => break,
+                Err(RecvError::Closed) => return None,
             }
         }
     }
 }
 
-async fn send_entry(line: &HistoryEntry, pieces: &Pieces) -> Option<()> {
+async fn send_entry(line: &HistoryEntry, pieces: &Pieces<Event>) -> Option<()> {
     match views::event(line) {
-        Some(event) => pieces.send(format!("id: {}\ndata: {}\n\n", event.sequence, crate::text(&event))).await,
+        Some(event) => {
+            let id = event.sequence.to_string();
+            pieces.send(Event::default().id(id).data(crate::text(&event))).await
+        }
         None => Some(()),
     }
 }

@@ -1,5 +1,6 @@
 //! What requests hold, with refusals in our own words.
 
+use std::error::Error;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::time::Duration;
@@ -7,9 +8,10 @@ use std::time::Duration;
 use axum::body::{Body, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::HeaderMap;
-use axum::http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use http_body_util::LengthLimitError;
 use pollux_policy::JobId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,7 +21,7 @@ use utoipa::IntoParams;
 use super::failure::HttpError;
 
 /// Longest body of a request.
-const BODY_BYTES_MAX: usize = 1024 * 1024;
+pub(crate) const BODY_BYTES_MAX: usize = 1024 * 1024;
 /// What a client may take to send a body.
 const BODY_WAIT: Duration = Duration::from_secs(30);
 
@@ -34,7 +36,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = HttpError;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, HttpError> {
-        check_headers(request.headers())?;
+        check_type(request.headers())?;
+        // The layers for timeouts allow each piece so long, and one that sends byte by byte for ever.
         match tokio::time::timeout(BODY_WAIT, read(request.into_body())).await {
             Ok(bytes) => parse(&bytes?).map(Json),
             Err(_) => Err(UNFINISHED),
@@ -44,30 +47,33 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 
 const UNFINISHED: HttpError = HttpError::Unfinished { limit_s: BODY_WAIT.as_secs() };
 
-/// Copies what comes, since a body of single bytes would take many times its length in pieces.
+/// Copies what comes: bodies that are collected keep every piece, and one of single bytes would take many times its
+/// length. The layer around all routes limits how much comes.
 async fn read(body: Body) -> Result<Vec<u8>, HttpError> {
     let (mut body, mut bytes) = (pin!(body), Vec::new());
     while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        let Ok(data) = frame.map_err(|_| UNFINISHED)?.into_data() else { continue };
-        if bytes.len() + data.len() > BODY_BYTES_MAX {
-            return Err(HttpError::TooLarge { limit: BODY_BYTES_MAX });
-        }
+        let Ok(data) = frame.map_err(|error| broken(&error))?.into_data() else { continue };
         bytes.extend_from_slice(&data);
     }
     Ok(bytes)
 }
 
-/// Refuses a body before it is read.
-fn check_headers(headers: &HeaderMap) -> Result<(), HttpError> {
-    let header = |name| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let found = header(CONTENT_TYPE);
-    let essence = found.split(';').next().unwrap_or_default().trim();
-    if !essence.eq_ignore_ascii_case("application/json") {
-        return Err(HttpError::MediaType { found: found.to_owned() });
+/// Why a body did not come to its end.
+fn broken(error: &(dyn Error + 'static)) -> HttpError {
+    let mut causes = std::iter::successors(Some(error), |&cause| cause.source());
+    match causes.any(<dyn Error>::is::<LengthLimitError>) {
+        true => HttpError::TooLarge { limit: BODY_BYTES_MAX },
+        false => UNFINISHED,
     }
-    match header(CONTENT_LENGTH).parse::<u64>() {
-        Ok(bytes) if bytes > BODY_BYTES_MAX as u64 => Err(HttpError::TooLarge { limit: BODY_BYTES_MAX }),
-        Ok(_) | Err(_) => Ok(()),
+}
+
+/// Refuses a body before it is read.
+fn check_type(headers: &HeaderMap) -> Result<(), HttpError> {
+    let found = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let essence = found.split(';').next().unwrap_or_default().trim();
+    match essence.eq_ignore_ascii_case("application/json") {
+        true => Ok(()),
+        false => Err(HttpError::MediaType { found: found.to_owned() }),
     }
 }
 

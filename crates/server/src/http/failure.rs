@@ -53,6 +53,8 @@ pub(crate) enum HttpError {
     NoReplica { job: JobId, replica: u64 },
     #[error("too many requests: try again in {retry_after_s} s")]
     TooFast { retry_after_s: u64 },
+    #[error("this could not be answered because of an error of the server: its log says more")]
+    Broken,
     #[error("{limit} streams are open already: close some, or try again")]
     TooManyStreams { limit: usize },
 }
@@ -79,6 +81,7 @@ impl HttpError {
             Self::NoGroup { .. } => (StatusCode::NOT_FOUND, "no_group"),
             Self::NoReplica { .. } => (StatusCode::NOT_FOUND, "unknown_replica"),
             Self::TooFast { .. } => (StatusCode::TOO_MANY_REQUESTS, "too_fast"),
+            Self::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
             Self::TooManyStreams { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams"),
         }
     }
@@ -95,6 +98,7 @@ fn status_of(refused: &Refused) -> (StatusCode, &'static str) {
         Refused::UnknownLabel { .. } => (StatusCode::NOT_FOUND, "unknown_token"),
         Refused::LocalToken { .. } => (StatusCode::CONFLICT, "local_token"),
         Refused::TooManyTokens { .. } => (StatusCode::CONFLICT, "too_many_tokens"),
+        Refused::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
         Refused::Unreadable(_) => (StatusCode::INTERNAL_SERVER_ERROR, "unreadable"),
         Refused::Full => (StatusCode::SERVICE_UNAVAILABLE, "full"),
         Refused::Busy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
@@ -124,11 +128,20 @@ impl From<Refusal> for HttpError {
     }
 }
 
+/// Why a request was refused, for those who keep the log.
+#[derive(Clone, Debug)]
+pub(crate) struct Reason {
+    pub(crate) code: &'static str,
+    pub(crate) message: String,
+}
+
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let (status, code) = self.status();
-        let detail = FailureDetail { code: code.to_owned(), message: line(&self.to_string()) };
+        let message = line(&self.to_string());
+        let detail = FailureDetail { code: code.to_owned(), message: message.clone() };
         let mut response = (status, Json(Failure { error: detail })).into_response();
+        response.extensions_mut().insert(Reason { code, message });
         let headers = response.headers_mut();
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

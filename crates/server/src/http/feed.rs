@@ -1,42 +1,59 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::header::CONTENT_TYPE;
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use http_body::Frame;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
 
 use super::failure::HttpError;
 use super::state::{AppState, STREAMS_MAX};
 
 /// Pieces that wait for a slow client; whoever makes them waits, too.
 const PIECES_MAX: usize = 16;
+/// So that nobody in between takes a quiet stream for a dead one.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// An answer that goes on.
-struct Feed {
-    pieces: mpsc::Receiver<Bytes>,
-    _place: OwnedSemaphorePermit,
-}
+/// The pieces of an answer as they come.
+type Feed<T> = Pin<Box<dyn Stream<Item = Result<T, Infallible>> + Send>>;
 
-/// Where its pieces go in. `None` says that nobody reads any more.
-#[derive(Clone, Debug)]
-pub(crate) struct Pieces(mpsc::Sender<Bytes>);
+/// Where the pieces of an answer go in. `None` says that nobody reads any more.
+#[derive(Debug)]
+pub(crate) struct Pieces<T>(mpsc::Sender<T>);
 
-impl Pieces {
-    pub(crate) async fn send(&self, piece: impl Into<Bytes>) -> Option<()> {
-        self.0.send(piece.into()).await.ok()
+impl<T> Pieces<T> {
+    pub(crate) async fn send(&self, piece: T) -> Option<()> {
+        self.0.send(piece).await.ok()
     }
 }
 
-/// Answers with what `produce` sends, until it returns, the client leaves or the server ends.
-pub(crate) fn feed<F: Future<Output = Option<()>> + Send + 'static>(
+/// Answers with the lines that `produce` sends, until it returns, the client leaves or the server ends.
+pub(crate) fn lines<F: Future<Output = Option<()>> + Send + 'static>(
     state: &AppState,
-    content_type: &'static str,
-    produce: impl FnOnce(Pieces) -> F,
+    produce: impl FnOnce(Pieces<Bytes>) -> F,
 ) -> Result<Response, HttpError> {
+    let body = Body::from_stream(feed(state, produce)?);
+    Ok(([(CONTENT_TYPE, "text/plain; charset=utf-8")], body).into_response())
+}
+
+/// Answers with the server-sent events that `produce` sends, until it returns, the client leaves or the server ends.
+pub(crate) fn events<F: Future<Output = Option<()>> + Send + 'static>(
+    state: &AppState,
+    produce: impl FnOnce(Pieces<Event>) -> F,
+) -> Result<Response, HttpError> {
+    let alive = KeepAlive::new().interval(KEEP_ALIVE).text("nothing new");
+    Ok(Sse::new(feed(state, produce)?).keep_alive(alive).into_response())
+}
+
+fn feed<T: Send + 'static, F: Future<Output = Option<()>> + Send + 'static>(
+    state: &AppState,
+    produce: impl FnOnce(Pieces<T>) -> F,
+) -> Result<Feed<T>, HttpError> {
     let place = Arc::clone(&state.streams).try_acquire_owned();
     let place = place.map_err(|_| HttpError::TooManyStreams { limit: STREAMS_MAX })?;
     let (sender, pieces) = mpsc::channel(PIECES_MAX);
@@ -48,15 +65,9 @@ pub(crate) fn feed<F: Future<Output = Option<()>> + Send + 'static>(
             () = state.closed() => {}
         }
     });
-    let body = Body::new(Feed { pieces, _place: place });
-    Ok(([(CONTENT_TYPE, content_type)], body).into_response())
-}
-
-impl http_body::Body for Feed {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.pieces.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
-    }
+    Ok(Box::pin(ReceiverStream::new(pieces).map(move |piece| {
+        // The place is free when the body is dropped.
+        let _held = &place;
+        Ok(piece)
+    })))
 }

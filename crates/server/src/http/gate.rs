@@ -1,22 +1,23 @@
 //! Who is let in, and how far.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use axum::extract::{FromRequestParts, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use tracing::{debug, error, info, warn};
 
 use super::assets::NO_PAGE;
-use super::extract::Id;
-use super::failure::HttpError;
+use super::extract::{BODY_BYTES_MAX, Id};
+use super::failure::{HttpError, Reason};
 use super::rates::Source;
 use super::state::AppState;
-use crate::Caller;
+use crate::{Caller, Metrics};
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -24,7 +25,9 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// Everything passes here, also what no route knows.
 pub(crate) async fn gate(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
-    let mut response = match admit(&state, &request) {
+    let (began, admitted) = (Instant::now(), admit(&state, &request));
+    let asked = Asked::new(&request, admitted.as_ref().ok().cloned().flatten());
+    let mut response = match admitted {
         Ok(caller) => {
             if let Some(caller) = caller {
                 request.extensions_mut().insert(caller);
@@ -33,13 +36,66 @@ pub(crate) async fn gate(State(state): State<AppState>, mut request: Request, ne
         }
         Err(error) => error.into_response(),
     };
-    state.count_answer(response.status());
+    // The layer that limits bodies speaks for itself, and not in JSON.
+    if response.status() == StatusCode::PAYLOAD_TOO_LARGE && response.extensions().get::<Reason>().is_none() {
+        response = HttpError::TooLarge { limit: BODY_BYTES_MAX }.into_response();
+    }
+    asked.conclude(state.handle.metrics(), &response, began.elapsed());
     let headers = response.headers_mut();
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(NO_PAGE);
     response
+}
+
+/// What is said of a request when it is answered.
+struct Asked {
+    method: Method,
+    route: Option<MatchedPath>,
+    path: String,
+    peer: IpAddr,
+    caller: Option<Caller>,
+}
+
+impl Asked {
+    fn new(request: &Request, caller: Option<Caller>) -> Self {
+        Self {
+            method: request.method().clone(),
+            route: request.extensions().get().cloned(),
+            path: request.uri().path().to_owned(),
+            peer: peer(request),
+            caller,
+        }
+    }
+
+    /// Counts and logs it.
+    fn conclude(&self, metrics: &Metrics, response: &Response, took: Duration) {
+        let Self { method, path, peer, caller, .. } = self;
+        let (status, took_s) = (response.status().as_u16(), took.as_secs_f64());
+        metrics.count_request(self.route.as_ref().map_or("unknown", MatchedPath::as_str), status, took);
+        let caller = caller.as_ref().map(tracing::field::display);
+        let Some(Reason { code, message: answer }) = response.extensions().get() else {
+            return debug!(%method, path, %peer, caller, status, took_s, "answered");
+        };
+        metrics.count_refusal(code);
+        let is_worker = matches!(self.caller, Some(Caller::Job(_)));
+        match status {
+            500 => error!(%method, path, %peer, caller, status, reason = code, answer, "request failed"),
+            501.. => warn!(%method, path, %peer, caller, status, reason = code, answer, "request refused"),
+            401 | 403 | 429 => warn!(%method, path, %peer, caller, status, reason = code, answer, "request refused"),
+            // Workers of a group that has changed speak a moment longer.
+            404 | 409 if is_worker => {
+                debug!(%method, path, %peer, caller, status, reason = code, answer, "request refused");
+            }
+            _ => info!(%method, path, %peer, caller, status, reason = code, answer, "request refused"),
+        }
+    }
+}
+
+/// The other end of the connection; of one without a socket this machine.
+fn peer(request: &Request) -> IpAddr {
+    request.extensions().get().map_or(Ipv4Addr::LOCALHOST.into(), |&Peer(address)| address)
 }
 
 /// Routes for users only.
@@ -68,9 +124,8 @@ pub(crate) async fn own_job_only(request: Request, next: Next) -> Result<Respons
 fn admit(state: &AppState, request: &Request) -> Result<Option<Caller>, HttpError> {
     let headers = request.headers();
     let caller = token(headers).and_then(|token| state.handle.caller(token));
-    let peer = || request.extensions().get().map_or(Ipv4Addr::LOCALHOST.into(), |&Peer(address)| address);
-    let source = caller.clone().map_or_else(|| Source::Peer(peer()), Source::Caller);
-    state.rates.count(source, Instant::now()).map_err(|wait| {
+    let source = caller.clone().map_or_else(|| Source::Peer(peer(request)), Source::Caller);
+    state.rates.count(source).map_err(|wait| {
         let retry_after_s = wait.as_secs_f64().ceil().max(1.0) as u64;
         HttpError::TooFast { retry_after_s }
     })?;

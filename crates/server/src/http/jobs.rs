@@ -16,7 +16,7 @@ use super::extract::{Id, Json, Query, page};
 use super::failure::HttpError;
 use super::state::AppState;
 use crate::clock::milliseconds;
-use crate::{Action, Caller, Refused, explain, explain_ended, views};
+use crate::{Action, Caller, explain, explain_ended, views};
 
 /// For users.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
@@ -42,7 +42,7 @@ async fn submit(
     Json(spec): Json<JobSpec>,
 ) -> Result<Response, HttpError> {
     let spec = JobSpec { owner: owner(&spec, &caller)?, ..spec }.named();
-    let asked_for = as_asked_for(&spec)?;
+    let asked_for = as_asked_for(&spec);
     let id = state.handle.submit(spec).get().await?;
     let live = state.handle.look(move |cluster| cluster.engine().job(id).map(|job| views::job(cluster, job)));
     // It is durable: whatever keeps us from a look at it, whoever asked must not ask again.
@@ -61,10 +61,10 @@ fn owner(spec: &JobSpec, caller: &Caller) -> Result<String, HttpError> {
 }
 
 /// A job of which nothing is known but the specification.
-fn as_asked_for(spec: &JobSpec) -> Result<Job, HttpError> {
+fn as_asked_for(spec: &JobSpec) -> Job {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let submitted = SubmittedJob { id: JobId(0), submitted: milliseconds(now), request: crate::text(spec) };
-    readable(submitted.id, views::job_of_row(&JobRow { submitted, ended: None }))
+    let submitted = SubmittedJob { id: JobId(0), submitted: milliseconds(now), spec: spec.clone() };
+    views::job_of_row(&JobRow { submitted, ended: None })
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -119,12 +119,13 @@ async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> 
         .handle
         .read(move |reader| reader.ended_jobs(EndedQuery { before, phase, search: search.as_deref() }, room + 1));
     let rows = read.await?;
-    let next_before = rows.get(room).map(|row| row.submitted.id.0 + 1);
+    let id = |row: &Result<JobRow, JobId>| row.as_ref().map_or_else(|id| *id, |row| row.submitted.id).0;
+    let next_before = rows.get(room).map(|row| id(row) + 1);
     // One that has ended since the look is there already.
     let live = jobs.len();
-    for row in rows.iter().take(room) {
+    for row in rows.iter().take(room).flatten() {
         let is_new = !jobs[..live].iter().any(|job: &Job| job.id == row.submitted.id.0);
-        jobs.extend(Some(row).filter(|_| is_new).and_then(views::job_of_row));
+        jobs.extend(Some(row).filter(|_| is_new).map(views::job_of_row));
     }
     Ok(Json(JobList { jobs, next_after_live: None, next_before }))
 }
@@ -148,7 +149,7 @@ async fn detail(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobDet
         return Ok(Json(detail));
     }
     let row = state.row(id).await?;
-    readable(id, views::detail_of_row(&row, state.handle.checkpoint_dir(id))).map(Json)
+    Ok(Json(views::detail_of_row(&row, state.handle.checkpoint_dir(id))))
 }
 
 /// Why a job has what it has, and when that may change.
@@ -162,8 +163,7 @@ async fn explanation(State(state): State<AppState>, Id(id): Id) -> Result<Json<E
         return Ok(Json(explanation));
     }
     let row = state.row(id).await?;
-    let ended = readable(id, views::job_of_row(&row))?;
-    Ok(Json(explain_ended(&ended, now.0)))
+    Ok(Json(explain_ended(&views::job_of_row(&row), now.0)))
 }
 
 /// Ends a job.
@@ -193,9 +193,4 @@ async fn resume(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode,
 async fn act(state: &AppState, job: JobId, action: Action) -> Result<StatusCode, HttpError> {
     state.handle.act(job, action).get().await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// A row of ours that makes no sense is our fault.
-fn readable<T>(job: JobId, view: Option<T>) -> Result<T, HttpError> {
-    view.ok_or_else(|| Refused::Unreadable(format!("{job} in the state folder cannot be read")).into())
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use tokio_rustls::rustls::ServerConfig;
+use tracing::warn;
 
 use super::hosts::Hosts;
 use super::tls;
@@ -12,6 +13,8 @@ use crate::ServerError;
 
 /// The port at which workers of earlier processes look for us.
 const WORKER_PORT_FILE: &str = "worker-port";
+/// Clients that connect at once and wait to be accepted: all workers come back together when a server starts anew.
+const BACKLOG: i32 = 4_096;
 /// How long an address that is taken is waited for.
 const RELEASE_WAIT: Duration = Duration::from_secs(1);
 const RELEASE_LOOK: Duration = Duration::from_millis(20);
@@ -68,7 +71,11 @@ impl Listeners {
         let public = again.map_or_else(|| bind(settings.listen), Ok)?;
         let is_plain = public.tls.is_none();
         let at = |port| Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None, &[]);
-        let there = known.filter(|&port| !is_plain || port != public.address.port()).and_then(|port| at(port).ok());
+        let elsewhere = known.filter(|&port| !is_plain || port != public.address.port());
+        let there = elsewhere.and_then(|port| {
+            // Workers of an earlier server train on, and nobody hears of them.
+            at(port).inspect_err(|error| warn!(port, %error, "workers of an earlier server look for it in vain")).ok()
+        });
         let workers = match there {
             None if !is_plain => Some(at(0)?),
             there => there,
@@ -97,6 +104,7 @@ impl Listener {
     fn bind(address: SocketAddr, tls: Option<Arc<ServerConfig>>, names: &[String]) -> Result<Self, ServerError> {
         let refused = |reason| ServerError::Listen { address, reason };
         let socket = listen(address).map_err(refused)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(|error| refused(error.into()))?;
         socket.set_nonblocking(true).map_err(refused)?;
         let address = socket.local_addr().map_err(refused)?;
         let hosts = Hosts::new(address, tls.is_some(), names);

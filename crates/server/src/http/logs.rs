@@ -1,30 +1,27 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::State;
 use axum::response::Response;
+use axum::response::sse::Event;
 use pollux_api::{Failure, LogPiece};
 use pollux_backend::{LogStart, ReplicaId};
 use pollux_policy::JobId;
 use serde::Deserialize;
+use tracing::warn;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::events::{KEEP_ALIVE, NOTHING_NEW};
 use super::extract::{Id, Query};
 use super::failure::HttpError;
-use super::feed::{Pieces, feed};
+use super::feed::{self, Pieces};
 use super::state::AppState;
-use super::tail::{Format, Tail};
-use crate::JobSummary;
+use super::tail::{Format, Tail, Told};
 
 /// How often a log that is followed is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
-/// Looks between two signs of life.
-const LOOKS_PER_SIGN: u128 = KEEP_ALIVE.as_millis() / LOOK_AGAIN.as_millis();
-/// The last message of a stream, if the job has ended and not the server.
-const END: &str = "event: end\ndata: {}\n\n";
 /// What is told of one replica before it is the next one's turn.
 const PIECES_MAX: usize = 4;
 /// What is read at once.
@@ -62,8 +59,7 @@ async fn logs(
     let LogsQuery { replica, tail, follow } = query;
     let wanted = Wanted { replica, start: tail.map_or(Start::First, Start::Last), follow, is_stream: false };
     let written = find(&state, job, replica).await?;
-    let produce = |pieces| send(state.clone(), job, wanted, written, pieces);
-    feed(&state, "text/plain; charset=utf-8", produce)
+    feed::lines(&state, |pieces| send(state.clone(), job, wanted, written, pieces))
 }
 
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -82,7 +78,8 @@ struct LogStreamQuery {
 }
 
 /// What the replicas of a job write, as server-sent events, until one that is called `end`: the job has ended. Pieces
-/// may begin and end anywhere in a line.
+/// may begin and end anywhere in a line. One that is called `begun` follows the first look at all replicas: from then
+/// on, whoever goes on `after` what it was told misses nothing.
 #[utoipa::path(get, path = "/v1/jobs/{id}/logs/stream", tag = "jobs", security(("token" = [])),
     params(Id, LogStreamQuery),
     responses((status = 200, body = LogPiece, content_type = "text/event-stream"),
@@ -99,7 +96,7 @@ async fn stream(
     };
     let wanted = Wanted { replica, start, follow: true, is_stream: true };
     let written = find(&state, job, replica).await?;
-    feed(&state, "text/event-stream", |pieces| send(state.clone(), job, wanted, written, pieces))
+    feed::events(&state, |pieces| send(state.clone(), job, wanted, written, pieces))
 }
 
 fn positions(after: &str) -> Result<BTreeMap<u64, u64>, HttpError> {
@@ -141,7 +138,7 @@ impl Wanted {
 
     fn format(&self, replica: u64) -> Format {
         match self.replica {
-            _ if self.is_stream => Format::Messages { replica },
+            _ if self.is_stream => Format::Pieces { replica },
             Some(_) => Format::Lines { prefix: String::new() },
             None => Format::Lines { prefix: format!("{replica}| ") },
         }
@@ -174,9 +171,8 @@ async fn find(state: &AppState, job: JobId, only: Option<u64>) -> Result<Written
         Some(replicas) => replicas,
         None => {
             let ended = state.row(job).await?.ended;
-            let summary = ended.and_then(|ended| serde_json::from_str::<JobSummary>(&ended.summary).ok());
-            let replicas = summary.map(|summary| summary.replicas).unwrap_or_default();
-            replicas.into_iter().map(|replica| Writer { id: replica.0, runs: false }).collect()
+            let replicas = ended.map(|ended| ended.summary.replicas).unwrap_or_default();
+            replicas.into_iter().map(|id| Writer { id, runs: false }).collect()
         }
     };
     replicas.retain(|writer| only.is_none_or(|only| writer.id == only));
@@ -186,10 +182,55 @@ async fn find(state: &AppState, job: JobId, only: Option<u64>) -> Result<Written
     }
 }
 
-async fn send(state: AppState, job: JobId, mut wanted: Wanted, mut written: Written, pieces: Pieces) -> Option<()> {
+/// A part of an answer.
+trait Piece: Send + Sized {
+    fn of(told: Told) -> Vec<Self>;
+
+    /// Every replica's log was looked at.
+    fn begun() -> Option<Self>;
+
+    /// The last one, if the job has ended and not the server.
+    fn end() -> Option<Self>;
+}
+
+impl Piece for Bytes {
+    fn of(told: Told) -> Vec<Self> {
+        if told.lines.is_empty() { Vec::new() } else { vec![told.lines.into()] }
+    }
+
+    fn begun() -> Option<Self> {
+        None
+    }
+
+    fn end() -> Option<Self> {
+        None
+    }
+}
+
+impl Piece for Event {
+    fn of(told: Told) -> Vec<Self> {
+        told.pieces.iter().map(|piece| Self::default().data(crate::text(piece))).collect()
+    }
+
+    fn begun() -> Option<Self> {
+        Some(Self::default().event("begun").data("{}"))
+    }
+
+    fn end() -> Option<Self> {
+        Some(Self::default().event("end").data("{}"))
+    }
+}
+
+async fn send<P: Piece>(
+    state: AppState,
+    job: JobId,
+    mut wanted: Wanted,
+    mut written: Written,
+    pieces: Pieces<P>,
+) -> Option<()> {
     let mut tails: BTreeMap<u64, Tail> = BTreeMap::new();
     let mut done: BTreeSet<u64> = BTreeSet::new();
-    let mut looks = 0;
+    let mut begun = P::begun();
     loop {
         let is_last = !wanted.follow || !written.is_live;
         let mut has_more = false;
@@ -202,44 +243,53 @@ async fn send(state: AppState, job: JobId, mut wanted: Wanted, mut written: Writ
             let is_read = pass_on(&state, &writer, &mut tail, &pieces, pieces_max).await?;
             has_more |= !is_read;
             if is_last || (is_read && (tail.has_ended() || !writer.runs)) {
-                pieces.send(tail.rest()).await?;
+                send_all(tail.rest(), &pieces).await?;
                 done.insert(writer.id);
             } else {
                 tails.insert(writer.id, tail);
             }
         }
         if is_last {
-            return if wanted.is_stream { pieces.send(END).await } else { None };
+            return pieces.send(P::end()?).await;
         }
         wanted.start = Start::First;
+        if let Some(begun) = begun.take() {
+            pieces.send(begun).await?;
+        }
         if !has_more {
             tokio::time::sleep(LOOK_AGAIN).await;
-            looks += 1;
-            if wanted.is_stream && looks % LOOKS_PER_SIGN == 0 {
-                pieces.send(NOTHING_NEW).await?;
-            }
         }
         written = find(&state, job, wanted.replica).await.ok()?;
     }
 }
 
+async fn send_all<P: Piece>(told: Told, pieces: &Pieces<P>) -> Option<()> {
+    for piece in P::of(told) {
+        pieces.send(piece).await?;
+    }
+    Some(())
+}
+
 /// Sends some of what there is, and tells whether it was all.
-async fn pass_on(
+async fn pass_on<P: Piece>(
     state: &AppState,
     writer: &Writer,
     tail: &mut Tail,
-    pieces: &Pieces,
+    pieces: &Pieces<P>,
     pieces_max: usize,
 ) -> Option<bool> {
     for _ in 0..pieces_max {
         let chunk = state.handle.read_log(ReplicaId(writer.id), tail.from(), CHUNK_BYTES).await;
-        // What cannot be read has no more to say.
-        let Ok(chunk) = chunk else { return Some(true) };
+        let chunk = match chunk {
+            Ok(chunk) => chunk,
+            Err(error) => {
+                // What cannot be read has no more to say.
+                warn!(replica = writer.id, %error, "a log cannot be read");
+                return Some(true);
+            }
+        };
         let is_empty = chunk.bytes.is_empty();
-        let lines = tail.take(&chunk);
-        if !lines.is_empty() {
-            pieces.send(lines).await?;
-        }
+        send_all(tail.take(&chunk), pieces).await?;
         if is_empty || tail.has_ended() {
             return Some(true);
         }

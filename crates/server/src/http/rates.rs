@@ -1,15 +1,25 @@
-use std::collections::BTreeMap;
+use std::hash::Hash;
 use std::net::IpAddr;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use governor::clock::{Clock, MonotonicClock};
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::HashMapStateStore;
+use governor::{Quota, RateLimiter};
 
 use crate::Caller;
 
-/// So many callers are remembered.
-const CALLERS_MAX: usize = 10_000;
+/// So many of a kind are remembered, beyond which those who have been quiet are forgotten.
+const SOURCES_MAX: usize = 10_000;
+
+/// Requests per second for long, and at once. Tokens have what a busy cluster never needs, strangers what a probe of
+/// its health does. All workers of a job have one token, and ask at once when their group has changed.
+const CALLER: (u32, u32) = (5_000, 20_000);
+const STRANGER: (u32, u32) = (20, 200);
 
 /// Whose requests are counted together.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// With a token that is known.
     Caller(Caller),
@@ -17,80 +27,89 @@ pub(crate) enum Source {
     Peer(IpAddr),
 }
 
-impl Source {
-    /// Requests per second for long, and at once. Tokens have what a busy cluster never needs, strangers what a probe
-    /// of its health does.
-    const fn allowance(&self) -> (f64, f64) {
-        match self {
-            Self::Caller(_) => (2_000.0, 4_000.0),
-            Self::Peer(_) => (20.0, 200.0),
-        }
-    }
-}
+type Limiter<K, C> = RateLimiter<K, HashMapStateStore<K>, C, NoOpMiddleware<<C as Clock>::Instant>>;
 
 /// How fast each source asks.
-#[derive(Debug, Default)]
-pub(crate) struct Rates {
-    buckets: Mutex<BTreeMap<Source, Bucket>>,
+#[derive(Debug)]
+pub(crate) struct Rates<C: Clock = MonotonicClock> {
+    callers: Limiter<Caller, C>,
+    strangers: Limiter<IpAddr, C>,
+    clock: C,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Bucket {
-    left: f64,
-    at: Instant,
-}
-
-impl Bucket {
-    fn left(&self, now: Instant, (per_s, burst): (f64, f64)) -> f64 {
-        (self.left + now.saturating_duration_since(self.at).as_secs_f64() * per_s).min(burst)
+impl Default for Rates {
+    fn default() -> Self {
+        Self::new(MonotonicClock)
     }
 }
 
-impl Rates {
+impl<C: Clock + Clone> Rates<C> {
+    fn new(clock: C) -> Self {
+        let quota = |(per_s, burst)| {
+            let number = |number| NonZeroU32::new(number).expect("rates are positive");
+            Quota::per_second(number(per_s)).allow_burst(number(burst))
+        };
+        Self {
+            callers: RateLimiter::hashmap_with_clock(quota(CALLER), clock.clone()),
+            strangers: RateLimiter::hashmap_with_clock(quota(STRANGER), clock.clone()),
+            clock,
+        }
+    }
+
     /// Counts a request, or says when the next one may come.
-    pub(crate) fn count(&self, source: Source, now: Instant) -> Result<(), Duration> {
-        let mut buckets = self.buckets.lock().expect("nobody panics with it");
-        if buckets.len() >= CALLERS_MAX && !buckets.contains_key(&source) {
-            buckets.retain(|of, bucket| bucket.left(now, of.allowance()) < of.allowance().1);
-            if buckets.len() >= CALLERS_MAX {
-                return Err(Duration::from_secs(1));
+    pub(crate) fn count(&self, source: Source) -> Result<(), Duration> {
+        let checked = match source {
+            // They are no more than there are tokens.
+            Source::Caller(caller) => {
+                make_room(&self.callers);
+                self.callers.check_key(&caller)
             }
-        }
-        let (per_s, burst) = source.allowance();
-        let bucket = buckets.entry(source).or_insert(Bucket { left: burst, at: now });
-        let left = bucket.left(now, (per_s, burst));
-        if left < 1.0 {
-            return Err(Duration::from_secs_f64((1.0 - left) / per_s));
-        }
-        *bucket = Bucket { left: left - 1.0, at: now };
-        Ok(())
+            Source::Peer(_) if !make_room(&self.strangers) => return Err(Duration::from_secs(1)),
+            Source::Peer(peer) => self.strangers.check_key(&peer),
+        };
+        checked.map_err(|not_until| not_until.wait_time_from(self.clock.now()))
     }
+}
+
+/// Whether one more can be remembered.
+fn make_room<K: Hash + Eq + Clone, C: Clock>(limiter: &Limiter<K, C>) -> bool {
+    if limiter.len() >= SOURCES_MAX {
+        limiter.retain_recent();
+    }
+    limiter.len() < SOURCES_MAX
 }
 
 #[cfg(test)]
 mod tests {
+    use governor::clock::FakeRelativeClock;
+
     use super::*;
+
+    fn peer(number: u32) -> Source {
+        Source::Peer(IpAddr::from(number.to_be_bytes()))
+    }
 
     #[test]
     fn a_burst_passes_then_the_rate_and_nobody_else_is_held_up() {
-        let (rates, now) = (Rates::default(), Instant::now());
-        let peer = |last| Source::Peer(IpAddr::from([192, 0, 2, last]));
-        let passed = |source: Source, at| (0..1_000).filter(|_| rates.count(source.clone(), at).is_ok()).count();
-        assert_eq!(passed(peer(1), now), 200);
-        assert_eq!(rates.count(peer(1), now), Err(Duration::from_millis(50)));
-        assert_eq!(passed(peer(2), now), 200);
-        assert_eq!(passed(peer(1), now + Duration::from_secs(1)), 20);
-        assert_eq!(passed(Source::Caller(Caller::User("local".to_owned())), now), 1_000);
+        let clock = FakeRelativeClock::default();
+        let rates = Rates::new(clock.clone());
+        let passed = |source: Source| (0..1_000).filter(|_| rates.count(source.clone()).is_ok()).count();
+        assert_eq!(passed(peer(1)), 200);
+        assert_eq!(rates.count(peer(1)), Err(Duration::from_millis(50)));
+        assert_eq!(passed(peer(2)), 200);
+        clock.advance(Duration::from_secs(1));
+        assert_eq!(passed(peer(1)), 20);
+        assert_eq!(passed(Source::Caller(Caller::User("local".to_owned()))), 1_000);
     }
 
     #[test]
     fn many_sources_are_forgotten_when_they_are_quiet_and_bounded_when_not() {
-        let (rates, now) = (Rates::default(), Instant::now());
-        let peer = |number: u32| Source::Peer(IpAddr::from(number.to_be_bytes()));
-        let known = || rates.buckets.lock().unwrap().len();
-        let passed = |at| (0..20_000).filter(|number| rates.count(peer(*number), at).is_ok()).count();
-        assert_eq!((passed(now), known()), (CALLERS_MAX, CALLERS_MAX));
-        assert!(rates.count(peer(30_000), now + Duration::from_secs(60)).is_ok());
-        assert_eq!(known(), 1);
+        let clock = FakeRelativeClock::default();
+        let rates = Rates::new(clock.clone());
+        let passed = || (0..20_000).filter(|number| rates.count(peer(*number)).is_ok()).count();
+        assert_eq!((passed(), rates.strangers.len()), (SOURCES_MAX, SOURCES_MAX));
+        clock.advance(Duration::from_secs(60));
+        assert!(rates.count(peer(30_000)).is_ok());
+        assert_eq!(rates.strangers.len(), 1);
     }
 }

@@ -1,23 +1,37 @@
 use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Router, middleware};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::limit::RequestBodyLimitLayer;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Components, Info, License, OpenApi, OpenApiBuilder};
 use utoipa_axum::router::OpenApiRouter;
 
+use super::extract::BODY_BYTES_MAX;
 use super::failure::HttpError;
 use super::state::AppState;
 use super::{assets, cluster, events, gate, jobs, logs, metrics, plan, series, tokens, what_if, workers};
 
 /// All routes.
 pub fn app(state: AppState) -> Router {
+    app_with(state, Router::new())
+}
+
+/// All routes, and some more: for tests.
+#[doc(hidden)]
+pub fn app_with(state: AppState, more: Router<AppState>) -> Router {
     let (router, document) = documented().split_for_parts();
     let document = axum::body::Bytes::from(crate::text(&document));
     router
+        .merge(more)
         .merge(assets::routes())
         .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], document)))
         .fallback(async || HttpError::NoRoute)
         .method_not_allowed_fallback(async || HttpError::NoMethod)
+        .layer(RequestBodyLimitLayer::new(BODY_BYTES_MAX))
+        // What it was is in the log, by the hook for panics; the gate says which route.
+        .layer(CatchPanicLayer::custom(|_| HttpError::Broken.into_response()))
         .layer(middleware::from_fn_with_state(state.clone(), gate::gate))
         .with_state(state)
 }

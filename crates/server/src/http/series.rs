@@ -6,6 +6,7 @@ use axum::extract::State;
 use pollux_api::{ClusterSeries, Failure, JobSeries};
 use serde::Deserialize;
 use tokio::time::{Instant, MissedTickBehavior, interval};
+use tracing::warn;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -13,6 +14,7 @@ use utoipa_axum::routes;
 use super::extract::{Id, Json, Query};
 use super::failure::HttpError;
 use super::state::AppState;
+use crate::Refused;
 use crate::series::{Sample, Series};
 
 const SPAN_DEFAULT_S: u64 = 600;
@@ -59,8 +61,11 @@ pub(crate) async fn sample(state: AppState) -> std::io::Result<()> {
             _ = looks.tick() => {}
             () = state.closed() => break,
         }
-        let Ok(sample) = state.handle.look(Sample::of).get().await else { break };
-        state.series.record(&sample);
+        match state.handle.look(Sample::of).get().await {
+            Ok(sample) => state.series.record(&sample),
+            Err(Refused::Away) => break,
+            Err(reason) => warn!(%reason, "a moment is missing from the curves"),
+        }
         if saved.elapsed() >= SAVES {
             saved = Instant::now();
             save(&state.series, &state.state_dir).await;
@@ -72,6 +77,10 @@ pub(crate) async fn sample(state: AppState) -> std::io::Result<()> {
 
 async fn save(series: &Arc<Series>, state_dir: &Arc<Path>) {
     let (series, state_dir) = (Arc::clone(series), Arc::clone(state_dir));
-    // Curves that a full disk has no room for are not worth an error.
-    let _ = tokio::task::spawn_blocking(move || series.save(&state_dir)).await;
+    match tokio::task::spawn_blocking(move || series.save(&state_dir)).await {
+        Ok(Ok(())) => {}
+        // Nothing but pictures depends on them.
+        Ok(Err(error)) => warn!(%error, "curves are not saved"),
+        Err(error) => warn!(%error, "curves are not saved"),
+    }
 }

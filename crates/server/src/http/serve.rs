@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,20 +13,23 @@ use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use rustix::process::{Resource, getrlimit};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
+use tracing::{debug, info, warn};
 
 use super::gate::Peer;
 use super::listeners::Listener;
 use super::timeout_stream::TimeoutStream;
 use super::{AppState, app};
+use crate::Metrics;
 
-/// Connections of one listener at once; more wait to be accepted.
-const CONNECTIONS_MAX: usize = 1_000;
+/// Connections of one listener at once, if there are files enough; more wait to be accepted. Each worker holds one.
+const CONNECTIONS_MAX: usize = 32_768;
 /// Connections of another machine at once, so that none can keep all others out; more are hung up on.
-const CONNECTIONS_OF_ONE: usize = 200;
+const CONNECTIONS_OF_ONE: usize = 2_000;
 /// What is kept of a request's head and its next piece.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// What a client may take to say who it is, and to ask the next thing.
@@ -43,19 +46,34 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
     let socket = TcpListener::from_std(socket)?;
     let state = state.at(hosts);
     let (app, tls) = (app(state.clone()), tls.map(TlsAcceptor::from));
-    let (places, graceful) = (Arc::new(Semaphore::new(CONNECTIONS_MAX)), GracefulShutdown::new());
-    let permits = ConnectionPermits::default();
+    let connections_max = connections_max(getrlimit(Resource::Nofile).current);
+    let (places, graceful) = (Arc::new(Semaphore::new(connections_max)), GracefulShutdown::new());
+    let permits = ConnectionPermits::new(connections_max);
+    let metrics = Arc::clone(&state.handle.metrics);
+    debug!(connections_max, "listening");
     let accept_all = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
-            let Ok((stream, address)) = socket.accept().await else {
-                tokio::time::sleep(RETRY).await;
+            let (stream, address) = match socket.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    warn!(%error, "no connection can be accepted");
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            let Some(permit) = permits.enter(address.ip()) else {
+                metrics.count_refused_connection("too_many");
+                info!(peer = %address, limit = permits.of_one, "connection refused: too many from this address");
                 continue;
             };
-            let Some(permit) = permits.enter(address.ip()) else { continue };
+            debug!(peer = %address, "connection accepted");
+            metrics.connections.inc();
             let (app, tls, watcher) = (app.clone(), tls.clone(), graceful.watcher());
+            let metrics = Arc::clone(&metrics);
             tokio::spawn(async move {
-                converse(stream, tls, app, Peer(address.ip()), watcher).await;
+                converse(stream, tls, app, address, watcher, &metrics).await;
+                metrics.connections.dec();
                 drop((place, permit));
             });
         }
@@ -65,14 +83,26 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
         () = state.closed() => {}
     }
     drop(socket);
-    // Whoever takes longer is cut off with the runtime.
-    let _ = tokio::time::timeout(GRACE, graceful.shutdown()).await;
+    if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+        info!("connections that are still busy are cut off");
+    }
     Ok(())
 }
 
+/// Leaves some of the files that may be open to the journal, logs and replicas.
+fn connections_max(files_max: Option<u64>) -> usize {
+    let files = files_max.and_then(|files| usize::try_from(files).ok()).unwrap_or(usize::MAX);
+    (files / 8 * 5).min(CONNECTIONS_MAX)
+}
+
 /// Who is connected, and how often.
-#[derive(Clone, Default)]
-struct ConnectionPermits(Arc<Mutex<BTreeMap<IpAddr, usize>>>);
+#[derive(Clone)]
+struct ConnectionPermits {
+    open: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    /// What this machine, and what any other may have.
+    of_this: usize,
+    of_one: usize,
+}
 
 /// One connection of an address, while it lasts.
 struct ConnectionPermit {
@@ -81,10 +111,15 @@ struct ConnectionPermit {
 }
 
 impl ConnectionPermits {
+    fn new(connections_max: usize) -> Self {
+        let of_one = CONNECTIONS_OF_ONE.min(connections_max / 2);
+        Self { open: Arc::default(), of_this: connections_max, of_one }
+    }
+
     /// Lets one more in, unless there are enough from that address.
     fn enter(&self, address: IpAddr) -> Option<ConnectionPermit> {
-        let limit = if address.is_loopback() { CONNECTIONS_MAX } else { CONNECTIONS_OF_ONE };
-        let mut permits = self.0.lock().expect("nobody panics with it");
+        let limit = if address.is_loopback() { self.of_this } else { self.of_one };
+        let mut permits = self.open.lock().expect("nobody panics with it");
         let connections = permits.entry(address).or_default();
         if *connections >= limit {
             return None;
@@ -96,7 +131,7 @@ impl ConnectionPermits {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        let mut permits = self.permits.0.lock().expect("nobody panics with it");
+        let mut permits = self.permits.open.lock().expect("nobody panics with it");
         if let Entry::Occupied(mut connections) = permits.entry(self.address) {
             *connections.get_mut() -= 1;
             if *connections.get() == 0 {
@@ -106,17 +141,39 @@ impl Drop for ConnectionPermit {
     }
 }
 
-async fn converse(stream: TcpStream, tls: Option<TlsAcceptor>, app: Router, peer: Peer, watcher: Watcher) {
+async fn converse(
+    stream: TcpStream,
+    tls: Option<TlsAcceptor>,
+    app: Router,
+    address: SocketAddr,
+    watcher: Watcher,
+    metrics: &Metrics,
+) {
     // Answers are whole; waiting for more to send would only delay them.
-    let _ = stream.set_nodelay(true);
-    let stream = TimeoutStream::new(stream);
-    match tls {
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(peer = %address, %error, "answers may be delayed");
+    }
+    let (stream, peer) = (TimeoutStream::new(stream), Peer(address.ip()));
+    let answered = match tls {
         None => answer(stream, app, peer, watcher).await,
         Some(tls) => {
-            if let Ok(Ok(stream)) = tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
-                answer(stream, app, peer, watcher).await;
-            }
+            let reason = match tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
+                Ok(Ok(stream)) => return closed(address, answer(stream, app, peer, watcher).await),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("nothing for {} s", HANDSHAKE_WAIT.as_secs()),
+            };
+            metrics.count_refused_connection("tls");
+            return info!(peer = %address, reason, "connection refused: no TLS");
         }
+    };
+    closed(address, answered);
+}
+
+/// A client that hangs up or speaks something else is no fault of ours.
+fn closed(peer: SocketAddr, answered: hyper::Result<()>) {
+    match answered {
+        Ok(()) => debug!(%peer, "connection closed"),
+        Err(error) => debug!(%peer, %error, "connection broken"),
     }
 }
 
@@ -125,7 +182,7 @@ async fn answer(
     app: Router,
     peer: Peer,
     watcher: Watcher,
-) {
+) -> hyper::Result<()> {
     let app = TowerToHyperService::new(app);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
@@ -136,8 +193,7 @@ async fn answer(
         .header_read_timeout(HEADER_WAIT)
         .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
-    // A client that hangs up or speaks something else is no fault of ours.
-    let _ = watcher.watch(connection).await;
+    watcher.watch(connection).await
 }
 
 #[cfg(test)]
@@ -146,7 +202,7 @@ mod tests {
 
     #[test]
     fn one_address_cannot_keep_all_others_out() {
-        let permits = ConnectionPermits::default();
+        let permits = ConnectionPermits::new(10 * CONNECTIONS_OF_ONE);
         let [far, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
         let mut inside: Vec<ConnectionPermit> = (0..CONNECTIONS_OF_ONE).map_while(|_| permits.enter(far)).collect();
         assert_eq!(inside.len(), CONNECTIONS_OF_ONE);
@@ -155,6 +211,16 @@ mod tests {
         inside.pop();
         assert!(permits.enter(far).is_some());
         drop(inside);
-        assert!(permits.0.lock().unwrap().is_empty());
+        assert!(permits.open.lock().unwrap().is_empty());
+    }
+
+    #[test]
+    fn ten_thousand_workers_are_connected_where_files_allow_it_and_some_files_are_left_where_not() {
+        assert_eq!(
+            [Some(16_384), Some(1 << 20), None].map(connections_max),
+            [10_240, CONNECTIONS_MAX, CONNECTIONS_MAX]
+        );
+        let small = ConnectionPermits::new(connections_max(Some(1_024)));
+        assert_eq!((small.of_this, small.of_one), (640, 320));
     }
 }

@@ -1,8 +1,6 @@
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use axum::http::StatusCode;
 use pollux_policy::JobId;
 use pollux_store::JobRow;
 use tokio::sync::{Semaphore, watch};
@@ -31,8 +29,6 @@ pub struct AppState {
     pub(crate) series: Arc<Series>,
     /// Simulations of the cluster that may run at once.
     pub(crate) what_ifs: Arc<Semaphore>,
-    /// Answers by the first digit of their status.
-    answers: Arc<[AtomicU64; 5]>,
     closing: watch::Sender<bool>,
 }
 
@@ -48,7 +44,6 @@ impl AppState {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             series: Arc::new(Series::load(server.state_dir())),
             what_ifs: Arc::new(Semaphore::new(WHAT_IFS_MAX)),
-            answers: Arc::default(),
             closing: watch::Sender::new(false),
         }
     }
@@ -77,16 +72,6 @@ impl AppState {
     /// Whether it is to end.
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()
-    }
-
-    pub(crate) fn count_answer(&self, status: StatusCode) {
-        let class = usize::from(status.as_u16() / 100).clamp(1, 5);
-        self.answers[class - 1].fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// Answers with statuses 1xx to 5xx.
-    pub(crate) fn answers(&self) -> [u64; 5] {
-        std::array::from_fn(|idx| self.answers[idx].load(Ordering::Relaxed))
     }
 
     /// The row of a job, which everything that was ever submitted has.

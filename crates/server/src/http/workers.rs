@@ -1,5 +1,6 @@
 //! What workers say and hear.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -15,6 +16,7 @@ use utoipa_axum::routes;
 use super::extract::{Id, Json, Query};
 use super::failure::HttpError;
 use super::state::AppState;
+use crate::Metrics;
 
 /// Nobody waits longer for a change.
 const WAIT_MAX_S: f64 = 60.0;
@@ -50,6 +52,7 @@ async fn assignment(
         return Err(HttpError::Query { reason: format!("wait_s {}: accepted are 0 to {WAIT_MAX_S}", query.wait_s) });
     }
     let Some(mut watch) = state.handle.assignment(job) else { return Err(no_group(&state, job).await) };
+    let _waiting = Waiting::new(&state);
     let is_news = |told: &Assignment| told.generation > query.after || told.state == AssignmentState::Stop;
     tokio::select! {
         // Whatever it is that ends the wait, the newest is told.
@@ -59,6 +62,23 @@ async fn assignment(
     }
     let assignment = watch.borrow().clone();
     Ok(Json(assignment))
+}
+
+/// A worker that waits for a change, while it does.
+struct Waiting(Arc<Metrics>);
+
+impl Waiting {
+    fn new(state: &AppState) -> Self {
+        let metrics = Arc::clone(&state.handle.metrics);
+        metrics.waiting_workers.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting_workers.dec();
+    }
 }
 
 async fn no_group(state: &AppState, job: JobId) -> HttpError {

@@ -3,13 +3,14 @@
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
 use pollux_policy::Timestamp;
-use pollux_store::{EndedJob, Record, ReplicaRow};
+use pollux_store::{EndedJob, JobSummary, Record};
+use tracing::info;
 
 use super::Scheduler;
 use crate::fleet::Effects;
 use crate::orders::{LaunchContext, assignment, order};
 use crate::views;
-use crate::{HistoryEvent, JobSummary, ServerError};
+use crate::{HistoryEvent, ServerError, narration};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -40,24 +41,27 @@ impl Scheduler {
         let mut out = Effects::default();
         let Self { fleet, registry, backend, .. } = self;
         fleet.apply(command, &mut |node| backend.rendezvous(registry.name(node)), &mut out);
-        let counter = match command {
-            Command::Launch { .. } => Some(&mut self.tally.launches),
-            Command::Resize { .. } => Some(&mut self.tally.resizes),
-            Command::Stop { .. } => Some(&mut self.tally.stops),
+        let kind = match command {
+            Command::Launch { .. } => Some("launch"),
+            Command::Resize { .. } => Some("resize"),
+            Command::Stop { .. } => Some("stop"),
             Command::PlanRejected { .. } | Command::Refused(_) => None,
         };
         // After a restart commands are given again: those that change no group were carried out before.
-        let is_repeated = counter.is_some() && out.regrouped.is_empty();
+        let is_repeated = kind.is_some() && out.regrouped.is_empty();
         if !is_repeated {
-            counter.into_iter().for_each(|counter| *counter += 1);
+            narration::command(command);
+            match kind {
+                Some(kind) => self.metrics.count_group_change(kind),
+                None => drop(self.metrics.plans_rejected.inc()),
+            }
             if let Some((job, history_event)) = HistoryEvent::of_command(command) {
                 self.remember(now, job, &history_event);
             }
         }
         for id in std::mem::take(&mut out.start) {
             let Some(replica) = self.fleet.replica(id) else { continue };
-            let (job, detail) = (replica.job, crate::text(replica));
-            self.unwritten.replicas_ordered.push(ReplicaRow { id: id.0, job, detail });
+            self.unwritten.replicas_ordered.push(replica.row(id));
             self.order(id)?;
         }
         self.absorb(out, events);
@@ -108,15 +112,16 @@ impl Scheduler {
                 self.pending.outdated.extend(self.logged.pop_front().unwrap_or_default());
             }
             let summary = JobSummary {
-                phase: job.state().clone(),
+                state: job.state().clone(),
                 failure: self.failure(&job),
                 usage: job.usage(now),
                 report: job.report().cloned(),
-                replicas,
+                replicas: replicas.iter().map(|id| id.0).collect(),
             };
             let ended = summary.usage.ended.unwrap_or(now);
-            let (phase, summary) = (job.phase().to_string(), crate::text(&summary));
-            self.unwritten.ended.push(EndedJob { id, ended, phase, summary });
+            self.metrics.count_ended_job(&job.phase().to_string());
+            info!(job = id.0, phase = %job.phase(), failure = summary.failure, "job ended");
+            self.unwritten.ended.push(EndedJob { id, ended, summary });
             self.pending.regrouped.insert(id);
             self.secrets.remove(&id);
             self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.state().clone() });
@@ -135,7 +140,7 @@ impl Scheduler {
 
     /// Groups are written as they are now, wherever they changed.
     pub(crate) fn write_groups(&mut self) {
-        let group = |job| (job, self.fleet.group(job).map(crate::text));
+        let group = |job| (job, self.fleet.group(job).map(Into::into));
         self.unwritten.groups = self.pending.regrouped.iter().copied().map(group).collect();
     }
 

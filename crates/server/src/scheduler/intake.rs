@@ -15,7 +15,7 @@ use crate::clock::milliseconds;
 use crate::fleet::{Effects, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
 use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
-use crate::{Action, HistoryEvent, NodeAction, Refused};
+use crate::{Action, HistoryEvent, NodeAction, Refused, narration};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
@@ -142,7 +142,7 @@ impl Scheduler {
         let id = self.last_job;
         let history_event = HistoryEvent::Submitted { name: spec.name.clone() };
         intake.history.push(self.entry(now, Some(id), &history_event));
-        intake.submitted.push(SubmittedJob { id, submitted: now, request: crate::text(&spec) });
+        intake.submitted.push(SubmittedJob { id, submitted: now, spec: spec.clone() });
         let event = Event::JobSubmitted { job: id, spec: spec.without_launch() };
         intake.specs.insert(id, spec);
         // Who asked may have gone.
@@ -159,7 +159,8 @@ impl Scheduler {
                 unmet.push(dependency);
                 continue;
             }
-            let unwritten = self.unwritten.ended.iter().find(|ended| ended.id == job).map(|ended| ended.phase.clone());
+            let unwritten =
+                self.unwritten.ended.iter().find(|ended| ended.id == job).map(|ended| ended.summary.state.to_string());
             let phase = match unwritten {
                 Some(phase) => Some(phase),
                 None => self.store.ended_phase(job).map_err(|error| Refused::Unreadable(error.to_string()))?,
@@ -240,6 +241,7 @@ impl Scheduler {
 
     fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
         let mut out = Effects::default();
+        narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
             Observation::NodeUp(node) => self.registry.up(node, &mut self.fleet, &mut out),
             Observation::NodeUnreachable { node } => self.registry.unreachable(&node),
@@ -271,6 +273,9 @@ impl Scheduler {
     ) {
         let Some(job) = self.fleet.replica(replica).filter(|it| !it.has_ended()).map(|it| it.job) else { return };
         self.remember(now, Some(job), history_event);
+        if let Ending::NotStarted(kind) = ending {
+            self.metrics.count_failed_start(if kind == FailureKind::Machine { "machine" } else { "permanent" });
+        }
         let before = out.events.len();
         self.fleet.ended(replica, ending, now, out);
         let is_failure = |event: &Event| matches!(event, Event::ReplicaFailed { .. } | Event::LaunchFailed { .. });

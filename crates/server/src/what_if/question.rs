@@ -10,7 +10,7 @@ use pollux_sim::{Change, LiveCluster, Newcomer, Training};
 use pollux_store::JobRow;
 
 use super::WhatIfError;
-use crate::{Cluster, JobSummary, Refused};
+use crate::{Cluster, Refused};
 
 const CHANGES_MAX: usize = 64;
 /// Nodes that may be added at once, and GPUs of each.
@@ -47,9 +47,9 @@ impl Likeness {
 
     /// Of a job that is over; nothing if it has told nothing.
     pub(crate) fn of_row(row: &JobRow) -> Option<Self> {
-        let spec: JobSpec = serde_json::from_str(&row.submitted.request).ok()?;
-        let summary: JobSummary = serde_json::from_str(&row.ended.as_ref()?.summary).ok()?;
-        Some(Self { spec, report: summary.report?.report, restart_cost_s: summary.usage.restart_cost_s })
+        let summary = &row.ended.as_ref()?.summary;
+        let (spec, report) = (row.submitted.spec.clone(), summary.report.as_ref()?.report.clone());
+        Some(Self { spec, report, restart_cost_s: summary.usage.restart_cost_s })
     }
 }
 

@@ -122,7 +122,7 @@ async fn health_metrics_and_statuses_tell_how_the_cluster_is() {
     site.until("the launch", async || site.world.running().get(1).cloned()).await;
     assert_eq!(site.get("/healthz").await.body, r#"{"status":"ok"}"#);
     let metrics = site.get("/metrics").await;
-    assert_eq!(metrics.headers["content-type"], "text/plain; version=0.0.4; charset=utf-8");
+    assert_eq!(metrics.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     for line in [
         "pollux_jobs{phase=\"starting\"} 1",
         "pollux_gpus 2",
@@ -130,7 +130,9 @@ async fn health_metrics_and_statuses_tell_how_the_cluster_is() {
         "pollux_degraded 0",
         "pollux_group_changes_total{kind=\"launch\"} 1",
         "pollux_http_requests_total{status=\"2xx\"} 2",
-        "# TYPE pollux_rounds_total counter",
+        "# TYPE pollux_rounds counter",
+        "# TYPE pollux_plan_seconds histogram",
+        "pollux_http_request_seconds_count{route=\"/v1/jobs\",status=\"2xx\"} 1",
     ] {
         assert!(metrics.body.lines().any(|found| found == line), "{line} is not in\n{}", metrics.body);
     }

@@ -11,6 +11,7 @@ mod jobs;
 mod monitoring;
 mod mutations;
 mod openapi;
+mod panics;
 mod socket;
 mod streams;
 mod what_if;

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
-use pollux_server::{Daemon, ServerError};
+use pollux_server::{Action, Daemon, ServerError};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto, pki_types};
 
-use crate::world::{PATIENCE, World, settings};
+use crate::world::{PATIENCE, World, eventually, request, settings};
 
 fn start(state_dir: &Path, http: &HttpSettings) -> Result<Daemon, ServerError> {
     let world = World::new(&[("a", 1)]);
@@ -102,6 +102,33 @@ fn a_daemon_is_found_by_its_state_folder_and_leaves_it_tidy() {
     let (url, new) = found(folder.path());
     assert!(new != token && ask(address(&url), &new).starts_with("HTTP/1.1 200 "));
     assert!(ask(address(&url), &token).starts_with("HTTP/1.1 401 "), "who deletes the file takes the token back");
+    end(daemon);
+}
+
+#[test]
+fn hundreds_of_workers_wait_for_their_assignment_and_all_hear_of_a_new_one() {
+    const WORKERS: usize = 400;
+    let (folder, world) = (tempfile::tempdir().unwrap(), World::new(&[("a", 1)]));
+    let daemon = Daemon::start(settings(folder.path(), PolicySettings::Fifo), &plain(), world.open()).unwrap();
+    let (url, token) = found(folder.path());
+    let (address, job) = (address(&url), daemon.handle().submit(request("job", 1)).wait().unwrap());
+    let assignment = eventually("the launch", || daemon.handle().assignment(job));
+    let generation = assignment.borrow().generation;
+    let ask = |path: &str| {
+        let mut stream = connect(address);
+        let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
+        write!(stream, "{head}Authorization: Bearer {token}\r\n\r\n").unwrap();
+        stream
+    };
+    let path = format!("/v1/jobs/{}/assignment?after={generation}&wait_s=60", job.0);
+    let mut workers: Vec<TcpStream> = (0..WORKERS).map(|_| ask(&path)).collect();
+    let waiting = format!("pollux_waiting_workers {WORKERS}\n");
+    eventually("that all wait", || read_all(&mut ask("/metrics")).contains(&waiting).then_some(()));
+    daemon.handle().act(job, Action::Pause).wait().unwrap();
+    for worker in &mut workers {
+        let answer = read_all(worker);
+        assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains("\"state\":\"stop\""), "{answer}");
+    }
     end(daemon);
 }
 

@@ -176,6 +176,24 @@ async fn a_stream_of_logs_goes_on_where_another_stopped_and_says_when_the_job_ha
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_written_between_the_last_lines_and_the_next_stream_is_told() {
+    let site = Site::new(&[("a", 1)]).await;
+    site.submit("job", 1).await;
+    site.until("the launch", async || site.world.running().first().cloned()).await;
+    site.world.write_log(1, "old\n");
+    let mut first = Stream::get(&site, "/v1/jobs/1/logs/stream?tail=0").await;
+    while !first.text.contains("event: begun\n") {
+        assert!(first.next().await);
+    }
+    let here = first.pieces(1).await.remove(0);
+    assert_eq!((here.text.as_str(), first.pieces(1).await.len()), ("", 1), "no line was asked for");
+    drop(first);
+    site.world.write_log(1, "meanwhile\n");
+    let path = format!("/v1/jobs/1/logs/stream?after=1.{}", here.position);
+    assert_eq!(Stream::get(&site, &path).await.pieces(1).await[0].text, "meanwhile\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_logs_that_the_server_ends_does_not_say_that_the_job_has_ended() {
     let site = Site::new(&[("a", 1)]).await;
     site.submit("job", 1).await;

@@ -193,7 +193,7 @@ fn a_restart_tells_and_counts_nothing_again() {
     server.handle().shut_down().wait().unwrap();
     server.join().unwrap();
     let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
-    let counted = server.handle().look(|cluster| [cluster.tally().launches, cluster.tally().stops]).wait().unwrap();
+    let counted = ["launch", "stop"].map(|kind| server.handle().metrics().group_changes(kind));
     assert_eq!(counted, [0, 0]);
     server.handle().shut_down().wait().unwrap();
     server.join().unwrap();

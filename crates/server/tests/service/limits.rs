@@ -1,5 +1,5 @@
 use pollux_backend::Exit;
-use pollux_engine::{EngineSettings, Refusal};
+use pollux_engine::{EngineSettings, JobState, Refusal};
 use pollux_job::{JobSpec, SpecError};
 use pollux_policy::PolicySettings;
 use pollux_server::{Action, Handle, NodeAction, Refused, ServerSettings};
@@ -38,7 +38,7 @@ fn a_full_disk_refuses_submissions_and_nothing_is_lost_when_there_is_room_again(
     server.join().unwrap();
     let (store, _) = Store::open(folder.path()).unwrap();
     let reader = store.reader().unwrap();
-    assert_eq!(reader.job(first).unwrap().unwrap().ended.unwrap().phase, "succeeded");
+    assert_eq!(reader.job(first).unwrap().unwrap().ended.unwrap().summary.state, JobState::Succeeded);
     assert_eq!(reader.job(last).unwrap().unwrap().ended, None);
     world.check();
 }

@@ -9,11 +9,13 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Padding, Paragraph, Row, StatefulWidget, Table, TableState, Widget};
+use unicode_width::UnicodeWidthStr;
 
 use super::super::text::{amount, bar, count, has_ended, known, moment, percent, seconds_between, span};
 use super::feed::World;
 use super::screen::{Popup, Screen};
 use crate::output::one_line;
+use crate::table::padded;
 
 /// Colours that tell jobs apart on the nodes.
 const COLOURS: [Color; 6] = [Color::Green, Color::Blue, Color::Magenta, Color::Cyan, Color::Yellow, Color::Red];
@@ -137,7 +139,7 @@ fn draw_nodes(world: &World, area: Rect, out: &mut Buffer) {
     let block = Block::bordered().title(" nodes ");
     let inner = block.inner(area);
     block.render(area, out);
-    let widest = world.nodes.iter().map(|node| node.name.chars().count()).max().unwrap_or(0);
+    let widest = world.nodes.iter().map(|node| one_line(&node.name).width()).max().unwrap_or(0);
     let shown = usize::from(inner.height);
     let hidden = world.nodes.len().saturating_sub(shown);
     let fitting = if hidden == 0 { shown } else { shown.saturating_sub(1) };
@@ -150,7 +152,7 @@ fn draw_nodes(world: &World, area: Rect, out: &mut Buffer) {
 }
 
 fn node_line<'a>(node: &Node, widest: usize, world: &World) -> Line<'a> {
-    let mut spans = vec![Span::from(format!("{:<widest$} ", one_line(&node.name)))];
+    let mut spans = vec![Span::from(padded(&one_line(&node.name), widest + 1))];
     for job in &node.jobs {
         let cell = format!(" {:>3} ", job.id);
         spans.extend(cells(job.replicas, &cell, Style::new().fg(Color::Black).bg(colour(job.id))));
@@ -269,7 +271,7 @@ fn wrapped(sentence: &str) -> Vec<String> {
         let last = lines.last_mut().expect("there is one from the beginning");
         if last.is_empty() {
             last.push_str(word);
-        } else if last.chars().count() + 1 + word.chars().count() <= usize::from(POPUP) {
+        } else if last.width() + 1 + word.width() <= usize::from(POPUP) {
             *last += " ";
             *last += word;
         } else {

@@ -7,6 +7,7 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent};
 use ratatui::style::Color;
+use unicode_width::UnicodeWidthStr;
 
 use super::feed::{News, World};
 use super::screen::{Screen, Wish};
@@ -129,6 +130,24 @@ fn a_frame_shows_the_cluster_its_nodes_jobs_and_events() {
             "↑↓ choose  e explain  p pause  r resume  c cancel  q quit",
         ],
     );
+}
+
+#[test]
+fn wide_letters_in_names_move_nothing_out_of_its_column() {
+    let mut world = world();
+    world.nodes[0].name = "訓練機-0".to_owned();
+    world.jobs[0].name = "🚀 日本語".to_owned();
+    let mut screen = Screen::new("http://127.0.0.1:7878");
+    screen.hear(News::World(Box::new(world)));
+    let text = text(&screen);
+    let bordered: Vec<&str> = text.lines().filter(|line| line.starts_with('│')).collect();
+    assert!(bordered.iter().all(|line| line.width() == 100), "{text}");
+    let column = |name: &str, cell: char| {
+        let line = bordered.iter().find(|line| line.contains(name)).unwrap();
+        line[..line.find(cell).unwrap()].width()
+    };
+    // A number is one further to the right in its cell than a dot.
+    assert_eq!(column("訓練機-0", '1'), column("local-1", '·') + 1, "{text}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-use pollux_engine::StateError;
+use pollux_engine::SettingsError;
 use pollux_policy::JobId;
 use thiserror::Error;
 
@@ -78,7 +78,7 @@ pub enum Cut {
 pub enum ForecastError {
     /// A state that cannot be carried on with, or settings that no cluster can be run with.
     #[error(transparent)]
-    State(#[from] StateError),
+    Settings(#[from] SettingsError),
     /// A policy that has to be told what jobs will do.
     #[error("policy {policy} has to know what jobs will do: accepted are policies of live clusters")]
     NeedsOracle {

@@ -1,0 +1,156 @@
+//! Jobs and nodes as plain data, for whoever keeps them.
+
+use std::collections::BTreeSet;
+
+use pollux_job::{Dependency, JobId, JobSpec};
+use pollux_model::GpuType;
+use pollux_policy::{Allocation, NodeId, Oracle, Reason, Timestamp};
+
+use crate::job::Job;
+use crate::node::Node;
+use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange, Standing};
+
+/// A job that is not over. The fields are those of [`Job`], without what follows from them.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "they are explained where they are used")]
+pub struct SavedJob {
+    pub id: JobId,
+    pub spec: JobSpec,
+    pub state: JobState,
+    pub phase_since: Timestamp,
+    pub revision: Revision,
+    pub revision_heard: Revision,
+    pub group: Allocation,
+    pub target: Allocation,
+    pub guest_of: Option<JobId>,
+    pub guest: Option<JobId>,
+    pub leaving: Vec<Leaving>,
+    pub standing: Standing,
+    pub commanded: Timestamp,
+    pub timer: Option<Timestamp>,
+    pub deadline: Option<Timestamp>,
+    pub waits_for: Vec<Dependency>,
+    pub usage: JobUsage,
+    pub size_change: Option<SizeChange>,
+    pub reason: Option<Reason>,
+    pub report: Option<ReceivedReport>,
+    pub silent: bool,
+    pub oracle: Option<Oracle>,
+}
+
+/// A node that is up. The fields are those of [`Node`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "they are explained where they are used")]
+pub struct SavedNode {
+    pub id: NodeId,
+    pub gpus: u32,
+    pub gpu_type: GpuType,
+    pub draining: bool,
+    pub cooling_until: Option<Timestamp>,
+    pub held: u32,
+    pub crowding: u32,
+    pub waiting: BTreeSet<JobId>,
+    pub failures: Vec<(JobId, Timestamp)>,
+}
+
+impl Job {
+    pub(crate) fn saved(&self) -> SavedJob {
+        let Self {
+            id,
+            spec,
+            state,
+            phase_since,
+            revision,
+            revision_heard,
+            group,
+            target,
+            guest_of,
+            guest,
+            leaving,
+            standing,
+            commanded,
+            timer,
+            deadline,
+            waits_for,
+            usage,
+            size_change,
+            reason,
+            report,
+            silent,
+            // They follow from the report.
+            profiles: _,
+            remaining_samples: _,
+            oracle,
+        } = self.clone();
+        SavedJob {
+            id,
+            spec,
+            state,
+            phase_since,
+            revision,
+            revision_heard,
+            group,
+            target,
+            guest_of,
+            guest,
+            leaving,
+            standing,
+            commanded,
+            timer,
+            deadline,
+            waits_for,
+            usage,
+            size_change,
+            reason,
+            report,
+            silent,
+            oracle,
+        }
+    }
+
+    pub(crate) fn restored(saved: SavedJob) -> Self {
+        let mut job = Self {
+            id: saved.id,
+            spec: saved.spec,
+            state: saved.state,
+            phase_since: saved.phase_since,
+            revision: saved.revision,
+            revision_heard: saved.revision_heard,
+            group: saved.group,
+            target: saved.target,
+            guest_of: saved.guest_of,
+            guest: saved.guest,
+            leaving: saved.leaving,
+            standing: saved.standing,
+            commanded: saved.commanded,
+            timer: saved.timer,
+            deadline: saved.deadline,
+            waits_for: saved.waits_for,
+            usage: saved.usage,
+            size_change: saved.size_change,
+            reason: saved.reason,
+            report: None,
+            silent: saved.silent,
+            profiles: Vec::new(),
+            remaining_samples: None,
+            oracle: saved.oracle,
+        };
+        if let Some(ReceivedReport { at, report }) = saved.report {
+            job.learn(at, report);
+            job.silent = saved.silent;
+        }
+        job
+    }
+}
+
+impl Node {
+    pub(crate) fn saved(&self) -> SavedNode {
+        let Self { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures } = self.clone();
+        SavedNode { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures }
+    }
+
+    pub(crate) fn restored(saved: SavedNode) -> Self {
+        let SavedNode { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures } = saved;
+        Self { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures }
+    }
+}

@@ -1,0 +1,193 @@
+//! Whatever an engine is told and knows is read back as it was.
+
+use pollux_agent::{AgentReport, Progress, Tuning, TypeReport};
+use pollux_engine::{
+    Engine, EngineSettings, EngineState, Event, FailureCause, FailureKind, FailureReason, JobState, Leaving,
+    ResizeCause, Revision, SavedJob, Seats, SizeChange, StopReason,
+};
+use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Secret, Work};
+use pollux_model::{BatchLimits, GpuType, LossCurve, NoiseStatistics, StepParams, ThroughputModel};
+use pollux_policy::{
+    Allocation, Assignment, Binding, NodeId, Oracle, Plan, PolicySettings, Quality, Reason, ThemisSettings, Timestamp,
+};
+use pollux_store::{Batch, Record, Snapshot, Store, SubmittedJob};
+use rusqlite::Connection;
+
+const JOB: JobId = JobId(7);
+const NODE: NodeId = NodeId(3);
+const REVISION: Revision = Revision(5);
+
+/// A job with everything that can be said of one.
+fn spec() -> JobSpec {
+    JobSpec {
+        name: "resnet".to_owned(),
+        owner: "ada".to_owned(),
+        command: vec!["python".to_owned(), "train.py".to_owned()],
+        working_dir: "/srv".into(),
+        env: [("SEED".to_owned(), "1".to_owned())].into(),
+        secrets: [("KEY".to_owned(), Secret::new("hidden".to_owned()))].into(),
+        replicas: 2,
+        replicas_min: 1,
+        replicas_max: Some(8),
+        gpus_per_replica: 4,
+        cpus: Some(6),
+        memory: Some(1 << 30),
+        gpu_types: vec!["A100".to_owned()],
+        flexibility: Flexibility::NonPreemptible,
+        batch_size: Some(64),
+        priority: -1,
+        work: Some(Work::BaselineSteps(9)),
+        retries: 2,
+        time_limit: Some(60),
+        depends_on: vec![Dependency { job: JobId(1), after: After::End }],
+    }
+}
+
+fn report() -> AgentReport {
+    let model = ThroughputModel::DataParallel(StepParams { gamma: 2.0, ..StepParams::from_array([0.1; 7]) });
+    AgentReport {
+        limits: BatchLimits::new(64, 1024, 1, 128).expect("what works"),
+        types: vec![TypeReport { gpu_type: GpuType(0), model, replicas_profiled: 3 }],
+        noise: Some(NoiseStatistics::new(0.1, 2.0 / 3.0).expect("what works")),
+        progress: Progress { steps: 1, samples: 64, epochs: 2, baseline_steps: 1.0 / 3.0 },
+        epoch_samples: Some(8_192),
+        samples_per_s: Some(0.1 + 0.2),
+        loss: Some(LossCurve::new(1.0, 0.5, 0.25).expect("what works")),
+        tuning: Some(Tuning { local_batch: 64, accumulation_steps: 1 }),
+        learning_rate_factor: 1.5,
+    }
+}
+
+fn oracle() -> Oracle {
+    Oracle { remaining_steps: 10.5, step_s: vec![0.5, 0.25] }
+}
+
+fn reason() -> Reason {
+    Reason { binding: Binding::Profile, one_more: Some(0.1), one_fewer: None, payer: Some((JobId(2), -0.3)) }
+}
+
+fn events() -> Vec<Event> {
+    let (job, revision, node, allocation) = (JOB, REVISION, NODE, Allocation::on(NODE, 2));
+    let kinds = [FailureKind::Retryable, FailureKind::Permanent, FailureKind::Machine];
+    let mut events = vec![
+        Event::JobSubmitted { job, spec: spec() },
+        Event::Report { job, revision, report: report() },
+        Event::OracleSpoke { job, oracle: oracle() },
+        Event::GroupReady { job, revision, pause_s: Some(0.1) },
+        Event::GroupSilent { job, revision },
+        Event::ReplicasReleased { job, revision, allocation },
+        Event::JobSucceeded { job, revision },
+        Event::NodeJoined { node, gpus: 8, gpu_type: GpuType(1) },
+        Event::NodeLost { node },
+        Event::NodeDrain { node },
+        Event::NodeUndrain { node },
+        Event::Cancel { job },
+        Event::Pause { job },
+        Event::Resume { job },
+        Event::Tick,
+    ];
+    events.extend(kinds.map(|kind| Event::ReplicaFailed { job, revision, node, kind }));
+    events.extend(kinds.map(|kind| Event::LaunchFailed { job, revision, node, kind }));
+    events
+}
+
+#[test]
+fn every_record_is_read_back_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    let assignment =
+        Assignment { job: JOB, allocation: Allocation::on(NODE, 2), guest_of: Some(JobId(1)), reason: reason() };
+    let quality = Some(Quality { objective: 0.1, upper_bound: 0.3 });
+    let plan = Plan { assignments: vec![assignment], quality };
+    let mut records: Vec<Record> =
+        events().into_iter().map(|event| Record::Event { at: Timestamp(9), event }).collect();
+    records.push(Record::Round { at: Timestamp(10), policy: Some("themis".to_owned()), plan: Some(plan) });
+    records.push(Record::Round { at: Timestamp(11), policy: None, plan: None });
+    let submitted = vec![SubmittedJob { id: JOB, submitted: Timestamp(1), spec: spec() }];
+    store.commit(&Batch { records: records.clone(), submitted: submitted.clone(), ..Batch::default() }).unwrap();
+    drop(store);
+    let (_, recovered) = Store::open(folder.path()).unwrap();
+    assert_eq!(recovered.records, records);
+    assert_eq!(recovered.live_jobs, submitted);
+}
+
+/// An engine under a policy that remembers, with a job in every state.
+fn state() -> EngineState {
+    let policy = PolicySettings::Themis(ThemisSettings::default());
+    let mut engine = Engine::new(EngineSettings::default(), &policy).expect("what works");
+    let mut out = Vec::new();
+    engine.step(Timestamp(0), Event::NodeJoined { node: NODE, gpus: 4, gpu_type: GpuType(0) }, &mut out);
+    let submitted = Event::JobSubmitted { job: JobId(1), spec: JobSpec::new("a", 1) };
+    engine.step(Timestamp(1), submitted, &mut out);
+    engine.step(engine.next_wakeup().expect("what works"), Event::Tick, &mut out);
+    let mut state = engine.state();
+    let cause = FailureCause::Launch { node: NODE };
+    let states = [
+        JobState::Queued { retry_at: Some(Timestamp(7)) },
+        JobState::Resizing { survivors: Allocation::on(NODE, 1), cause: ResizeCause::NodeLoss },
+        JobState::Running,
+        JobState::Paused,
+        JobState::Succeeded,
+        JobState::Cancelled,
+        JobState::Failed { reason: FailureReason::Permanent { cause: FailureCause::Timeout } },
+        JobState::Failed { reason: FailureReason::RetriesExhausted { retries: 2, cause } },
+        JobState::Failed { reason: FailureReason::TimeLimit { limit_s: 60 } },
+        JobState::Failed { reason: FailureReason::Dependency { job: JobId(1) } },
+    ];
+    let on = Allocation::on(NODE, 1);
+    let leaving = Leaving {
+        revision: REVISION,
+        allocation: on.clone(),
+        why: StopReason::TimeLimit,
+        seats: Seats { owned: on.clone(), shared: Allocation::NONE },
+    };
+    let whole = |(id, state)| SavedJob {
+        id,
+        spec: spec(),
+        state,
+        leaving: vec![leaving.clone()],
+        guest_of: Some(JobId(1)),
+        guest: Some(JobId(2)),
+        timer: Some(Timestamp(70)),
+        deadline: Some(Timestamp(80)),
+        waits_for: spec().depends_on,
+        size_change: Some(SizeChange { at: Timestamp(5), from: 1, to: 2 }),
+        reason: Some(reason()),
+        report: Some(pollux_engine::ReceivedReport { at: Timestamp(6), report: report() }),
+        silent: true,
+        oracle: Some(oracle()),
+        ..engine.state().jobs.remove(0)
+    };
+    state.jobs.extend((2..).map(JobId).zip(states).map(whole));
+    state.outcomes.push((JobId(9), pollux_job::Phase::Failed));
+    state.nodes[0].failures.push((JOB, Timestamp(3)));
+    state
+}
+
+fn kept(folder: &std::path::Path) -> Snapshot {
+    Store::open(folder).expect("what works").1.snapshot.expect("what works")
+}
+
+#[test]
+fn a_state_is_read_back_with_what_its_policy_remembers() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = state();
+    assert!(state.policy.is_some());
+    Store::open(folder.path()).unwrap().0.save_snapshot(&state).unwrap();
+    assert_eq!(kept(folder.path()), Snapshot { sequence: 0, state, unreadable_policy: None });
+}
+
+#[test]
+fn what_a_policy_remembers_in_another_version_is_dropped_and_nothing_else() {
+    for change in ["'$.policy.version', 99", "'$.policy.memory', 7", "'$.policy.memory', json('{\"themis\":{}}')"] {
+        let folder = tempfile::tempdir().unwrap();
+        let state = state();
+        Store::open(folder.path()).unwrap().0.save_snapshot(&state).unwrap();
+        let database = Connection::open(folder.path().join("pollux.db")).unwrap();
+        database.execute(&format!("UPDATE snapshot SET state = json_set(state, {change})"), []).unwrap();
+        drop(database);
+        let expected = EngineState { policy: None, ..state };
+        let unreadable_policy = Some("themis".to_owned());
+        assert_eq!(kept(folder.path()), Snapshot { sequence: 0, state: expected, unreadable_policy }, "{change}");
+    }
+}
