@@ -54,9 +54,12 @@ def figures(result: lab.Fit) -> dict[str, Any]:
 def test_a_fit_has_the_figures_of_the_command(steps: Path) -> None:
     fitted = lab.fit(steps, batch_size=32, noise_scale=2000, gpus=12, local_batch=(16, None))
     args = ("--batch-size", "32", "--noise-scale", "2000", "--gpus", "12", "--local-batch", "16..")
-    expected = command("fit", str(steps), *args)
-    assert {name: value for name, value in fitted.items() if name != "notes"} == expected
-    assert fitted["notes"] == ["no step was measured on more than 8 GPUs; rows beyond are extrapolated"]
+    told = subprocess.run(
+        [binary(), "fit", str(steps), *args, "-o", "json"], capture_output=True, text=True, check=True
+    )
+    assert {name: value for name, value in fitted.items() if name != "notes"} == json.loads(told.stdout)
+    assert [f"note: {note}" for note in fitted["notes"]] == told.stderr.splitlines()
+    assert "no step was measured on more than 8 GPUs; rows beyond are extrapolated" in fitted["notes"]
 
 
 def test_files_rows_and_tables_of_the_same_steps_give_the_same_fit(steps: Path) -> None:

@@ -1,7 +1,7 @@
 use pollux_agent::AgentReport;
 use pollux_job::{Dependency, Flexibility, JobId, JobSpec, Phase, Work};
-use pollux_model::{Goodput, NoiseStatistics};
-use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
+use pollux_model::{Goodput, GpuType, NoiseStatistics};
+use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, ReplicaResources, Timestamp, TypeProfile};
 
 use crate::{JobState, JobUsage, ReportFault, Revision, Standing, StopReason};
 
@@ -39,6 +39,12 @@ pub struct Job {
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
+    /// Whether replicas of its group wait for something outside of the cluster.
+    pub(crate) pending: bool,
+    /// Whether part of its group is on a node that does not answer.
+    pub(crate) stranded: bool,
+    /// Failures because of machines since it last trained.
+    pub(crate) machine_failures: u32,
     /// When its time limit is reached, if it goes on holding GPUs.
     pub(crate) deadline: Option<Timestamp>,
     /// Jobs that have to end before it.
@@ -51,6 +57,8 @@ pub struct Job {
     pub(crate) silent: bool,
     /// Follows from the report.
     pub(crate) profiles: Vec<TypeProfile>,
+    /// Kinds of GPU that it may run on, of those that are known; any if it named none.
+    pub(crate) gpu_types: Option<Vec<GpuType>>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
     pub(crate) oracle: Option<Oracle>,
@@ -116,6 +124,9 @@ impl Job {
             standing: Standing::since(now),
             commanded: now,
             timer: None,
+            pending: false,
+            stranded: false,
+            machine_failures: 0,
             deadline: None,
             waits_for: Vec::new(),
             usage: JobUsage::new(now),
@@ -124,6 +135,7 @@ impl Job {
             report: None,
             silent: false,
             profiles: Vec::new(),
+            gpu_types: None,
             remaining_samples: None,
             oracle: None,
         }
@@ -194,10 +206,19 @@ impl Job {
         &self.leaving
     }
 
+    /// What one of its replicas takes of its node.
+    pub fn per_replica(&self) -> ReplicaResources {
+        ReplicaResources {
+            gpus: self.spec.gpus_per_replica.max(1),
+            cpus: self.spec.cpus.unwrap_or(0),
+            memory: self.spec.memory.unwrap_or(0),
+        }
+    }
+
     /// GPUs on which a process of it may be.
     pub fn gpus_held(&self) -> u32 {
         let leaving = self.leaving.iter().map(|leaving| leaving.allocation.replicas());
-        leaving.fold(self.group.replicas(), u32::saturating_add)
+        self.per_replica().gpus_of(leaving.fold(self.group.replicas(), u32::saturating_add))
     }
 
     /// Its usage, brought up to `now`.
@@ -220,6 +241,16 @@ impl Job {
     /// The last time that its group was told to become smaller or larger.
     pub const fn size_change(&self) -> Option<SizeChange> {
         self.size_change
+    }
+
+    /// Whether replicas of its group wait for something outside of the cluster.
+    pub const fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Failures because of machines since it last trained.
+    pub const fn machine_failures(&self) -> u32 {
+        self.machine_failures
     }
 
     /// Whether it runs and has never said anything, so that plans leave it alone.
@@ -248,6 +279,7 @@ impl Job {
         }
         self.state = state;
         self.phase_since = now;
+        self.pending = false;
     }
 
     /// Replicas that may be launched as soon as their GPUs are free. A whole group waits until the one before it is
@@ -318,13 +350,15 @@ impl Job {
     }
 
     /// Whether plans must leave its group alone. One that does not train yet is: jobs that start slowly would otherwise
-    /// be moved for ever. One that is silent may know nothing of us, and lose all it has done.
+    /// be moved for ever. One that is silent may know nothing of us, and lose all it has done. One on a node that does
+    /// not answer could not be told anything.
     ///
     /// One that failed to start before is, until it has trained for a while: nobody makes room for what may fail again.
     fn is_pinned(&self, now: Timestamp) -> bool {
         let settling = matches!(self.state, JobState::Starting | JobState::Resizing { .. });
         let on_trial = self.standing.failed_starts > 0 && !self.has_proven_itself(now);
-        self.state.has_group() && (settling || on_trial || self.silent || self.spec.flexibility != Flexibility::Elastic)
+        let is_kept = settling || on_trial || self.silent || self.stranded;
+        self.state.has_group() && (is_kept || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Whether its group has trained for a while.
@@ -371,6 +405,7 @@ impl Job {
             }
             flexibility @ (Flexibility::Elastic | Flexibility::NonPreemptible | Flexibility::Rigid) => flexibility,
         };
+        let ReplicaResources { gpus: gpus_per_replica, cpus, memory } = self.per_replica();
         JobView {
             id: self.id,
             submitted: usage.submitted,
@@ -386,10 +421,10 @@ impl Job {
             replicas_requested: self.spec.replicas,
             replicas_min: self.spec.replicas_min,
             replicas_max: self.spec.replicas_limit(),
-            gpus_per_replica: self.spec.gpus_per_replica,
-            cpus: self.spec.cpus.unwrap_or(0),
-            memory: self.spec.memory.unwrap_or(0),
-            gpu_types: None,
+            gpus_per_replica,
+            cpus,
+            memory,
+            gpu_types: self.gpu_types.as_deref(),
             flexibility,
             batch_size: self.spec.batch_size,
             priority: self.spec.priority,

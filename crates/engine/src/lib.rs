@@ -20,7 +20,8 @@
 //!
 //! let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo)?;
 //! let mut out = Vec::new();
-//! let joined = Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type: Default::default() };
+//! let (node, gpu_type) = (NodeId(0), Default::default());
+//! let joined = Event::NodeJoined { node, gpus: 4, gpu_type, cpus: None, memory: None };
 //! engine.step(Timestamp(0), joined, &mut out);
 //! engine.step(Timestamp(0), Event::JobSubmitted { job: JobId(1), spec: JobSpec::new("resnet", 2) }, &mut out);
 //! let wakeup = engine.next_wakeup().expect("a job waits");

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pollux_policy::{Allocation, Assignment, Binding, ClusterView, JobId, JobView, Plan, Reason, Timestamp};
+use pollux_policy::{Allocation, Assignment, ClusterView, JobId, JobView, Plan, Reason, Timestamp};
 
 use crate::job::NOTHING;
 use crate::leftovers::Leftovers;
@@ -81,7 +81,8 @@ impl Engine {
         let mut assignments: Vec<&Assignment> = plan.assignments.iter().collect();
         assignments.sort_unstable_by_key(|assignment| assignment.job);
         let mut assignments = assignments.into_iter().peekable();
-        let largest_pool = self.nodes.largest_pool();
+        let nodes = self.nodes.all_views(self.now);
+        let everything = ClusterView { nodes: &nodes, jobs: &[], succeeded: &[] };
         let mut changed: Vec<(JobId, Allocation, Option<JobId>)> = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.is_plannable()) {
             let (target, guest_of, mut reason) = match assignments.next_if(|assignment| assignment.job == job.id) {
@@ -89,8 +90,9 @@ impl Engine {
                 None => (&NOTHING, None, Reason::default()),
             };
             let guest_of = guest_of.filter(|_| !target.is_empty());
-            if target.is_empty() && job.spec.fewest() > largest_pool {
-                reason.binding = Binding::Impossible;
+            if target.is_empty() {
+                let obstacle = everything.obstacle(&job.view(None, self.now, 0.0), job.spec.fewest());
+                reason.binding = obstacle.unwrap_or(reason.binding);
             }
             job.reason = Some(reason);
             if job.target != *target || job.guest_of != guest_of {

@@ -27,6 +27,9 @@ pub struct SavedJob {
     pub leaving: Vec<Leaving>,
     pub standing: Standing,
     pub commanded: Timestamp,
+    pub pending: bool,
+    pub stranded: bool,
+    pub machine_failures: u32,
     pub timer: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
     pub waits_for: Vec<Dependency>,
@@ -45,10 +48,15 @@ pub struct SavedNode {
     pub id: NodeId,
     pub gpus: u32,
     pub gpu_type: GpuType,
+    pub cpus: Option<u32>,
+    pub memory: Option<u64>,
     pub draining: bool,
+    pub unreachable: bool,
     pub cooling_until: Option<Timestamp>,
     pub held: u32,
     pub crowding: u32,
+    pub cpus_held: u32,
+    pub memory_held: u64,
     pub waiting: BTreeSet<JobId>,
     pub failures: Vec<(JobId, Timestamp)>,
 }
@@ -69,6 +77,9 @@ impl Job {
             leaving,
             standing,
             commanded,
+            pending,
+            stranded,
+            machine_failures,
             timer,
             deadline,
             waits_for,
@@ -80,6 +91,7 @@ impl Job {
             // They follow from the report.
             profiles: _,
             remaining_samples: _,
+            gpu_types: _,
             oracle,
         } = self.clone();
         SavedJob {
@@ -96,6 +108,9 @@ impl Job {
             leaving,
             standing,
             commanded,
+            pending,
+            stranded,
+            machine_failures,
             timer,
             deadline,
             waits_for,
@@ -123,6 +138,9 @@ impl Job {
             leaving: saved.leaving,
             standing: saved.standing,
             commanded: saved.commanded,
+            pending: saved.pending,
+            stranded: saved.stranded,
+            machine_failures: saved.machine_failures,
             timer: saved.timer,
             deadline: saved.deadline,
             waits_for: saved.waits_for,
@@ -133,6 +151,7 @@ impl Job {
             silent: saved.silent,
             profiles: Vec::new(),
             remaining_samples: None,
+            gpu_types: None,
             oracle: saved.oracle,
         };
         if let Some(ReceivedReport { at, report }) = saved.report {
@@ -145,12 +164,72 @@ impl Job {
 
 impl Node {
     pub(crate) fn saved(&self) -> SavedNode {
-        let Self { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures } = self.clone();
-        SavedNode { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures }
+        let Self {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        } = self.clone();
+        SavedNode {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        }
     }
 
     pub(crate) fn restored(saved: SavedNode) -> Self {
-        let SavedNode { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures } = saved;
-        Self { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures }
+        let SavedNode {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        } = saved;
+        Self {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        }
     }
 }

@@ -32,5 +32,6 @@ pub use plot::DrawError;
 pub use policy_settings::{labelled_policy, policy_named};
 pub use progress::Progress;
 pub use sim::{
-    JobReport, NodeRange, RandomJobs, RunReport, Seeded, ShownSettings, SimError, SimOptions, SimReport, simulate,
+    JobReport, NodeRange, RandomJobs, RunReport, Seeded, ShownSettings, SimError, SimOptions, SimReport, outcomes,
+    simulate,
 };

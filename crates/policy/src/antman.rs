@@ -142,7 +142,7 @@ impl AntMan {
         hosts.iter().enumerate().find_map(|(place, &idx)| {
             let host = &draft.view.jobs[idx];
             let may = !self.memory.bad_pairs.contains(&(host.id, guest.id));
-            Some((place, draft.room_beside(host, guest).filter(|_| may)?))
+            Some((place, draft.room_beside(idx, guest).filter(|_| may)?))
         })
     }
 }

@@ -137,6 +137,11 @@ impl FreeGpus {
         self.usable(kind, replica).fold(0, |sum, (_, fits)| sum.saturating_add(fits))
     }
 
+    /// What is left of a node that may be used.
+    pub(crate) fn left_on(&self, node: NodeId) -> Option<NodeResources> {
+        self.position(node).map(|idx| self.nodes[idx].left)
+    }
+
     /// Replicas that fit beside what is on a node.
     pub(crate) fn fits_on(&self, node: NodeId, replica: ReplicaResources) -> u32 {
         self.position(node).map_or(0, |idx| self.nodes[idx].left.fits(replica))

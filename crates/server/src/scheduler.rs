@@ -261,6 +261,8 @@ impl Scheduler {
         let node = match said {
             Event::NodeJoined { node, .. }
             | Event::NodeLost { node }
+            | Event::NodeUnreachable { node }
+            | Event::NodeReachable { node }
             | Event::NodeDrain { node }
             | Event::NodeUndrain { node } => self.registry.name(node),
             // The others are about jobs.
@@ -325,6 +327,7 @@ impl Scheduler {
             registry: &self.registry,
             specs: &self.specs,
             checkpoints: &*self.checkpoints,
+            epoch: self.epoch,
             is_degraded: !self.unwritten.is_empty(),
             last_event: self.last_history,
             journal_records: self.store.sequence() - self.snapshot,

@@ -1,11 +1,8 @@
-use std::io;
-use std::path::PathBuf;
-
 use pollux_agent::AgentError;
-use pollux_lab::{DrawError, ExperimentError, FitError, MeasurementError};
+use pollux_lab::{DrawError, ExperimentError, FitError, MeasurementError, SimError};
 use pollux_model::ModelError;
 use pollux_policy::{PolicySettingError, UnknownPolicy};
-use pollux_sim::{ClusterError, PhysicsError, SimulationError, WorkloadError};
+use pollux_sim::PhysicsError;
 use pollux_worker::WorkerError;
 use pyo3::PyErr;
 use thiserror::Error;
@@ -31,13 +28,9 @@ pub(crate) enum NativeError {
     #[error(transparent)]
     PolicySetting(#[from] PolicySettingError),
     #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    #[error(transparent)]
     Physics(#[from] PhysicsError),
     #[error(transparent)]
-    Workload(#[from] WorkloadError),
-    #[error(transparent)]
-    Simulation(#[from] SimulationError),
+    Sim(#[from] SimError),
     #[error(transparent)]
     Measurement(#[from] MeasurementError),
     #[error(transparent)]
@@ -55,9 +48,6 @@ pub(crate) enum NativeError {
     /// A length of time that cannot be.
     #[error("{name} is {value}; accepted are seconds from 0")]
     Seconds { name: &'static str, value: f64 },
-    /// A file that cannot be opened.
-    #[error("{}: {reason}; accepted is a CSV file", path.display())]
-    File { path: PathBuf, reason: io::Error },
     /// Text that is not what it should be.
     #[error("{name}: {reason}; accepted is {accepted}")]
     Json { name: &'static str, reason: serde_json::Error, accepted: &'static str },

@@ -1,11 +1,8 @@
 use std::path::PathBuf;
 
-use pollux_policy::{AutoscalerSettings, PolicySettings};
-use pollux_sim::{
-    ApplicationSet, Autoscale, ClusterSample, ClusterSpec, Failures, GeneratorSettings, JobOutcome, NodeGroup,
-    PhillySettings, Requests, RunOutcome, SimulationSettings, Summary, Workload, generate, is_philly, read_osdi21,
-    read_philly, resample,
-};
+use pollux_lab::{NodeRange, SimOptions};
+use pollux_policy::PolicySettings;
+use pollux_sim::{ApplicationSet, ClusterSample, JobOutcome, Requests, RunOutcome, Summary};
 use pyo3::prelude::*;
 use serde::Serialize;
 
@@ -34,7 +31,7 @@ impl Applications {
 /// One simulation, by the names that `pollux sim` has for its options.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-pub(crate) struct SimOptions {
+struct SimRequest {
     /// A name, or settings in JSON.
     policy: String,
     label: String,
@@ -75,12 +72,12 @@ pub(crate) fn simulate<'py>(
     applications: &Applications,
     options: &Bound<'py, PyAny>,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let options: SimOptions = options.extract()?;
-    let outcome = py.detach(|| options.simulate(&applications.applications))?;
+    let request: SimRequest = options.extract()?;
+    let outcome = py.detach(|| request.simulate(&applications.applications))?;
     let run = Run {
         policy: &outcome.policy,
         workload: &outcome.workload,
-        seed: options.seed(),
+        seed: request.seed(),
         summary: outcome.summary(),
         jobs: &outcome.jobs,
         cluster: &outcome.cluster,
@@ -88,33 +85,31 @@ pub(crate) fn simulate<'py>(
     to_python(py, &run)
 }
 
-impl SimOptions {
+impl SimRequest {
     fn simulate(&self, applications: &ApplicationSet) -> Result<RunOutcome, NativeError> {
-        let settings = self.settings()?;
-        let workload = self.workload(applications, &settings.cluster)?;
-        Ok(pollux_sim::simulate(&settings, applications, &workload, &mut |_finished| {})?)
-    }
-
-    fn settings(&self) -> Result<SimulationSettings, NativeError> {
-        Ok(SimulationSettings {
-            label: self.label.clone(),
+        let options = SimOptions {
+            policies: vec![(self.label.clone(), self.policy()?)],
+            workloads: self.workload.iter().cloned().collect(),
+            cluster: self.cluster.clone(),
+            autoscale: self.autoscale.map(|(min, max)| NodeRange { min, max }),
             interval_s: self.interval,
             restart_delay_s: self.restart_delay,
             resume_delay_s: self.resume_delay,
             interference: self.interference,
             declare_epochs: self.declare_epochs,
-            failures: Failures {
-                per_node_day: self.failures,
-                seed: self.failure_seed.unwrap_or(self.seed()),
-                ..Failures::NONE
-            },
-            autoscale: self.autoscale.map(|(nodes_min, nodes_max)| Autoscale {
-                settings: AutoscalerSettings { nodes_min, nodes_max, ..AutoscalerSettings::default() },
-                ..Autoscale::default()
-            }),
-            record_series: self.series,
-            ..SimulationSettings::new(self.policy()?, self.cluster()?)
-        })
+            failures: self.failures,
+            failure_seed: self.failure_seed,
+            generate_jobs: self.generate_jobs,
+            load: self.load,
+            requests: self.requests()?,
+            seeds: self.seed.into_iter().collect(),
+            series: self.series,
+            // Python runs several of these at once.
+            threads: Some(1),
+            ..SimOptions::default()
+        };
+        let outcomes = pollux_lab::outcomes(&options, applications, &|_progress| {})?;
+        Ok(outcomes.into_iter().next().expect("one policy and one workload are one run"))
     }
 
     fn policy(&self) -> Result<PolicySettings, NativeError> {
@@ -124,36 +119,6 @@ impl SimOptions {
         let settings: PolicySettings = from_json("policy", &self.policy, "a policy and settings of it")?;
         settings.check()?;
         Ok(settings)
-    }
-
-    /// Where nodes come and go, with as many as there may be.
-    fn cluster(&self) -> Result<ClusterSpec, NativeError> {
-        let given = ClusterSpec::read(&self.cluster)?;
-        match (self.autoscale, given.groups()) {
-            (Some((_, count)), [group]) if count > 0 => {
-                Ok(ClusterSpec::new(vec![NodeGroup { count, ..group.clone() }])?)
-            }
-            _ => Ok(given), // The simulator says what is wrong with groups that are not alike, or a range of none.
-        }
-    }
-
-    fn workload(&self, applications: &ApplicationSet, cluster: &ClusterSpec) -> Result<Workload, NativeError> {
-        let (seed, load, requests) = (self.seed(), self.load.unwrap_or(1.0), self.requests()?);
-        let requested_replicas_max = u32::try_from(cluster.gpus()).unwrap_or(u32::MAX);
-        let Some(path) = &self.workload else {
-            let jobs = self.generate_jobs;
-            let settings = GeneratorSettings { jobs, load, seed, requested_replicas_max, requests };
-            return Ok(generate(&settings, applications)?);
-        };
-        if is_philly(path).map_err(|reason| NativeError::File { path: path.clone(), reason })? {
-            let jobs = (f64::from(self.generate_jobs) * load).round() as usize;
-            let settings = PhillySettings { jobs, seed, requested_replicas_max, requests, ..PhillySettings::default() };
-            return Ok(read_philly(path, &settings, applications)?);
-        }
-        let given = read_osdi21(path)?;
-        // As given, unless another load is asked for, or a draw.
-        let draws = self.load.is_some_and(|load| load != 1.0 || self.seed.is_some());
-        Ok(if draws { resample(&given, load, seed)? } else { given })
     }
 
     fn requests(&self) -> Result<Requests, NativeError> {

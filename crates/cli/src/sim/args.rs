@@ -126,6 +126,7 @@ impl SimArgs {
             load: self.load,
             requests: self.requests,
             seeds: self.seed.clone(),
+            series: false,
             threads: self.jobs,
             report: self.report.clone(),
         }

@@ -25,7 +25,9 @@ fn a_submitted_job_is_launched_by_the_first_plan_that_gives_it_gpus() {
 fn fifo_starts_jobs_in_order_and_lets_nobody_overtake() {
     let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
     let mut out = Vec::new();
-    engine.step(Timestamp(0), Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type: Default::default() }, &mut out);
+    let (node, gpu_type) = (NodeId(0), Default::default());
+    let joined = Event::NodeJoined { node, gpus: 4, gpu_type, cpus: None, memory: None };
+    engine.step(Timestamp(0), joined, &mut out);
     for (id, replicas) in [(1, 2), (2, 3), (3, 1)] {
         let spec = JobSpec { retries: 0, ..JobSpec::new("fifo", replicas) };
         engine.step(Timestamp(0), Event::JobSubmitted { job: JobId(id), spec }, &mut out);
@@ -102,5 +104,35 @@ fn a_job_that_never_spoke_is_left_alone_until_it_reports() {
          95  view                     => j1 [n0*2] restarts 0 cost_s 30
          120 tick j1=n0*3             => resize j1 g2 keep n0*2 add n0*1; launch j1 g2 n0*1
          150 silent j1 g2             => refused: job 1 is resizing: this cannot be done now",
+    );
+}
+
+#[test]
+fn the_time_to_train_does_not_run_while_a_group_waits_for_something_outside() {
+    check(
+        "0     join n0 4                =>
+         0     submit j1 2              =>
+         60    tick j1=n0*2             => launch j1 g1 n0*2
+         70    pending j1 g1            =>
+         70    explain j1               => waits for pending, contention
+         71    pending j1 g1            =>
+         5000  tick j1=n0*2             =>
+         5000  placed j1 g1             =>
+         5000  explain j1               => waits for ready, contention
+         6799  tick j1=n0*2             =>
+         6800  tick j1=n0*2             => stop j1 g1 n0*2 failed",
+    );
+}
+
+#[test]
+fn nobody_waits_for_something_outside_for_ever() {
+    check(
+        "0     join n0 4                =>
+         0     submit j1 2              =>
+         60    tick j1=n0*2             => launch j1 g1 n0*2
+         70    pending j1 g1            =>
+         86459 tick j1=n0*2             =>
+         86460 tick j1=n0*2             => stop j1 g1 n0*2 failed
+         86461 pending j1 g1            => refused: job 1 is queued, in which this cannot happen",
     );
 }

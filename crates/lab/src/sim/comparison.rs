@@ -11,7 +11,6 @@ use super::workloads::{Scenario, Seeded, repeated, scenarios};
 
 /// Everything that decides the outcome: policies, workloads and the world they run in.
 pub(super) struct Comparison {
-    pub(super) applications: ApplicationSet,
     pub(super) scenarios: Vec<Scenario>,
     /// One per policy, for the scenario's own seed of failures to be filled in.
     pub(super) settings: Vec<SimulationSettings>,
@@ -130,13 +129,12 @@ impl ShownSettings {
 
 impl Comparison {
     /// Reads what the arguments name, and refuses what cannot be simulated.
-    pub(super) fn resolve(options: &SimOptions) -> Result<Self, SimError> {
+    pub(super) fn resolve(options: &SimOptions, applications: &ApplicationSet) -> Result<Self, SimError> {
         let cluster = cluster(options)?;
         check_policies(&options.policies)?;
-        let applications = applications(options)?;
         let mut notes = Vec::new();
         let gpus = u32::try_from(cluster.gpus()).unwrap_or(u32::MAX);
-        let scenarios = scenarios(options, &applications, gpus, &mut notes)?;
+        let scenarios = scenarios(options, applications, gpus, &mut notes)?;
         let shown = ShownSettings::new(options, &cluster, &scenarios);
         let settings = |(label, policy): &(String, PolicySettings)| SimulationSettings {
             label: label.clone(),
@@ -148,11 +146,11 @@ impl Comparison {
             declare_epochs: shown.declare_epochs,
             failures: Failures { per_node_day: options.failures, ..Failures::NONE },
             autoscale: shown.autoscale,
-            record_series: options.report.is_some(),
+            record_series: options.series || options.report.is_some(),
             ..SimulationSettings::new(policy.clone(), cluster.clone())
         };
         let settings = options.policies.iter().map(settings).collect();
-        Ok(Self { applications, scenarios, settings, shown, notes, failure_seed: options.failure_seed })
+        Ok(Self { scenarios, settings, shown, notes, failure_seed: options.failure_seed })
     }
 
     /// Every simulation to run: scenario by scenario, policy by policy.
@@ -193,7 +191,8 @@ fn check_policies(policies: &[(String, PolicySettings)]) -> Result<(), SimError>
     }
 }
 
-fn applications(options: &SimOptions) -> Result<ApplicationSet, SimError> {
+/// The profiles that ship, or measured ones.
+pub(super) fn applications(options: &SimOptions) -> Result<ApplicationSet, SimError> {
     let Some(path) = &options.traces else { return Ok(ApplicationSet::parametric()) };
     if let Err(reason) = fs::read_dir(path) {
         return Err(SimError::Traces { path: path.clone(), reason });

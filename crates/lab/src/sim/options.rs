@@ -40,6 +40,8 @@ pub struct SimOptions {
     pub requests: Requests,
     /// Each a workload of its own where workloads are generated or drawn; 0 where there are none.
     pub seeds: Vec<u64>,
+    /// Whether to keep what the cluster and every job had over time; a page needs it and has it.
+    pub series: bool,
     /// Simulations at once; else one per core.
     pub threads: Option<u16>,
     /// Folder of a page with everything drawn.
@@ -76,6 +78,7 @@ impl Default for SimOptions {
             load: None,
             requests: Requests::Tuned,
             seeds: Vec::new(),
+            series: false,
             threads: None,
             report: None,
         }

@@ -14,13 +14,14 @@ use crate::progress::Progress;
 /// Outcomes in the order of the runs, whatever the number of threads; none is one per core.
 pub(super) fn simulate_all(
     comparison: &Comparison,
+    applications: &ApplicationSet,
     threads: Option<u16>,
     on_progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Vec<RunOutcome>, SimError> {
     let runs = comparison.runs();
     let jobs = runs.iter().map(|(scenario, _)| scenario.workload.jobs().len()).sum();
     in_parallel(&runs, threads, (jobs, on_progress), |(scenario, settings), progress| {
-        simulate_scenario(&comparison.applications, scenario, settings, progress)
+        simulate_scenario(applications, scenario, settings, progress)
     })
 }
 

@@ -244,11 +244,11 @@ impl Scheduler {
         narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
             Observation::NodeUp(node) => self.registry.up(node, &mut self.fleet, &mut out),
-            Observation::NodeUnreachable { node } => self.registry.unreachable(&node),
+            Observation::NodeUnreachable { node } => self.registry.unreachable(&node, &mut out),
             Observation::NodeGone { node } => self.registry.gone(&node, &mut self.fleet, &mut out),
             Observation::Superseded { by } => intake.superseded = Some(by),
-            Observation::Pending { .. } => {}
-            Observation::Started { replica } => self.fleet.started(replica, now),
+            Observation::Pending { replica, reason } => self.pending(now, replica, reason, &mut out),
+            Observation::Started { replica } => self.started(now, replica, &mut out),
             Observation::StartFailed { replica, reason, retryable } => {
                 let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };
                 let history_event = HistoryEvent::NotStarted { replica: replica.0, reason };
@@ -260,6 +260,25 @@ impl Scheduler {
             }
         }
         self.absorb(out, &mut intake.seen);
+    }
+
+    /// A replica cannot run yet, which may be told more than once.
+    fn pending(&mut self, now: Timestamp, replica: ReplicaId, reason: String, out: &mut Effects) {
+        let Some((job, revision)) = self.fleet.pending(replica, &reason) else { return };
+        self.remember(now, Some(job), &HistoryEvent::Pending { replica: replica.0, reason });
+        if self.engine.job(job).is_some_and(|job| !job.is_pending()) {
+            out.events.push(Event::GroupPending { job, revision });
+        }
+    }
+
+    /// A replica's program runs. Once all of a group do, their time to train begins.
+    fn started(&mut self, now: Timestamp, replica: ReplicaId, out: &mut Effects) {
+        self.fleet.started(replica, now);
+        let Some(job) = self.fleet.replica(replica).map(|replica| replica.job) else { return };
+        let is_pending = self.engine.job(job).is_some_and(pollux_engine::Job::is_pending);
+        if let Some(revision) = self.fleet.running(job).filter(|_| is_pending) {
+            out.events.push(Event::GroupPlaced { job, revision });
+        }
     }
 
     /// A replica has ended, which may be told more than once.

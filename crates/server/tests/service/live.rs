@@ -126,7 +126,7 @@ impl<'a> Live<'a> {
         for (line, &(at, _)) in script.lines.iter().enumerate() {
             live.push(at, Happening::Line { line });
         }
-        for gpus in script.settings.cluster.node_gpus() {
+        for gpus in script.settings.cluster.nodes().map(|node| node.gpus) {
             live.join_node(gpus);
         }
         live.settle();
@@ -192,7 +192,7 @@ impl<'a> Live<'a> {
                 let spec = JobSpec { command, working_dir, ..scripted.spec.clone() };
                 self.groups[job].id = Some(self.handle().submit(spec).wait().unwrap());
             }
-            Happening::Line { line } => self.follow(self.script.lines[line].1),
+            Happening::Line { line } => self.follow(self.script.lines[line].1.clone()),
         }
         self.sync();
         self.interfere();
@@ -200,7 +200,7 @@ impl<'a> Live<'a> {
 
     fn follow(&mut self, event: ScriptedEvent) {
         match event {
-            ScriptedEvent::Join { gpus } => self.join_node(gpus),
+            ScriptedEvent::Join { ref node } => self.join_node(node.gpus),
             ScriptedEvent::Lose { node } => {
                 for group in &mut self.groups {
                     if group.members.values().any(|&on| on == node) {

@@ -9,6 +9,7 @@ mod life;
 mod limits;
 mod live;
 mod nodes;
+mod observations;
 mod parity;
 // Shared with the tests of the REST interface, which use the rest of it.
 #[allow(dead_code)]

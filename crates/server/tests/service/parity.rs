@@ -2,7 +2,7 @@
 
 use pollux_job::{Flexibility, JobSpec, Work};
 use pollux_policy::{PolicySettings, Timestamp};
-use pollux_sim::{ApplicationName, ApplicationSet, Script, ScriptedEvent, ScriptedJob, SimulationSettings};
+use pollux_sim::{ApplicationName, ApplicationSet, NodeGroup, Script, ScriptedEvent, ScriptedJob, SimulationSettings};
 
 use crate::live;
 
@@ -50,13 +50,13 @@ fn script(policy: PolicySettings) -> Script {
         job(4_000.4, Ncf, 3),
     ];
     let lines = vec![
-        (at_s(1_333.1), ScriptedEvent::Join { gpus: 4 }),
+        (at_s(1_333.1), ScriptedEvent::Join { node: NodeGroup::of_gpus(1, 4) }),
         (at_s(2_521.9), ScriptedEvent::Drain { node: 1 }),
         (at_s(3_600.6), ScriptedEvent::Undrain { node: 1 }),
         (at_s(4_205.3), ScriptedEvent::Pause { job: 1 }),
         (at_s(4_612.4), ScriptedEvent::Resume { job: 1 }),
         (at_s(5_001.7), ScriptedEvent::Lose { node: 0 }),
-        (at_s(6_001.7), ScriptedEvent::Join { gpus: 4 }),
+        (at_s(6_001.7), ScriptedEvent::Join { node: NodeGroup::of_gpus(1, 4) }),
     ];
     Script { settings, jobs, lines }
 }

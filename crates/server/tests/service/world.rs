@@ -37,6 +37,8 @@ struct Machines {
     checkpoints: BTreeMap<JobId, SavedCheckpoints>,
     /// The highest that gave an order.
     epoch: Epoch,
+    /// What replicas wait for that are started now.
+    pending: Option<String>,
 }
 
 /// A node of a machine of its own.
@@ -143,6 +145,11 @@ impl World {
         self.machines().checkpoints.keys().copied().collect()
     }
 
+    /// Replicas that are started from now on cannot run yet, or can.
+    pub(crate) fn set_pending(&self, reason: Option<&str>) {
+        self.machines().pending = reason.map(str::to_owned);
+    }
+
     /// Another scheduler gives an order.
     pub(crate) fn supersede(&self, epoch: Epoch) {
         self.machines().epoch = epoch;
@@ -218,7 +225,10 @@ impl Machines {
             self.faults.push(format!("{} runs twice", order.job));
         }
         self.replicas.insert(replica, Process { order: order.clone(), exit: None, stubborn: false });
-        self.observe(Observation::Started { replica });
+        self.observe(match &self.pending {
+            Some(reason) => Observation::Pending { replica, reason: reason.clone() },
+            None => Observation::Started { replica },
+        });
     }
 }
 

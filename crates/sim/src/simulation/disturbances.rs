@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use pollux_engine::Event;
-use pollux_model::GpuType;
 use pollux_policy::NodeId;
 
 use super::job::SimJob;
 use super::queue::SimEvent;
 use super::run::World;
+use crate::NodeGroup;
 use crate::sharing::shared_speeds;
 
 const DAY_S: f64 = 86_400.0;
 
-impl World<'_> {
+impl<'a> World<'a> {
     /// Multi-node jobs that meet on a node slow each other down, and so do a host and its guest.
     pub(super) fn interfere(&mut self) {
         if self.settings.interference == 0.0 && self.sharing.is_none() {
@@ -59,8 +59,8 @@ impl World<'_> {
     }
 
     /// A node that was not there before.
-    pub(super) fn add_node(&mut self, gpus: u32) {
-        self.nodes.push((NodeId(0), gpus));
+    pub(super) fn add_node(&mut self, group: &'a NodeGroup) {
+        self.nodes.push((NodeId(0), group));
         self.join(self.nodes.len() - 1);
     }
 
@@ -72,8 +72,9 @@ impl World<'_> {
     pub(super) fn join(&mut self, node: usize) {
         let id = self.next_node();
         self.nodes[node].0 = id;
-        let gpus = self.nodes[node].1;
-        self.deliver(Event::NodeJoined { node: id, gpus, gpu_type: GpuType::default() });
+        let NodeGroup { gpus, cpus, memory, .. } = *self.nodes[node].1;
+        let gpu_type = self.settings.gpu_type(self.nodes[node].1);
+        self.deliver(Event::NodeJoined { node: id, gpus, gpu_type, cpus, memory });
         if self.settings.failures.per_node_day > 0.0 {
             let mean_s = DAY_S / self.settings.failures.per_node_day;
             let after_s = -mean_s * (1.0 - self.failures.unit()).ln();

@@ -17,9 +17,9 @@ pub(super) fn check_request(
     settings: &SimulationSettings,
     applications: &ApplicationSet,
 ) -> Result<(), SimulationError> {
-    let (gpus, replicas) = (settings.gpus_max(), job.requested_replicas);
-    if replicas > gpus {
-        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
+    let ((room, _), replicas) = (settings.room(&job.needs), job.requested_replicas);
+    if replicas > room {
+        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, room });
     }
     let (application, batch_size) = (job.application, job.requested_batch);
     let limits = applications.get(application).limits();
@@ -63,6 +63,10 @@ pub(super) fn submitted_spec(
         replicas_max: Some(replicas_max),
         batch_size: Some(job.requested_batch),
         work: settings.declare_epochs.then(|| Work::Epochs(epochs)),
+        gpus_per_replica: job.needs.gpus_per_replica,
+        cpus: job.needs.cpus,
+        memory: job.needs.memory,
+        gpu_types: job.needs.gpu_types.clone(),
         ..EngineJobSpec::new(&job.name, 1)
     }
 }

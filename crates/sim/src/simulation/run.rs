@@ -15,7 +15,7 @@ use super::queue::{Queue, SimEvent};
 use super::requests::{batch_mode, check_request, submitted_spec};
 use super::script::Stage;
 use super::settings::SimulationSettings;
-use crate::{ApplicationSet, JobSpec, SimRng, Workload};
+use crate::{ApplicationSet, JobSpec, NodeGroup, SimRng, Workload};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
 const CHECKED_JOBS_MAX: usize = 256;
@@ -49,8 +49,8 @@ pub(super) struct World<'a> {
     /// By number.
     pub(super) jobs: Vec<SimJob<'a>>,
     pub(super) modes: Vec<BatchMode>,
-    /// The engine's number and the size of each node; a node that comes back has a new number.
-    pub(super) nodes: Vec<(NodeId, u32)>,
+    /// The engine's number of each node and what it is like; a node that comes back has a new number.
+    pub(super) nodes: Vec<(NodeId, &'a NodeGroup)>,
     pub(super) failures: SimRng,
     /// How GPUs are shared, once any is.
     pub(super) sharing: Option<Sharing>,
@@ -103,8 +103,8 @@ impl<'a> World<'a> {
         for (idx, job) in workload.jobs().iter().enumerate() {
             world.queue.push(submission(job), SimEvent::Submitted { job: idx });
         }
-        for gpus in settings.first_node_gpus() {
-            world.add_node(gpus);
+        for node in settings.first_nodes() {
+            world.add_node(node);
         }
         world.look_again();
         Ok(world)
@@ -126,7 +126,7 @@ impl<'a> World<'a> {
             sharing: None,
             scaling: None,
             halving: None,
-            oracles: settings.policy.needs_oracle().then(|| Oracles::new(settings.node_gpus())),
+            oracles: settings.policy.needs_oracle().then(Oracles::default),
             live: BTreeSet::new(),
             unfinished: 0,
             out: Vec::new(),
@@ -208,7 +208,9 @@ impl<'a> World<'a> {
         if let Some(mut oracles) = self.oracles.take() {
             for job in self.live.clone() {
                 let baseline = self.jobs[job].application.limits().batch_size_baseline();
-                let oracle = oracles.of(&self.jobs[job], self.submissions[job].batch_size.unwrap_or(baseline));
+                let batch_size = self.submissions[job].batch_size.unwrap_or(baseline);
+                let room = self.settings.room(&self.specs[job].needs).1;
+                let oracle = oracles.of(&self.jobs[job], batch_size, room);
                 self.deliver(Event::OracleSpoke { job: self.jobs[job].id, oracle });
             }
             self.oracles = Some(oracles);

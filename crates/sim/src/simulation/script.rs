@@ -9,7 +9,7 @@ use super::job::{BatchMode, SimJob};
 use super::queue::SimEvent;
 use super::run::{World, id_of};
 use super::settings::SimulationSettings;
-use crate::{ApplicationName, ApplicationSet};
+use crate::{ApplicationName, ApplicationSet, NodeGroup};
 
 /// What happens. The cluster of the settings is there from the start.
 #[derive(Clone, Debug)]
@@ -36,12 +36,12 @@ pub struct ScriptedJob {
 }
 
 /// What happens to a cluster. Nodes are counted in the order in which they joined, jobs in that of submission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptedEvent {
-    /// A node with so many GPUs joins.
+    /// A node joins.
     Join {
-        /// GPUs it has.
-        gpus: u32,
+        /// What it is like.
+        node: NodeGroup,
     },
     /// A node is gone, with all that is on it.
     Lose {
@@ -147,8 +147,8 @@ pub fn play(
     for (line, &(at, _)) in script.lines.iter().enumerate() {
         world.queue.push(at, SimEvent::Scripted { line });
     }
-    for gpus in settings.first_node_gpus() {
-        world.add_node(gpus);
+    for node in settings.first_nodes() {
+        world.add_node(node);
     }
     while world.unfinished > 0 && world.now < until {
         world.turn()?;
@@ -162,9 +162,9 @@ pub fn play(
 impl World<'_> {
     /// Lets happen what a line of the script says.
     pub(super) fn follow(&mut self, line: usize) {
-        let Some(&(_, event)) = self.stage.as_ref().and_then(|stage| stage.lines.get(line)) else { return };
-        match event {
-            ScriptedEvent::Join { gpus } => self.add_node(gpus),
+        let Some((_, event)) = self.stage.as_ref().and_then(|stage| stage.lines.get(line)) else { return };
+        match *event {
+            ScriptedEvent::Join { ref node } => self.add_node(node),
             ScriptedEvent::Lose { node } => {
                 self.lose(node);
             }

@@ -1,9 +1,12 @@
+use std::collections::BTreeMap;
+
 use pollux_engine::EngineSettings;
+use pollux_model::GpuType;
 use pollux_policy::{AutoscalerSettings, PolicySettings};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ClusterSpec;
+use crate::{ClusterSpec, NodeGroup, ReplicaNeeds};
 
 /// What is simulated, beside the workload and the physics.
 #[derive(Clone, Debug)]
@@ -133,18 +136,49 @@ impl SimulationSettings {
         }
     }
 
-    /// GPUs of the nodes that are there from the start.
-    pub(super) fn first_node_gpus(&self) -> Vec<u32> {
-        let mut node_gpus = self.cluster.node_gpus();
-        if let Some(autoscale) = &self.autoscale {
-            node_gpus.resize(autoscale.settings.nodes_min as usize, self.node_gpus());
+    /// The nodes that are there from the start.
+    pub(super) fn first_nodes(&self) -> Vec<&NodeGroup> {
+        match &self.autoscale {
+            Some(autoscale) => vec![self.node(); autoscale.settings.nodes_min as usize],
+            None => self.cluster.nodes().collect(),
         }
-        node_gpus
+    }
+
+    /// What the first node is like, and all that are bought.
+    pub(super) fn node(&self) -> &NodeGroup {
+        self.cluster.groups().first().expect("a cluster has a group")
     }
 
     /// GPUs of the first node.
     pub(super) fn node_gpus(&self) -> u32 {
-        self.cluster.groups().first().map_or(1, |group| group.gpus)
+        self.node().gpus
+    }
+
+    /// The number of the type of a group: types are numbered in the order of the groups.
+    pub(super) fn gpu_type(&self, group: &NodeGroup) -> GpuType {
+        let mut names: Vec<Option<&str>> = Vec::new();
+        for name in self.cluster.groups().iter().map(|group| group.gpu_type.as_deref()) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        let place = names.iter().position(|&name| name == group.gpu_type.as_deref());
+        place.and_then(|place| u16::try_from(place).ok()).map_or_else(GpuType::default, GpuType)
+    }
+
+    /// The most replicas of a job that there can be at once, on GPUs of one type, and those on the first node that has
+    /// room for any.
+    pub(super) fn room(&self, needs: &ReplicaNeeds) -> (u32, u32) {
+        let mut pools: BTreeMap<Option<&str>, u64> = BTreeMap::new();
+        let mut on_a_node = None;
+        for group in self.cluster.groups().iter().filter(|group| needs.allow(group)) {
+            let count = self.autoscale.as_ref().map_or(group.count, |autoscale| autoscale.settings.nodes_max);
+            let fits = group.resources().fits(needs.resources());
+            on_a_node = on_a_node.or(Some(fits).filter(|&fits| fits > 0));
+            *pools.entry(group.gpu_type.as_deref()).or_default() += u64::from(count) * u64::from(fits);
+        }
+        let most = pools.into_values().max().unwrap_or(0);
+        (u32::try_from(most).unwrap_or(u32::MAX), on_a_node.unwrap_or(1))
     }
 
     /// The most GPUs that there can be.

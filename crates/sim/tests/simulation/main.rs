@@ -4,6 +4,7 @@ mod any_workload;
 mod autoscaling;
 mod disturbances;
 mod policies;
+mod resources;
 mod sweeps;
 mod sharing;
 mod waiting;

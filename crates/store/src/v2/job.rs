@@ -28,6 +28,12 @@ pub(crate) struct Job {
     #[serde(default)]
     pub(crate) standing: Option<Standing>,
     pub(crate) commanded: u64,
+    #[serde(default)]
+    pub(crate) pending: bool,
+    #[serde(default)]
+    pub(crate) stranded: bool,
+    #[serde(default)]
+    pub(crate) machine_failures: u32,
     pub(crate) timer: Option<u64>,
     #[serde(default)]
     pub(crate) deadline: Option<u64>,
@@ -75,6 +81,7 @@ words! {
 pub(crate) enum FailureReason {
     Permanent { cause: FailureCause },
     RetriesExhausted { retries: u32, cause: FailureCause },
+    MachineFailures { failures: u32, cause: FailureCause },
     TimeLimit { limit_s: u64 },
     Dependency { job: u64 },
 }
@@ -162,6 +169,9 @@ impl From<&SavedJob> for Job {
             leaving: job.leaving.iter().map(Into::into).collect(),
             standing: Some(job.standing.into()),
             commanded: job.commanded.0,
+            pending: job.pending,
+            stranded: job.stranded,
+            machine_failures: job.machine_failures,
             timer: job.timer.map(|at| at.0),
             deadline: job.deadline.map(|at| at.0),
             waits_for: job.waits_for.iter().copied().map(Into::into).collect(),
@@ -191,6 +201,9 @@ impl From<Job> for SavedJob {
             leaving: job.leaving.into_iter().map(Into::into).collect(),
             standing: job.standing.map_or_else(|| EngineStanding::since(Timestamp(job.phase_since)), Into::into),
             commanded: Timestamp(job.commanded),
+            pending: job.pending,
+            stranded: job.stranded,
+            machine_failures: job.machine_failures,
             timer: job.timer.map(Timestamp),
             deadline: job.deadline.map(Timestamp),
             waits_for: job.waits_for.into_iter().map(Into::into).collect(),
@@ -269,6 +282,9 @@ impl From<EngineReason> for FailureReason {
             EngineReason::RetriesExhausted { retries, cause } => {
                 Self::RetriesExhausted { retries, cause: cause.into() }
             }
+            EngineReason::MachineFailures { failures, cause } => {
+                Self::MachineFailures { failures, cause: cause.into() }
+            }
             EngineReason::TimeLimit { limit_s } => Self::TimeLimit { limit_s },
             EngineReason::Dependency { job } => Self::Dependency { job: job.0 },
         }
@@ -281,6 +297,9 @@ impl From<FailureReason> for EngineReason {
             FailureReason::Permanent { cause } => Self::Permanent { cause: cause.into() },
             FailureReason::RetriesExhausted { retries, cause } => {
                 Self::RetriesExhausted { retries, cause: cause.into() }
+            }
+            FailureReason::MachineFailures { failures, cause } => {
+                Self::MachineFailures { failures, cause: cause.into() }
             }
             FailureReason::TimeLimit { limit_s } => Self::TimeLimit { limit_s },
             FailureReason::Dependency { job } => Self::Dependency { job: JobId(job) },

@@ -50,6 +50,7 @@ fn node(name: &str, gpus_held: u32, jobs: &[(u64, u32)]) -> Node {
         gpu_type: "cpu".to_owned(),
         gpus_held,
         is_draining: false,
+        is_unreachable: false,
         cooling_until_ms: None,
         jobs: jobs.collect(),
     }

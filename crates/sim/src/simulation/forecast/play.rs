@@ -140,7 +140,13 @@ impl World<'_> {
                 Change::AddNodes { count, gpus, gpu_type } => {
                     for _ in 0..*count {
                         let node = self.next_node();
-                        self.deliver(Event::NodeJoined { node, gpus: *gpus, gpu_type: *gpu_type });
+                        self.deliver(Event::NodeJoined {
+                            node,
+                            gpus: *gpus,
+                            gpu_type: *gpu_type,
+                            cpus: None,
+                            memory: None,
+                        });
                     }
                 }
                 Change::Drain(node) => self.deliver(Event::NodeDrain { node: *node }),
@@ -228,8 +234,13 @@ impl Newcomer {
 
 /// The nodes of a cluster, one by one.
 fn shape(engine: &Engine) -> Result<ClusterSpec, ForecastError> {
-    let groups: Vec<NodeGroup> =
-        engine.nodes().map(|node| NodeGroup { count: 1, gpus: node.gpus(), gpu_type: None }).collect();
+    let groups: Vec<NodeGroup> = engine
+        .nodes()
+        .map(|node| {
+            let (cpus, memory) = (node.cpus(), node.memory());
+            NodeGroup { cpus, memory, ..NodeGroup::of_gpus(1, node.gpus()) }
+        })
+        .collect();
     if groups.is_empty() {
         return Err(ForecastError::NoNodes);
     }

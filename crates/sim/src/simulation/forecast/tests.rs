@@ -6,7 +6,7 @@ use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 use super::trainees::Trainee;
 use super::*;
 use crate::simulation::run::World;
-use crate::{ApplicationName, ApplicationSet, JobSpec, SimulationSettings, Workload};
+use crate::{ApplicationName, ApplicationSet, JobSpec, ReplicaNeeds, SimulationSettings, Workload};
 
 /// Jobs of all applications but the longest, submitted within minutes.
 fn workload(jobs: usize) -> Workload {
@@ -15,7 +15,8 @@ fn workload(jobs: usize) -> Workload {
     let job = |idx: usize| {
         let (application, requested_batch) = of[idx % of.len()];
         let (name, submitted_s) = (format!("{application}-{idx}"), 60 * idx as u64);
-        JobSpec { name, submitted_s, application, requested_replicas: 1 + idx as u32 % 4, requested_batch }
+        let (requested_replicas, needs) = (1 + idx as u32 % 4, ReplicaNeeds::default());
+        JobSpec { name, submitted_s, application, requested_replicas, requested_batch, needs }
     };
     Workload::new("forecast", None, (0..jobs).map(job).collect()).unwrap()
 }
@@ -178,7 +179,9 @@ fn what_cannot_be_known_is_not_made_up() {
     let message =
         |cluster: &LiveCluster, changes: &[Change]| forecast(cluster, changes, &mut || true).unwrap_err().to_string();
     assert_eq!(message(&empty(&engine), &[]), "no node is up: accepted is a cluster with one or more");
-    engine.step(Timestamp(0), Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type: GpuType::default() }, &mut out);
+    let gpu_type = GpuType::default();
+    let joined = Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type, cpus: None, memory: None };
+    engine.step(Timestamp(0), joined, &mut out);
     let nothing = Forecast { jobs: Vec::new(), horizon_s: 0.0, gpu_utilisation: None, cut: None };
     assert_eq!(foretold(&empty(&engine), &[]), nothing);
     for (job, replicas) in [(1, 1), (2, 2)] {
