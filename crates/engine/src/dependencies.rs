@@ -65,7 +65,7 @@ impl Engine {
             } else {
                 job.waits_for.retain(|dependency| dependency.job != ended);
                 // Only from now on it waits for GPUs.
-                job.queued_since = self.now;
+                job.standing.queued_since = self.now;
             }
         }
     }

@@ -122,7 +122,7 @@ impl Engine {
             let change = SizeChange { at: self.now, from: 0, to: job.group.replicas() };
             job.size_change = (!is_first).then_some(change);
             job.usage.started(self.now);
-            job.launched = Some(self.now);
+            job.standing.launched = Some(self.now);
             job.enter(JobState::Starting, self.now);
         }
         let (revision, guest_of, guest) = (job.revision, job.guest_of, job.guest);

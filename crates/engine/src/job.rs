@@ -4,7 +4,7 @@ use pollux_model::{Goodput, GpuType, NoiseStatistics};
 use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, ReplicaResources, Timestamp, TypeProfile};
 
 use crate::gpu_types::GpuTypes;
-use crate::{JobState, JobUsage, ReportFault, Revision, StopReason};
+use crate::{JobState, JobUsage, ReportFault, Revision, Standing, StopReason};
 
 /// Kinds of GPU that one report may speak of.
 const KINDS_MAX: usize = 64;
@@ -12,13 +12,6 @@ const KINDS_MAX: usize = 64;
 const STEPS_MAX: f64 = 1e15;
 /// More samples per second than any job has; above it a number is a mistake.
 const RATE_MAX: f64 = 1e12;
-
-/// A group that fails sooner after its launch has not shown that it can train.
-const TRIAL_S: f64 = 60.0;
-/// Seconds for which a job whose first group failed at once is given only what nobody uses; twice as long after each
-/// further failure.
-const YIELD_FIRST_S: f64 = 600.0;
-const YIELD_MAX_S: f64 = 14_400.0;
 
 pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
@@ -42,14 +35,7 @@ pub struct Job {
     /// The job that is, or is to be, on GPUs of this one.
     pub(crate) guest: Option<JobId>,
     pub(crate) leaving: Vec<Leaving>,
-    /// When it last began to wait for GPUs.
-    pub(crate) queued_since: Timestamp,
-    /// When its group was last started from nothing.
-    pub(crate) launched: Option<Timestamp>,
-    /// Failures in a row that came before it had trained for a while.
-    pub(crate) failed_starts: u32,
-    /// After such a failure: until when it is given only what nobody uses.
-    pub(crate) yields_until: Timestamp,
+    pub(crate) standing: Standing,
     /// When the newest group was last told to change.
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
@@ -136,10 +122,7 @@ impl Job {
             guest_of: None,
             guest: None,
             leaving: Vec::new(),
-            queued_since: now,
-            launched: None,
-            failed_starts: 0,
-            yields_until: Timestamp::default(),
+            standing: Standing::since(now),
             commanded: now,
             timer: None,
             pending: false,
@@ -293,7 +276,7 @@ impl Job {
     pub(crate) fn enter(&mut self, state: JobState, now: Timestamp) {
         self.accrue(now);
         if matches!(state, JobState::Queued { .. }) && !matches!(self.state, JobState::Queued { .. }) {
-            self.queued_since = now;
+            self.standing.queued_since = now;
         }
         self.state = state;
         self.phase_since = now;
@@ -374,30 +357,28 @@ impl Job {
     /// One that failed to start before is, until it has trained for a while: nobody makes room for what may fail again.
     fn is_pinned(&self, now: Timestamp) -> bool {
         let settling = matches!(self.state, JobState::Starting | JobState::Resizing { .. });
-        let on_trial = self.failed_starts > 0 && !self.has_proven_itself(now);
+        let on_trial = self.standing.failed_starts > 0 && !self.has_proven_itself(now);
         let is_kept = settling || on_trial || self.silent || self.stranded;
         self.state.has_group() && (is_kept || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Whether its group has trained for a while.
     fn has_proven_itself(&self, now: Timestamp) -> bool {
-        self.state != JobState::Starting && self.launched.is_some_and(|since| now.since_s(since) >= TRIAL_S)
+        self.state != JobState::Starting && self.standing.is_proven(now)
     }
 
     /// Whether it waits and may have only what nobody uses.
     pub(crate) fn yields(&self, now: Timestamp) -> bool {
-        !self.state.has_group() && now < self.yields_until
+        !self.state.has_group() && now < self.standing.yields_until
     }
 
-    /// A group has failed. If it had hardly trained, the next one is not worth driving others out for.
+    /// A group has failed.
     pub(crate) fn note_failure(&mut self, now: Timestamp) {
         if self.has_proven_itself(now) {
-            self.failed_starts = 0;
-            return;
+            self.standing.forgive();
+        } else {
+            self.standing.note_failed_start(now);
         }
-        let doublings = i32::try_from(self.failed_starts).unwrap_or(i32::MAX);
-        self.failed_starts = self.failed_starts.saturating_add(1);
-        self.yields_until = now.after_s((YIELD_FIRST_S * 2f64.powi(doublings)).min(YIELD_MAX_S));
     }
 
     /// Takes a checked report in.
@@ -437,8 +418,8 @@ impl Job {
         JobView {
             id: self.id,
             submitted: usage.submitted,
-            queued_since: self.queued_since,
-            running_since: self.launched.filter(|_| self.state.has_group()),
+            queued_since: self.standing.queued_since,
+            running_since: self.standing.launched.filter(|_| self.state.has_group()),
             attained_gpu_s: usage.attained_gpu_s(),
             executed_s: usage.executed_s(),
             restarts: usage.restarts,

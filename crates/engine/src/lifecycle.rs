@@ -192,7 +192,7 @@ impl Engine {
         }
         job.enter(JobState::QUEUED, now);
         // Its user has perhaps mended it.
-        (job.failed_starts, job.yields_until) = (0, Timestamp::default());
+        job.standing.forgive();
         self.rounds.request(now);
         Ok(())
     }

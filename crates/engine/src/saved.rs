@@ -9,7 +9,7 @@ use pollux_policy::{Allocation, NodeId, Oracle, Reason, Timestamp};
 use crate::gpu_types::GpuTypes;
 use crate::job::Job;
 use crate::node::Node;
-use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange};
+use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange, Standing};
 
 /// A job that is not over. The fields are those of [`Job`], without what follows from them.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,11 +26,8 @@ pub struct SavedJob {
     pub guest_of: Option<JobId>,
     pub guest: Option<JobId>,
     pub leaving: Vec<Leaving>,
+    pub standing: Standing,
     pub commanded: Timestamp,
-    pub queued_since: Timestamp,
-    pub launched: Option<Timestamp>,
-    pub failed_starts: u32,
-    pub yields_until: Timestamp,
     pub pending: bool,
     pub stranded: bool,
     pub machine_failures: u32,
@@ -79,11 +76,8 @@ impl Job {
             guest_of,
             guest,
             leaving,
+            standing,
             commanded,
-            queued_since,
-            launched,
-            failed_starts,
-            yields_until,
             pending,
             stranded,
             machine_failures,
@@ -113,11 +107,8 @@ impl Job {
             guest_of,
             guest,
             leaving,
+            standing,
             commanded,
-            queued_since,
-            launched,
-            failed_starts,
-            yields_until,
             pending,
             stranded,
             machine_failures,
@@ -146,11 +137,8 @@ impl Job {
             guest_of: saved.guest_of,
             guest: saved.guest,
             leaving: saved.leaving,
+            standing: saved.standing,
             commanded: saved.commanded,
-            queued_since: saved.queued_since,
-            launched: saved.launched,
-            failed_starts: saved.failed_starts,
-            yields_until: saved.yields_until,
             pending: saved.pending,
             stranded: saved.stranded,
             machine_failures: saved.machine_failures,

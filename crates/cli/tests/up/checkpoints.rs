@@ -15,10 +15,17 @@ fn checkpoints_are_pruned_when_their_job_is_over_and_not_before() {
     while !daemon.pollux(&["logs", "2"]).stdout.contains("saved") {}
 
     let dry = daemon.pollux(&["prune", "--dry-run", "--keep-for", "0s", "-o", "json"]).json();
-    assert_eq!((&dry["deleted"][0]["job"], &dry["bytes_freed"], &dry["bytes_live"]), (&1.into(), &10.into(), &10.into()));
+    assert_eq!(
+        (&dry["deleted"][0]["job"], &dry["bytes_freed"], &dry["bytes_live"]),
+        (&1.into(), &10.into(), &10.into())
+    );
     assert!(folder.join("1/saved").exists());
     let kept = daemon.pollux(&["prune"]);
-    assert_eq!(kept.stdout, "0 B freed; 10 B of jobs that are over and 10 B of live jobs are kept\n", "{}", kept.stderr);
+    assert_eq!(
+        kept.stdout, "0 B freed; 10 B of jobs that are over and 10 B of live jobs are kept\n",
+        "{}",
+        kept.stderr
+    );
     let pruned = daemon.pollux(&["prune", "--keep-for", "0s"]);
     assert!(pruned.stdout.ends_with("10 B freed; 0 B of jobs that are over and 10 B of live jobs are kept\n"));
     assert!(!folder.join("1").exists() && folder.join("2/saved").exists());
