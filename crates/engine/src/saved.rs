@@ -155,8 +155,9 @@ impl Job {
             gpu_types: None,
             oracle: saved.oracle,
         };
-        if let Some(ReceivedReport { at, report }) = saved.report {
-            job.learn(at, report, types);
+        match saved.report {
+            Some(ReceivedReport { at, report }) => job.learn(at, report, types),
+            None => job.learn_types(types),
         }
         job
     }

@@ -182,7 +182,12 @@ impl World {
 
     fn check_that_nobody_starves(&self) {
         for job in self.engine.jobs().filter(|job| job.phase() != Phase::Paused && job.waits_for().is_empty()) {
+            let types = &job.spec().gpu_types;
             let fits = |node: &Node| {
+                let name = self.engine.gpu_type_name(node.gpu_type()).map(GpuTypeName::as_str);
+                if !types.is_empty() && !types.iter().any(|allowed| Some(&**allowed) == name) {
+                    return 0;
+                }
                 let has = NodeResources { gpus: node.gpus(), cpus: node.cpus(), memory: node.memory() };
                 has.fits(job.per_replica())
             };
@@ -258,6 +263,7 @@ impl World {
             gpus_per_replica: *self.dice.pick(&[1, 1, 1, 2, 2, 4]).expect("some"),
             cpus: self.dice.percent(30).then(|| 1 + self.dice.below(8)),
             memory: self.dice.percent(30).then(|| 1 + u64::from(self.dice.below(64))),
+            gpu_types: self.gpu_types(),
             flexibility: *self.dice.pick(&flexibilities).expect("some"),
             batch_size: None,
             priority: i32::from(self.dice.percent(50)) - 1,
@@ -268,6 +274,18 @@ impl World {
             ..JobSpec::default()
         };
         self.step(Event::JobSubmitted { job: JobId(self.jobs), spec });
+    }
+
+    /// Mostly any; otherwise types that nodes may have, and one that none has.
+    fn gpu_types(&mut self) -> Vec<String> {
+        let allowed: &[u16] = match self.dice.below(20) {
+            0 => &[0],
+            1 => &[1],
+            2 => &[1, 0],
+            3 => &[9],
+            _ => &[],
+        };
+        allowed.iter().map(|&number| GpuTypeName::numbered(number).to_string()).collect()
     }
 
     /// Something that a group which really runs may say.

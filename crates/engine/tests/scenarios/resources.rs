@@ -1,3 +1,8 @@
+use pollux_engine::{Engine, EngineSettings, Event};
+use pollux_job::{JobId, JobSpec};
+use pollux_model::GpuTypeName;
+use pollux_policy::{Binding, NodeId, PolicySettings, Timestamp};
+
 use crate::script::check;
 
 #[test]
@@ -74,4 +79,39 @@ fn what_no_node_can_take_is_said() {
          61  explain j4                     => waits for gpus, impossible
          61  explain j5                     => waits for gpus, contention",
     );
+}
+
+#[test]
+fn a_job_runs_only_on_the_types_it_allows_also_on_those_that_come_later() {
+    check(
+        "0   join n0 4 type=t4                  =>
+         0   submit j1 1 types=a100             =>
+         0   submit j2 1 types=a100,t4          =>
+         60  tick j1=n0*1                       => plan rejected: job 1 gets replicas on node 0, whose kind of GPU it may not use
+         120 tick j2=n0*1                       => launch j2 g1 n0*1
+         121 explain j1                         => waits for gpus, nosuchtype
+         130 ready j2 g1                        =>
+         140 join n1 4 type=a100                =>
+         180 tick j1=n1*2                       => launch j1 g1 n1*2
+         190 ready j1 g1                        =>
+         240 tick j2=n0*1+n1*1                  => plan rejected: job 2 gets GPUs of several kinds",
+    );
+}
+
+#[test]
+fn the_types_that_a_job_allows_outlive_a_restart() {
+    let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
+    let gpu_type = GpuTypeName::new("t4").unwrap();
+    let joined = Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type, cpus: None, memory: None };
+    let spec = JobSpec { gpu_types: vec!["a100".to_owned()], ..JobSpec::new("test", 1) };
+    for event in [joined, Event::JobSubmitted { job: JobId(1), spec }] {
+        engine.step(Timestamp(0), event, &mut Vec::new());
+    }
+    let restored = Engine::restore(EngineSettings::default(), &PolicySettings::Fifo, engine.state());
+    let mut restored = restored.unwrap();
+    let mut out = Vec::new();
+    restored.step(Timestamp(60_000), Event::Tick, &mut out);
+    assert_eq!(out, [], "the only node has other GPUs");
+    let reason = restored.explain(JobId(1)).and_then(|explanation| explanation.reason);
+    assert_eq!(reason.map(|reason| reason.binding), Some(Binding::NoSuchType));
 }

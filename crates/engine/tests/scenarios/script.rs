@@ -149,6 +149,7 @@ fn spec(replicas: &str, options: &[&str]) -> JobSpec {
             Some(("max", value)) => spec.replicas_max = Some(value.parse().expect("replicas")),
             Some(("gpus", value)) => spec.gpus_per_replica = value.parse().expect("GPUs"),
             Some(("cpus", value)) => spec.cpus = Some(value.parse().expect("CPUs")),
+            Some(("types", value)) => spec.gpu_types = value.split(',').map(str::to_owned).collect(),
             Some(("memory", value)) => spec.memory = Some(value.parse().expect("bytes")),
             Some(("retries", value)) => spec.retries = value.parse().expect("retries"),
             Some(("epochs", value)) => spec.work = Some(Work::Epochs(value.parse().expect("epochs"))),

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use pollux_model::GpuTypeName;
 use pollux_policy::ReplicaResources;
 use thiserror::Error;
 
@@ -55,7 +56,8 @@ impl ReplicaNeeds {
 
     /// Whether it may run on nodes of a group.
     pub(crate) fn allow(&self, group: &NodeGroup) -> bool {
-        self.gpu_types.is_empty() || group.gpu_type.as_ref().is_some_and(|name| self.gpu_types.contains(name))
+        let own = group.type_name();
+        self.gpu_types.is_empty() || self.gpu_types.iter().any(|name| GpuTypeName::nearest(name) == own)
     }
 }
 

@@ -76,3 +76,18 @@ fn a_job_that_fits_no_node_is_refused() {
         assert_eq!(refused(needs), "job a asks for 1 replicas; accepted: up to the 0 that fit the cluster");
     }
 }
+
+#[test]
+fn jobs_run_on_the_types_they_allow() {
+    let types = |names: &[&str]| ReplicaNeeds {
+        gpu_types: names.iter().map(|&name| name.to_owned()).collect(),
+        ..ReplicaNeeds::default()
+    };
+    let group = |name: &str, gpus| NodeGroup { gpu_type: Some(name.to_owned()), ..NodeGroup::of_gpus(1, gpus) };
+    for policy in POLICIES {
+        let jobs = vec![job("small", 1, types(&["t4"])), job("large", 2, types(&["a100"])), job("any", 1, types(&[]))];
+        let outcome = run(policy, vec![group("t4", 1), group("a100", 4)], jobs);
+        assert!(outcome.jobs[0].series.iter().all(|sample| sample.replicas <= 1), "{policy}: there is one t4");
+        assert!(outcome.jobs.iter().all(|job| job.series.iter().all(|sample| sample.replicas <= 4)), "{policy}");
+    }
+}
