@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, TypedDict, final
+from typing import Any, Literal, NotRequired, TypedDict, final
 
 VERSION: str
 
@@ -21,12 +21,23 @@ class AssignedReplica(TypedDict):
     node: str
     local_rank: int
     local_world_size: int
+    gpu_type: str
+
+class Endpoint(TypedDict):
+    address: str
+    port: int
+
+class Batch(TypedDict):
+    mode: Literal["adaptive", "fixed"]
+    batch_size: NotRequired[int]
 
 class Assignment(TypedDict):
     generation: int
     state: Literal["run", "stop"]
+    rendezvous: NotRequired[Endpoint | None]
     master_address: str
     master_port: int
+    batch: Batch
     replicas: list[AssignedReplica]
 
 @final
@@ -69,7 +80,14 @@ class Agent:
     def state(self) -> str:
         """All it has learned, as JSON."""
     def observe_step(
-        self, nodes: int, replicas: int, local_batch: int, accumulation_steps: int, compute_s: float, sync_s: float
+        self,
+        nodes: int,
+        replicas: int,
+        local_batch: int,
+        accumulation_steps: int,
+        compute_s: float,
+        sync_s: float,
+        gpu_type: str = "gpu",
     ) -> None:
         """Takes in the times of a step: one micro-batch, and what followed the last one.
 
@@ -88,9 +106,13 @@ class Agent:
         """Takes in the loss of the training as it is now."""
     def advance(self, steps: int) -> None:
         """Counts finished steps of the current tuning."""
-    def resize(self, nodes: int, replicas: int) -> tuple[int, int]:
-        """It now runs on so many: chooses micro-batch and accumulation steps."""
-    def run_fixed(self, nodes: int, replicas: int, local_batch: int, accumulation_steps: int) -> None:
+    def set_batch_mode(self, adapts: bool, batch_size: int | None = None) -> None:
+        """Who chooses the batch from the next choice on: the agent, or the user, who may have named one."""
+    def resize(self, nodes: int, replicas: int, gpu_type: str = "gpu") -> tuple[int, int]:
+        """It now runs on so many of a type: chooses micro-batch and accumulation steps."""
+    def run_fixed(
+        self, nodes: int, replicas: int, local_batch: int, accumulation_steps: int, gpu_type: str = "gpu"
+    ) -> None:
         """It now runs on so many with a tuning that its user fixed."""
     def end_epoch(self) -> tuple[int, int] | None:
         """Counts an epoch and chooses anew; nothing before it is placed."""
@@ -123,6 +145,9 @@ class Worker:
     @property
     def replica(self) -> int: ...
     @property
+    def host(self) -> str:
+        """The host under which the others of its group reach it."""
+    @property
     def generation(self) -> int:
         """The group it was started for."""
     def answered(self, patience_s: float) -> bool:
@@ -136,6 +161,8 @@ class Worker:
         """Tells what the agent of a generation has learned."""
     def ready(self, generation: int, pause_s: float | None = None) -> None:
         """Tells that every rank of a generation trains, after a pause that a fresh group does not know."""
+    def publish_rendezvous(self, generation: int, port: int) -> None:
+        """Tells the others of a generation that this process, its rank 0, waits on this port of its host."""
     def finish(self, patience_s: float) -> bool:
         """Gives the last words some time to be told; false if they were not."""
     def terminated(self) -> bool:

@@ -1,6 +1,6 @@
 use pollux_model::{
-    BatchChoice, BatchLimits, Goodput, GpuType, GradientNorms, LearningRateRule, ModelError, NoiseEstimator,
-    NoiseStatistics, Parallelism, ScalingContext, ThroughputModel,
+    BatchChoice, BatchLimits, BatchMode, Goodput, GpuTypeName, GradientNorms, LearningRateRule, ModelError,
+    NoiseEstimator, NoiseStatistics, Parallelism, ScalingContext, ThroughputModel,
 };
 
 use crate::losses::Losses;
@@ -16,6 +16,9 @@ const NOISE_STEPS_MIN: u64 = 10;
 /// Steps after a change that say nothing of the new configuration: caches, allocators and pipelines fill.
 const SETTLING_STEPS: u32 = 3;
 const STATE_VERSION: u32 = 2;
+/// Version of a state that says something else than this one would.
+#[cfg(feature = "serde")]
+const UNREADABLE: u32 = 0;
 
 /// What the user says of a job's training.
 #[derive(Clone, Debug)]
@@ -28,6 +31,8 @@ pub struct AgentSettings {
     pub learning_rate: LearningRateRule,
     /// Samples of an epoch, where there are epochs: rules that follow them then move within one, too.
     pub epoch_samples: Option<u64>,
+    /// Who chooses the batch.
+    pub batch_mode: BatchMode,
     /// Steps to ignore after a change; a simulator, whose steps are steady from the first on, sets 0.
     pub settling_steps: u32,
     /// Goodput that a change at the end of an epoch must promise more; a simulator, whose steps do not vary, sets 0.
@@ -42,6 +47,7 @@ impl AgentSettings {
             parallelism: Parallelism::default(),
             learning_rate: LearningRateRule::default(),
             epoch_samples: None,
+            batch_mode: BatchMode::Adaptive,
             settling_steps: SETTLING_STEPS,
             epoch_gain_min: EPOCH_GAIN_MIN,
         }
@@ -51,10 +57,10 @@ impl AgentSettings {
 /// Everything an agent has learned: plain data that outlives the process.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[cfg_attr(feature = "serde", serde(from = "RawState"))]
 pub struct AgentState {
     version: u32,
-    /// One per kind of GPU, ordered by kind.
+    /// One per type of GPU, ordered by name.
     profiles: Vec<Profile>,
     noise: NoiseEstimator,
     losses: Losses,
@@ -63,10 +69,61 @@ pub struct AgentState {
     running: Option<Running>,
 }
 
+/// A state as it was written, perhaps by another version.
+#[cfg(feature = "serde")]
+#[derive(serde::Deserialize)]
+struct RawState {
+    version: u32,
+    #[serde(default)]
+    profiles: Readable<Vec<Profile>>,
+    #[serde(default)]
+    noise: Readable<NoiseEstimator>,
+    #[serde(default)]
+    losses: Readable<Losses>,
+    progress: Progress,
+    #[serde(default)]
+    running: Readable<Option<Running>>,
+}
+
+#[cfg(feature = "serde")]
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum Readable<T> {
+    Yes(T),
+    No(serde::de::IgnoredAny),
+}
+
+#[cfg(feature = "serde")]
+impl<T> Default for Readable<T> {
+    fn default() -> Self {
+        Self::No(serde::de::IgnoredAny)
+    }
+}
+
+#[cfg(feature = "serde")]
+impl From<RawState> for AgentState {
+    fn from(raw: RawState) -> Self {
+        let RawState { version, profiles, noise, losses, progress, running } = raw;
+        match (profiles, noise, losses, running) {
+            (Readable::Yes(profiles), Readable::Yes(noise), Readable::Yes(losses), Readable::Yes(running)) => {
+                Self { version, profiles, noise, losses, progress, running }
+            }
+            // What it counted is all that can be used of it.
+            _ => Self {
+                version: UNREADABLE,
+                profiles: Vec::new(),
+                noise: NoiseEstimator::new(1),
+                losses: Losses::default(),
+                progress,
+                running: None,
+            },
+        }
+    }
+}
+
 /// What runs, and on what.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 struct Running {
     placement: Placement,
     tuning: Tuning,
@@ -120,22 +177,27 @@ impl Agent {
         Self::with_state(settings, state)
     }
 
-    /// An agent that knows what another knew, perhaps in another process at another size.
-    pub fn restore(settings: AgentSettings, state: AgentState) -> Result<Self, AgentError> {
+    /// An agent that knows what another knew, perhaps in another process at another size. From a state of another version
+    /// only the progress is kept: the rest is learned anew.
+    pub fn restore(settings: AgentSettings, mut state: AgentState) -> Result<Self, AgentError> {
+        let value = state.progress.baseline_steps;
+        if !value.is_finite() || value < 0.0 {
+            return Err(AgentError::Progress { value });
+        }
         if state.version != STATE_VERSION {
-            return Err(AgentError::StateVersion { found: state.version, supported: STATE_VERSION });
+            let mut agent = Self::new(settings);
+            agent.state.progress = state.progress;
+            return Ok(agent);
         }
         let (saved, configured) = (state.noise.batch_size_baseline(), settings.limits.batch_size_baseline());
         if saved != configured {
             return Err(AgentError::BaselineChanged { saved, configured });
         }
-        let value = state.progress.baseline_steps;
-        if !value.is_finite() || value < 0.0 {
-            return Err(AgentError::Progress { value });
-        }
+        // What was measured on a type that had no name yet is measured again.
+        state.profiles.retain(|profile| profile.gpu_type().number().is_none());
         for pair in state.profiles.windows(2) {
             if pair[0].gpu_type() >= pair[1].gpu_type() {
-                return Err(AgentError::ProfileOrder { gpu_type: pair[1].gpu_type().0 });
+                return Err(AgentError::ProfileOrder { gpu_type: pair[1].gpu_type().clone() });
             }
         }
         state.losses.check()?;
@@ -159,18 +221,19 @@ impl Agent {
         let checked = observation.checked()?;
         let tuning =
             Tuning { local_batch: observation.local_batch, accumulation_steps: observation.accumulation_steps };
-        let running = Some(Running { placement: observation.placement, tuning });
-        if self.settling.running != running {
+        let is_same = |running: &Running| (&running.placement, running.tuning) == (&observation.placement, tuning);
+        if !self.settling.running.as_ref().is_some_and(is_same) {
+            let running = Some(Running { placement: observation.placement.clone(), tuning });
             self.settling = Settling { running, steps_left: self.settings.settling_steps };
         }
         if self.settling.steps_left > 0 {
             self.settling.steps_left -= 1;
             return Ok(());
         }
-        let gpu_type = observation.placement.gpu_type;
+        let gpu_type = &observation.placement.gpu_type;
         let profiles = &mut self.state.profiles;
-        let idx = profiles.binary_search_by_key(&gpu_type, Profile::gpu_type).unwrap_or_else(|idx| {
-            profiles.insert(idx, Profile::new(gpu_type));
+        let idx = profiles.binary_search_by(|profile| profile.gpu_type().cmp(gpu_type)).unwrap_or_else(|idx| {
+            profiles.insert(idx, Profile::new(gpu_type.clone()));
             idx
         });
         profiles[idx].record(&checked);
@@ -199,11 +262,11 @@ impl Agent {
 
     /// Counts finished steps of the current tuning; before a job is placed there can be none.
     pub fn advance(&mut self, steps: u64) {
-        let Some(running) = self.state.running else { return };
+        let Some(batch_size) = self.state.running.as_ref().map(Running::batch_size) else { return };
         let gain = self.gain();
         let progress = &mut self.state.progress;
         progress.steps = progress.steps.saturating_add(steps);
-        progress.samples = progress.samples.saturating_add(steps.saturating_mul(running.batch_size()));
+        progress.samples = progress.samples.saturating_add(steps.saturating_mul(batch_size));
         progress.baseline_steps += steps as f64 * gain;
     }
 
@@ -227,7 +290,12 @@ impl Agent {
         self.gain() / self.scale()
     }
 
-    /// The job now runs on `placement`: chooses freely. Its processes may be new, so its steps settle anew even where
+    /// Who chooses the batch from the next choice on. It is no part of the state: whoever gives the settings says it.
+    pub const fn set_batch_mode(&mut self, mode: BatchMode) {
+        self.settings.batch_mode = mode;
+    }
+
+    /// The job now runs on `placement`: chooses freely, unless its user does. Its processes may be new, so its steps settle anew even where
     /// neither placement nor batch changed.
     pub fn resize(&mut self, placement: Placement) -> Result<Tuning, AgentError> {
         let tuning = self.choose(placement)?;
@@ -244,8 +312,9 @@ impl Agent {
     /// An epoch ended: counts it, and keeps the tuning unless another promises 2% more goodput or better. `None` before
     /// the job is placed, when no epoch can have run.
     pub fn end_epoch(&mut self) -> Result<Option<Tuning>, AgentError> {
-        let Some(running) = self.state.running else { return Ok(None) };
-        let tuning = self.improve(running, self.settings.epoch_gain_min)?.unwrap_or(running.tuning);
+        let Some(running) = self.state.running.clone() else { return Ok(None) };
+        let before = running.tuning;
+        let tuning = self.improve(running, self.settings.epoch_gain_min)?.unwrap_or(before);
         let epochs = &mut self.state.progress.epochs;
         *epochs = epochs.saturating_add(1);
         Ok(Some(tuning))
@@ -253,7 +322,7 @@ impl Agent {
 
     /// In the middle of an epoch: a new tuning only where it promises 5% more goodput or better.
     pub fn retune(&mut self) -> Result<Option<Tuning>, AgentError> {
-        let Some(running) = self.state.running else { return Ok(None) };
+        let Some(running) = self.state.running.clone() else { return Ok(None) };
         self.improve(running, GAIN_MIN)
     }
 
@@ -276,14 +345,14 @@ impl Agent {
             epoch_samples: self.settings.epoch_samples,
             samples_per_s: self.samples_per_s,
             loss: self.state.losses.curve(),
-            tuning: self.state.running.map(|running| running.tuning),
+            tuning: self.state.running.as_ref().map(|running| running.tuning),
             learning_rate_factor: self.learning_rate_factor().unwrap_or(1.0),
         }
     }
 
-    /// Why the fit for a kind of GPU failed in the last report or choice, for those where it did. The last good model
+    /// Why the fit for a type of GPU failed in the last report or choice, for those where it did. The last good model
     /// stays in use, and there is another try with the next measurement that says something new.
-    pub fn fit_errors(&self) -> impl Iterator<Item = (GpuType, &ModelError)> {
+    pub fn fit_errors(&self) -> impl Iterator<Item = (&GpuTypeName, &ModelError)> {
         self.state.profiles.iter().filter_map(|profile| Some((profile.gpu_type(), profile.fit_error()?)))
     }
 
@@ -293,14 +362,29 @@ impl Agent {
     }
 
     fn choose(&mut self, placement: Placement) -> Result<Tuning, AgentError> {
-        let choice = self.best(placement)?;
+        if let Some(tuning) = self.fixed(&placement) {
+            self.state.running = Some(Running { placement, tuning });
+            return Ok(tuning);
+        }
+        let choice = self.best(&placement)?;
         Ok(self.adopt(placement, &choice))
     }
 
-    /// A tuning that promises so much more goodput than the one that runs, if there is any.
+    /// The tuning of a placement, if the user chooses the batch.
+    fn fixed(&self, placement: &Placement) -> Option<Tuning> {
+        let batch = self.settings.batch_mode.batch(&self.settings.limits, placement.shape.replicas())?;
+        Some(Tuning { local_batch: batch.local_batch, accumulation_steps: batch.accumulation_steps })
+    }
+
+    /// A tuning that promises so much more goodput than the one that runs, if there is any; where the user chooses, what
+    /// the user says, if another runs.
     fn improve(&mut self, Running { placement, tuning }: Running, gain_min: f64) -> Result<Option<Tuning>, AgentError> {
-        let best = self.best(placement)?;
-        let current = self.goodput(placement).evaluate(placement.shape, tuning.local_batch, tuning.accumulation_steps);
+        if let Some(fixed) = self.fixed(&placement) {
+            self.state.running = Some(Running { placement, tuning: fixed });
+            return Ok((fixed != tuning).then_some(fixed));
+        }
+        let best = self.best(&placement)?;
+        let current = self.goodput(&placement).evaluate(placement.shape, tuning.local_batch, tuning.accumulation_steps);
         // A tuning that the limits forbid by now has no goodput: then any other is a gain.
         if current.is_ok_and(|current| best.goodput < current.goodput * (1.0 + gain_min)) {
             return Ok(None);
@@ -308,7 +392,7 @@ impl Agent {
         Ok(Some(self.adopt(placement, &best)))
     }
 
-    fn best(&mut self, placement: Placement) -> Result<BatchChoice, ModelError> {
+    fn best(&mut self, placement: &Placement) -> Result<BatchChoice, ModelError> {
         self.refit();
         self.goodput(placement).best(placement.shape)
     }
@@ -327,8 +411,8 @@ impl Agent {
 
     /// The goodput as far as it is known. Until gradients were measured nothing proves that a larger batch helps, so
     /// the smallest is chosen; until steps were measured any model that prefers fewer samples will do.
-    fn goodput(&self, placement: Placement) -> Goodput {
-        let profiled = self.state.profiles.iter().find(|profile| profile.gpu_type() == placement.gpu_type);
+    fn goodput(&self, placement: &Placement) -> Goodput {
+        let profiled = self.state.profiles.iter().find(|profile| *profile.gpu_type() == placement.gpu_type);
         Goodput {
             throughput: profiled.and_then(Profile::model).copied().unwrap_or(ThroughputModel::UNMEASURED),
             noise: self.noise().unwrap_or(NoiseStatistics::NOISELESS),
@@ -347,7 +431,7 @@ impl Agent {
     /// At least 1, also for a saved tuning that the limits forbid by now.
     fn scale(&self) -> f64 {
         let baseline = f64::from(self.settings.limits.batch_size_baseline());
-        self.state.running.map_or(1.0, |running| (running.batch_size() as f64 / baseline).max(1.0))
+        self.state.running.as_ref().map_or(1.0, |running| (running.batch_size() as f64 / baseline).max(1.0))
     }
 }
 
@@ -368,6 +452,6 @@ mod tests {
         agent.state.profiles[0].spoil();
         assert_eq!(agent.report(), before);
         let errors: Vec<_> = agent.fit_errors().collect();
-        assert!(matches!(errors[..], [(GpuType(0), ModelError::StepTime { .. })]), "{errors:?}");
+        assert!(matches!(errors[..], [(_, ModelError::StepTime { .. })]), "{errors:?}");
     }
 }

@@ -1,4 +1,4 @@
-use pollux_model::ModelError;
+use pollux_model::{GpuTypeName, ModelError};
 use thiserror::Error;
 
 /// What an agent refuses.
@@ -8,14 +8,6 @@ pub enum AgentError {
     /// A value the model refuses.
     #[error(transparent)]
     Model(#[from] ModelError),
-    /// A saved state written by a newer agent.
-    #[error("agent state version {found}: accepted is {supported}")]
-    StateVersion {
-        /// Version found.
-        found: u32,
-        /// Version this agent writes.
-        supported: u32,
-    },
     /// A saved state whose noise statistics refer to another baseline batch.
     #[error("agent state of baseline batch {saved}: this job's baseline is {configured}; keep it, or start afresh")]
     BaselineChanged {
@@ -24,11 +16,11 @@ pub enum AgentError {
         /// Baseline in the settings.
         configured: u32,
     },
-    /// Saved profiles that are not one per kind of GPU, ordered by kind.
+    /// Saved profiles that are not one per type of GPU, ordered by name.
     #[error("profile of GPU type {gpu_type} out of order in a saved agent state: accepted is one per type, ascending")]
     ProfileOrder {
-        /// Number of the kind that is out of order.
-        gpu_type: u16,
+        /// The type that is out of order.
+        gpu_type: GpuTypeName,
     },
     /// A saved profile with more configurations than an agent remembers.
     #[error("{cells} configurations in a saved profile: accepted are at most {limit}")]

@@ -8,7 +8,6 @@ const POINTS_MAX: usize = 32;
 /// Losses over a whole training, thinned evenly, and the curve fitted to them.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub(crate) struct Losses {
     /// In order of progress.
     points: Vec<Point>,
@@ -23,7 +22,6 @@ pub(crate) struct Losses {
 /// The mean of some losses that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 struct Point {
     /// Progress at the first of them.
     start: f64,

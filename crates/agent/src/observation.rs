@@ -1,27 +1,25 @@
-use pollux_model::{GpuType, ModelError, Observation, Shape};
+use pollux_model::{GpuTypeName, ModelError, Observation, Shape};
 
 /// What a job runs on, as far as its speed is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Placement {
     /// Replicas and nodes.
     pub shape: Shape,
-    /// Kind of GPU under every replica.
+    /// Type of GPU under every replica.
     #[cfg_attr(feature = "serde", serde(default))]
-    pub gpu_type: GpuType,
+    pub gpu_type: GpuTypeName,
 }
 
 impl From<Shape> for Placement {
     fn from(shape: Shape) -> Self {
-        Self { shape, gpu_type: GpuType::default() }
+        Self { shape, gpu_type: GpuTypeName::default() }
     }
 }
 
 /// The measured times of one optimiser step.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct StepObservation {
     /// Where the step ran.
     pub placement: Placement,

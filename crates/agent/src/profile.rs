@@ -1,4 +1,4 @@
-use pollux_model::{GpuType, ModelError, Observation, Parallelism, Shape, ThroughputModel, fit};
+use pollux_model::{GpuTypeName, ModelError, Observation, Parallelism, Shape, ThroughputModel, fit};
 
 use crate::{AgentError, TypeReport};
 
@@ -12,9 +12,8 @@ const DRIFT: f64 = 0.05;
 /// Step times measured on one kind of GPU, and the model fitted to them.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub(crate) struct Profile {
-    gpu_type: GpuType,
+    gpu_type: GpuTypeName,
     /// Ordered by shape and local batch.
     cells: Vec<Cell>,
     /// Steps recorded, which serves as the clock of "unseen for longest".
@@ -31,7 +30,6 @@ pub(crate) struct Profile {
 
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 struct Cell {
     shape: Shape,
     local_batch: u32,
@@ -44,7 +42,7 @@ struct Cell {
 }
 
 impl Profile {
-    pub(crate) const fn new(gpu_type: GpuType) -> Self {
+    pub(crate) const fn new(gpu_type: GpuTypeName) -> Self {
         Self {
             gpu_type,
             cells: Vec::new(),
@@ -56,8 +54,8 @@ impl Profile {
         }
     }
 
-    pub(crate) const fn gpu_type(&self) -> GpuType {
-        self.gpu_type
+    pub(crate) const fn gpu_type(&self) -> &GpuTypeName {
+        &self.gpu_type
     }
 
     pub(crate) const fn model(&self) -> Option<&ThroughputModel> {
@@ -128,7 +126,7 @@ impl Profile {
 
     pub(crate) fn report(&self) -> Option<TypeReport> {
         let model = self.model?;
-        Some(TypeReport { gpu_type: self.gpu_type, model, replicas_profiled: self.replicas_profiled })
+        Some(TypeReport { gpu_type: self.gpu_type.clone(), model, replicas_profiled: self.replicas_profiled })
     }
 
     /// Adds a configuration that no fit accepts.
@@ -220,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_fit_that_fails_keeps_the_last_model_and_is_tried_again_when_there_is_news() {
-        let mut profile = Profile::new(GpuType::default());
+        let mut profile = Profile::new(GpuTypeName::default());
         profile.record(&seen(8, 0.1));
         profile.refit(KIND);
         let good = profile.clone();

@@ -1,9 +1,8 @@
-use pollux_model::{BatchLimits, GpuType, LossCurve, NoiseStatistics, ThroughputModel};
+use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, ThroughputModel};
 
 /// How to run the next steps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Tuning {
     /// Samples of one micro-batch on one replica.
     pub local_batch: u32,
@@ -14,7 +13,6 @@ pub struct Tuning {
 /// How far the training is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Progress {
     /// Optimiser steps done.
     pub steps: u64,
@@ -29,11 +27,10 @@ pub struct Progress {
 /// What a scheduler may know of a job.
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct AgentReport {
     /// What the user allows.
     pub limits: BatchLimits,
-    /// What was learned on each kind of GPU, ordered by kind.
+    /// What was learned on each type of GPU, ordered by name.
     pub types: Vec<TypeReport>,
     /// Signal and noise of the gradients, once they can be trusted.
     pub noise: Option<NoiseStatistics>,
@@ -51,13 +48,12 @@ pub struct AgentReport {
     pub learning_rate_factor: f64,
 }
 
-/// What was learned on one kind of GPU.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// What was learned on one type of GPU.
+#[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct TypeReport {
-    /// The kind.
-    pub gpu_type: GpuType,
+    /// The type.
+    pub gpu_type: GpuTypeName,
     /// The last good fit.
     pub model: ThroughputModel,
     /// The most replicas that were measured.

@@ -2,8 +2,8 @@
 
 use pollux_agent::{Agent, AgentError, AgentSettings, AgentState, Placement, Progress, StepObservation, Tuning};
 use pollux_model::{
-    BatchLimits, Goodput, GpuType, GradientNorms, LearningRateRule, LossCurve, ModelError, NoiseStatistics,
-    Parallelism, Shape, StepParams, ThroughputModel,
+    BatchLimits, BatchMode, Goodput, GpuTypeName, GradientNorms, LearningRateRule, LossCurve, ModelError,
+    NoiseStatistics, Parallelism, Shape, StepParams, ThroughputModel,
 };
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ fn step_of(model: &ThroughputModel, placement: Placement, tuning: Tuning) -> Ste
     let local = f64::from(tuning.local_batch);
     let compute_s = model.params().compute_s(local);
     StepObservation {
-        placement,
+        placement: placement.clone(),
         local_batch: tuning.local_batch,
         accumulation_steps: tuning.accumulation_steps,
         compute_s,
@@ -60,7 +60,9 @@ fn trained() -> Agent {
     let mut agent = Agent::new(settings());
     for placement in [on(1, 1), on(1, 4)] {
         for local_batch in [32, 128, 256] {
-            agent.observe_step(&step(placement, Tuning { local_batch, accumulation_steps: 1 })).expect("valid step");
+            agent
+                .observe_step(&step(placement.clone(), Tuning { local_batch, accumulation_steps: 1 }))
+                .expect("valid step");
         }
     }
     assert!(agent.observe_gradients(&norms(100, 1.0, 20.0)));
@@ -71,7 +73,7 @@ fn trained() -> Agent {
 fn before_anything_is_measured_the_baseline_batch_runs() {
     let mut agent = Agent::new(settings());
     for (placement, expected) in [(on(1, 1), 128), (on(1, 4), 128), (on(2, 8), 128), (on(4, 16), 256)] {
-        let tuning = agent.resize(placement).unwrap();
+        let tuning = agent.resize(placement.clone()).unwrap();
         let batch_size = placement.shape.replicas() * tuning.local_batch * (tuning.accumulation_steps + 1);
         assert_eq!(batch_size, expected, "{placement:?}: {tuning:?}");
     }
@@ -107,7 +109,7 @@ fn a_resize_to_the_same_shape_settles_anew() {
     assert_eq!(learned.types.len(), 1);
 
     assert_eq!(agent.resize(on(1, 4)).unwrap(), tuning);
-    let slow = StepObservation { compute_s: 50.0, ..usual };
+    let slow = StepObservation { compute_s: 50.0, ..usual.clone() };
     (0..3).for_each(|_| agent.observe_step(&slow).unwrap());
     assert_eq!(agent.report(), learned, "the first steps of new processes were believed");
 }
@@ -128,8 +130,8 @@ fn outliers_do_not_move_the_model() {
     let usual = step(on(1, 4), Tuning { local_batch: 128, accumulation_steps: 1 });
     (0..5).for_each(|_| agent.observe_step(&usual).unwrap());
     let before = agent.report();
-    agent.observe_step(&StepObservation { compute_s: usual.compute_s * 40.0, ..usual }).unwrap();
-    agent.observe_step(&StepObservation { sync_s: usual.sync_s * 40.0, ..usual }).unwrap();
+    agent.observe_step(&StepObservation { compute_s: usual.compute_s * 40.0, ..usual.clone() }).unwrap();
+    agent.observe_step(&StepObservation { sync_s: usual.sync_s * 40.0, ..usual.clone() }).unwrap();
     assert_eq!(agent.report(), before);
 }
 
@@ -137,12 +139,16 @@ fn outliers_do_not_move_the_model() {
 fn a_lasting_change_of_speed_is_learned() {
     let mut agent = trained();
     let placement = on(1, 4);
-    let usual = step(placement, Tuning { local_batch: 128, accumulation_steps: 1 });
+    let usual = step(placement.clone(), Tuning { local_batch: 128, accumulation_steps: 1 });
     let predicted = |agent: &mut Agent| agent.report().types[0].model.final_step_s(placement.shape, 128.0);
     let before = predicted(&mut agent);
     for _ in 0..20 {
         agent
-            .observe_step(&StepObservation { compute_s: usual.compute_s * 3.0, sync_s: usual.sync_s * 3.0, ..usual })
+            .observe_step(&StepObservation {
+                compute_s: usual.compute_s * 3.0,
+                sync_s: usual.sync_s * 3.0,
+                ..usual.clone()
+            })
             .unwrap();
     }
     assert!(predicted(&mut agent) > before * 1.2);
@@ -156,7 +162,7 @@ fn impossible_times_are_refused_and_change_nothing() {
     for (compute_s, sync_s) in
         [(f64::NAN, 0.1), (0.1, f64::NAN), (-1.0, 0.1), (0.1, -0.05), (0.0, 0.1), (1e300, 0.1), (0.1, f64::INFINITY)]
     {
-        let error = agent.observe_step(&StepObservation { compute_s, sync_s, ..usual }).unwrap_err();
+        let error = agent.observe_step(&StepObservation { compute_s, sync_s, ..usual.clone() }).unwrap_err();
         assert!(error.to_string().contains("accepted are"), "{error}");
     }
     assert_eq!(*agent.state(), before);
@@ -176,13 +182,13 @@ fn a_resize_chooses_freely_and_so_does_an_epochs_end_that_asks_for_no_gain() {
         Tuning { local_batch: best.local_batch, accumulation_steps: best.accumulation_steps }
     };
     let placement = on(1, 4);
-    let before = agent.resize(placement).unwrap();
-    assert_eq!(before, best(&mut agent, placement));
+    let before = agent.resize(placement.clone()).unwrap();
+    assert_eq!(before, best(&mut agent, placement.clone()));
     // A little more noise: too little to change anything within an epoch, enough at its end.
     agent.observe_gradients(&norms(100_000, 1.0, 21.0));
     assert_eq!(agent.retune().unwrap(), None);
     let at_end = agent.end_epoch().unwrap().unwrap();
-    assert_eq!(at_end, best(&mut agent, placement));
+    assert_eq!(at_end, best(&mut agent, placement.clone()));
     assert_ne!(at_end, before);
     assert_eq!(agent.report().progress.epochs, 1);
 }
@@ -191,7 +197,7 @@ fn a_resize_chooses_freely_and_so_does_an_epochs_end_that_asks_for_no_gain() {
 fn check_gain_that_changes_the_batch(gain_min: f64, ask: impl Fn(&mut Agent, Tuning) -> bool) {
     let mut agent = trained();
     let placement = on(1, 4);
-    let before = agent.resize(placement).expect("feasible");
+    let before = agent.resize(placement.clone()).expect("feasible");
     let mut changed_at = None;
     for var in [21.0, 22.0, 24.0, 26.0, 30.0, 40.0, 60.0, 100.0, 200.0] {
         agent.observe_gradients(&norms(1_000_000, 1.0, var));
@@ -247,7 +253,6 @@ fn restore_changed(change: impl FnOnce(&mut Value)) -> Result<Agent, AgentError>
 #[test]
 fn a_state_that_does_not_fit_is_refused() {
     let restore = |change: fn(&mut Value)| restore_changed(change).map(|_| ()).unwrap_err();
-    assert_eq!(restore(|state| state["version"] = json!(9)), AgentError::StateVersion { found: 9, supported: 2 });
     assert_eq!(
         restore(|state| state["noise"]["batch_size_baseline"] = json!(64)).to_string(),
         "agent state of baseline batch 64: this job's baseline is 128; keep it, or start afresh"
@@ -256,6 +261,48 @@ fn a_state_that_does_not_fit_is_refused() {
         restore(|state| state["progress"]["baseline_steps"] = json!(-3.0)),
         AgentError::Progress { value: -3.0 }
     );
+}
+
+#[test]
+fn a_state_of_another_version_is_learned_anew_and_keeps_its_progress() {
+    let learned = restore_changed(|_| ()).unwrap().report();
+    let changes: [fn(&mut Value); 4] = [
+        |state| state["version"] = json!(9),
+        |state| state["noise"] = json!("told otherwise"),
+        |state| state["profiles"] = json!({"a100": []}),
+        |state| drop(state.as_object_mut().unwrap().remove("losses")),
+    ];
+    for change in changes {
+        let relearning = restore_changed(change).unwrap().report();
+        assert_eq!((relearning.types, relearning.noise, relearning.tuning), (Vec::new(), None, None));
+        assert_eq!(relearning.progress, learned.progress);
+    }
+}
+
+#[test]
+fn a_state_that_numbers_types_keeps_all_but_what_was_measured_on_them() {
+    let learned = restore_changed(|_| ()).unwrap().report();
+    let restored = restore_changed(|state| {
+        state["profiles"][0]["gpu_type"] = json!(0);
+        state["running"]["placement"]["gpu_type"] = json!(0);
+        state["later"] = json!("a field that is not known");
+    });
+    let restored = restored.unwrap().report();
+    assert_eq!((restored.noise, restored.progress, restored.types), (learned.noise, learned.progress, Vec::new()));
+}
+
+#[test]
+fn a_batch_that_the_user_fixed_is_kept_whatever_was_learned() {
+    let fixed = |batch_size| AgentSettings { batch_mode: BatchMode::Fixed { batch_size }, ..settings() };
+    let size = |tuning: Tuning, replicas| replicas * tuning.local_batch * (tuning.accumulation_steps + 1);
+    let mut agent = Agent::restore(fixed(Some(256)), trained().state().clone()).unwrap();
+    assert_eq!(size(agent.resize(on(1, 4)).unwrap(), 4), 256);
+    assert_eq!(agent.retune().unwrap(), None);
+    assert_eq!(size(agent.end_epoch().unwrap().unwrap(), 4), 256);
+    agent.set_batch_mode(BatchMode::Fixed { batch_size: None });
+    assert_eq!(size(agent.retune().unwrap().unwrap(), 4), 128, "the baseline");
+    agent.set_batch_mode(BatchMode::Adaptive);
+    assert!(size(agent.retune().unwrap().unwrap(), 4) > 256, "the noise allows more");
 }
 
 #[test]
@@ -315,7 +362,7 @@ fn a_profile_that_no_agent_would_write_is_refused() {
             let twice = state["profiles"][0].clone();
             state["profiles"].as_array_mut().unwrap().push(twice);
         }),
-        AgentError::ProfileOrder { gpu_type: 0 }
+        AgentError::ProfileOrder { gpu_type: GpuTypeName::default() }
     );
 }
 
@@ -422,16 +469,20 @@ fn a_learning_rate_rule_that_fails_keeps_no_report_from_the_scheduler() {
 #[test]
 fn kinds_of_gpus_are_profiled_apart() {
     let mut agent = trained();
-    let fast = Placement { gpu_type: GpuType(1), ..on(1, 2) };
+    let fast = Placement { gpu_type: GpuTypeName::new("h100").unwrap(), ..on(1, 2) };
     let tuning = Tuning { local_batch: 64, accumulation_steps: 0 };
-    let usual = step(fast, tuning);
+    let usual = step(fast.clone(), tuning);
     agent
-        .observe_step(&StepObservation { compute_s: usual.compute_s / 10.0, sync_s: usual.sync_s / 10.0, ..usual })
+        .observe_step(&StepObservation {
+            compute_s: usual.compute_s / 10.0,
+            sync_s: usual.sync_s / 10.0,
+            ..usual.clone()
+        })
         .unwrap();
     let types = agent.report().types;
     assert_eq!(
-        types.iter().map(|kind| (kind.gpu_type.0, kind.replicas_profiled)).collect::<Vec<_>>(),
-        [(0, 4), (1, 2)]
+        types.iter().map(|kind| (kind.gpu_type.as_str(), kind.replicas_profiled)).collect::<Vec<_>>(),
+        [("gpu", 4), ("h100", 2)]
     );
     let step_s = |idx: usize| types[idx].model.final_step_s(fast.shape, 64.0);
     assert!(step_s(1) < step_s(0) / 5.0);
@@ -470,13 +521,15 @@ fn another_parallelism_plugs_in_below_the_agent() {
     let check = |parallelism: Parallelism| {
         let model = truth(parallelism);
         let mut agent = Agent::new(AgentSettings { parallelism, ..settings() });
-        for at in [on(1, 1), on(1, 2), placement] {
+        for at in [on(1, 1), on(1, 2), placement.clone()] {
             for local_batch in [32, 128, 256] {
-                agent.observe_step(&step_of(&model, at, Tuning { local_batch, accumulation_steps: 0 })).unwrap();
+                agent
+                    .observe_step(&step_of(&model, at.clone(), Tuning { local_batch, accumulation_steps: 0 }))
+                    .unwrap();
             }
         }
         agent.observe_gradients(&norms(100, 1.0, 6.0));
-        let tuning = agent.resize(placement).unwrap();
+        let tuning = agent.resize(placement.clone()).unwrap();
         let report = agent.report();
         assert_eq!(std::mem::discriminant(&report.types[0].model), std::mem::discriminant(&model));
         let text = serde_json::to_string(&report).unwrap();

@@ -74,13 +74,19 @@ impl World<'_> {
         let tuning: Option<Tuning> = match *call {
             Call::Resize { nodes, replicas } => {
                 let wanted = Placement::from(Shape::new(nodes, replicas).expect("no more nodes than replicas"));
-                let tuning = agent.resize(wanted).ok();
-                self.placement = if tuning.is_some() { wanted } else { self.placement };
+                let tuning = agent.resize(wanted.clone()).ok();
+                self.placement = if tuning.is_some() { wanted } else { self.placement.clone() };
                 tuning
             }
             Call::Step { local_batch, accumulation_steps, compute_s, sync_s } => {
-                let placement = self.placement;
-                let step = StepObservation { placement, local_batch, accumulation_steps, compute_s, sync_s };
+                let placement = self.placement.clone();
+                let step = StepObservation {
+                    placement: placement.clone(),
+                    local_batch,
+                    accumulation_steps,
+                    compute_s,
+                    sync_s,
+                };
                 let before = agent.state().clone();
                 if agent.observe_step(&step).is_ok() {
                     let shape = placement.shape;

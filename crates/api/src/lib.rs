@@ -35,4 +35,6 @@ pub use token::{IssuedToken, TokenList, TokenRequest};
 pub use what_if::{
     BeforeAfter, Change, Completion, HypotheticalJob, JobForecast, TrainsLike, WhatIf, WhatIfChoices, WhatIfRequest,
 };
-pub use worker::{AssignedReplica, Assignment, AssignmentState, ReadyRequest, ReportRequest};
+pub use worker::{
+    AssignedReplica, Assignment, AssignmentState, Endpoint, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest,
+};

@@ -1,6 +1,5 @@
 use std::fs::DirBuilder;
-use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, TcpListener};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
@@ -95,14 +94,6 @@ impl Backend for LocalBackend {
 
     fn stop(&mut self, epoch: Epoch, replica: ReplicaId, grace: Duration) {
         self.ask(epoch, Request::Stop(replica, grace));
-    }
-
-    fn rendezvous(&mut self, node: &str) -> io::Result<(String, u16)> {
-        if !self.nodes.iter().any(|known| known.name == node) {
-            return Err(io::Error::new(ErrorKind::NotFound, format!("{node} is not a node of this machine")));
-        }
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-        Ok((free.ip().to_string(), free.port()))
     }
 
     fn forget(&mut self, epoch: Epoch, replica: ReplicaId) {

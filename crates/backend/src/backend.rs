@@ -1,4 +1,3 @@
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,9 +23,6 @@ pub trait Backend: Send {
     /// Asks a replica to end, and ends it with everything that it started once the `grace` is over. Asking again may
     /// shorten the grace, never extend it; of a replica that is gone the end is observed again.
     fn stop(&mut self, epoch: Epoch, replica: ReplicaId, grace: Duration);
-
-    /// An address on that node at which a new group may meet: host and a free port.
-    fn rendezvous(&mut self, node: &str) -> io::Result<(String, u16)>;
 
     /// Deletes all that is kept of a replica that has ended; one that has not is left alone.
     fn forget(&mut self, epoch: Epoch, replica: ReplicaId);

@@ -16,7 +16,6 @@ mod epochs;
 mod kept;
 mod trial;
 
-use std::net::TcpListener;
 use std::time::Duration;
 
 use crate::{Exit, Observation, ReplicaId};
@@ -53,7 +52,6 @@ macro_rules! conformance_tests {
             a_replica_that_never_started_is_lost,
             what_is_forgotten_is_gone,
             what_nobody_keeps_is_gone,
-            a_rendezvous_is_free,
             a_replica_has_as_many_gpus_as_it_needs,
             an_old_epoch_gives_no_orders,
             an_old_epoch_is_remembered_over_a_restart,
@@ -269,15 +267,6 @@ pub fn what_nobody_keeps_is_gone(trial: &mut Trial) {
     assert!([kept, running].iter().all(|replica| !trial.log(*replica).is_empty()));
     trial.stop(running, PATIENT);
     assert!(!matches!(trial.exit_of(running), Exit::Lost));
-}
-
-/// One may listen there.
-pub fn a_rendezvous_is_free(trial: &mut Trial) {
-    let node = trial.node();
-    let (host, port) = trial.backend().rendezvous(&node).expect("the node is up");
-    assert!(!host.is_empty());
-    TcpListener::bind(("0.0.0.0", port)).expect("the port is free");
-    assert!(trial.backend().rendezvous("no such node").is_err());
 }
 
 /// All of a node at once; whoever comes next does not run beside it.

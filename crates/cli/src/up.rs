@@ -88,6 +88,14 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
 
+    /// Where workers reach the server [default: a door of their own on this machine]
+    #[arg(long, value_name = "URL")]
+    worker_url: Option<String>,
+
+    /// The authorities that vouch for that address: a PEM file that workers can read
+    #[arg(long, value_name = "FILE", requires = "worker_url")]
+    worker_ca: Option<PathBuf>,
+
     #[command(flatten)]
     log: LogArgs,
 }
@@ -105,13 +113,22 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
         nodes = backend.nodes().to_vec();
         Ok::<_, LocalError>(Box::new(backend) as Box<_>)
     };
-    let settings = server_settings(args, &state_dir, policy.clone());
+    let settings = ServerSettings {
+        worker_url: args.worker_url.clone(),
+        worker_authority: args.worker_ca.as_deref().map(absolute).transpose()?,
+        ..server_settings(args, &state_dir, policy.clone())
+    };
     let daemon = Daemon::start(settings, &http_settings(args), open_backend).map_err(UpError::from)?;
     signals::stop_on_signal(daemon.stopper()).context("cannot listen for signals")?;
     introduce(&Introduction { url: daemon.url(), state_dir: &state_dir, nodes: &nodes, policy: &policy, args })?;
     daemon.wait().map_err(UpError::from)?;
     output::note(&"ended; jobs train on, and the next `pollux up` carries on with them");
     Ok(())
+}
+
+/// Workers start elsewhere.
+fn absolute(file: &Path) -> anyhow::Result<PathBuf> {
+    file.canonicalize().with_context(|| format!("--worker-ca {}", file.display()))
 }
 
 fn local_settings(args: &UpArgs) -> anyhow::Result<LocalSettings> {
@@ -147,8 +164,15 @@ fn http_settings(args: &UpArgs) -> HttpSettings {
     HttpSettings {
         listen: args.listen,
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
-        hosts: args.host.clone(),
+        hosts: args.host.iter().cloned().chain(args.worker_url.as_deref().and_then(host_of)).collect(),
     }
+}
+
+/// The host of an address, under which the server is then reached.
+fn host_of(url: &str) -> Option<String> {
+    let rest = url.split_once("://")?.1;
+    let host = rest.split('/').next()?;
+    Some(host.rsplit_once(':').map_or(host, |(name, _)| name).to_owned())
 }
 
 /// What users have to know of a scheduler that has started.

@@ -1,8 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pollux_job::{JobId, JobSpec, Phase};
+use pollux_model::{GpuType, GpuTypeName};
 use pollux_policy::{NodeId, NodeResources, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
 
+use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
 use crate::rounds::Rounds;
 use crate::{Command, EngineSettings, Event, Job, Node, PlanChange, Refusal, SettingsError};
@@ -23,6 +25,7 @@ pub struct Engine {
     pub(crate) succeeded: Vec<SucceededJob>,
     pub(crate) last_job: Option<JobId>,
     pub(crate) nodes: Nodes,
+    pub(crate) gpu_types: GpuTypes,
     /// The timer of every job that has one.
     pub(crate) timers: BTreeSet<(Timestamp, JobId)>,
     /// The time limit of every job that holds GPUs and has one.
@@ -58,6 +61,7 @@ impl Engine {
             succeeded: Vec::new(),
             last_job: None,
             nodes: Nodes::default(),
+            gpu_types: GpuTypes::default(),
             timers: BTreeSet::new(),
             deadlines: BTreeSet::new(),
             outcomes: VecDeque::new(),
@@ -164,6 +168,22 @@ impl Engine {
     /// A node that is up.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)
+    }
+
+    /// The number of a type of GPU that a node has or had.
+    pub fn gpu_type(&self, name: &GpuTypeName) -> Option<GpuType> {
+        self.gpu_types.number(name)
+    }
+
+    /// The name of a type of GPU that a node has or had.
+    pub fn gpu_type_name(&self, number: GpuType) -> Option<&GpuTypeName> {
+        self.gpu_types.name(number)
+    }
+
+    /// The type of GPU under a job's group, if it has one.
+    pub fn gpu_type_of(&self, id: JobId) -> Option<&GpuTypeName> {
+        let (node, _) = self.jobs.get(&id)?.group.iter().next()?;
+        self.gpu_types.name(self.nodes.get(node)?.gpu_type())
     }
 
     /// The highest number that a node has had.

@@ -1,6 +1,6 @@
 use pollux_agent::AgentReport;
 use pollux_job::{JobId, JobSpec};
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{Allocation, NodeId, Oracle};
 
 use crate::Revision;
@@ -108,8 +108,8 @@ pub enum Event {
         node: NodeId,
         /// GPUs it has.
         gpus: u32,
-        /// Their kind.
-        gpu_type: GpuType,
+        /// Their type.
+        gpu_type: GpuTypeName,
         /// CPUs it has; nothing if they are not counted there.
         cpus: Option<u32>,
         /// Bytes of memory it has; nothing if they are not counted there.

@@ -95,7 +95,7 @@ fn ratio(above: f64, below: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use pollux_agent::{AgentReport, Progress, Tuning, TypeReport};
-    use pollux_model::{BatchLimits, NoiseStatistics, Parallelism, StepParams};
+    use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, Parallelism, StepParams};
     use pollux_policy::{JobId, NodeId, PolicySettings};
 
     use super::*;
@@ -107,14 +107,14 @@ mod tests {
     fn engine() -> Engine {
         let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
         let mut out = Vec::new();
-        let (gpu_type, revision) = (GpuType::default(), Revision(1));
+        let (gpu_type, revision) = (GpuTypeName::default(), Revision(1));
         let work = Some(Work::BaselineSteps(40));
         let spec = JobSpec { work, replicas_min: 1, replicas_max: Some(3), ..JobSpec::new("resnet", 3) };
         let params = StepParams::from_array([0.01, 0.01, 0.01, 1e-6, 0.02, 1e-6, 1.5]);
         let report = AgentReport {
             limits: BatchLimits::new(64, 4096, 1, 512).unwrap(),
             types: vec![TypeReport {
-                gpu_type,
+                gpu_type: gpu_type.clone(),
                 model: Parallelism::DataParallel.model(params).unwrap(),
                 replicas_profiled: 3,
             }],

@@ -1,8 +1,9 @@
-use pollux_agent::AgentReport;
+use pollux_agent::{AgentReport, Tuning};
 use pollux_job::{Dependency, Flexibility, JobId, JobSpec, Phase, Work};
 use pollux_model::{Goodput, GpuType, NoiseStatistics};
 use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, ReplicaResources, Timestamp, TypeProfile};
 
+use crate::gpu_types::GpuTypes;
 use crate::{JobState, JobUsage, ReportFault, Revision, Standing, StopReason};
 
 /// Kinds of GPU that one report may speak of.
@@ -381,17 +382,25 @@ impl Job {
     }
 
     /// Takes a checked report in.
-    pub(crate) fn learn(&mut self, at: Timestamp, report: AgentReport) {
+    pub(crate) fn learn(&mut self, at: Timestamp, report: AgentReport, types: &GpuTypes) {
+        self.remaining_samples = self.spec.work.and_then(|work| remaining_samples(work, &report));
+        self.report = Some(ReceivedReport { at, report });
+        self.learn_types(types);
+    }
+
+    /// What its report says of the types of GPU that are known; the rest is kept until they are.
+    pub(crate) fn learn_types(&mut self, types: &GpuTypes) {
+        self.gpu_types = types.numbers(&self.spec.gpu_types);
+        let Some(report) = self.report.as_ref().map(|received| &received.report) else { return };
         let noise = report.noise.unwrap_or(NoiseStatistics::NOISELESS);
+        let known = report.types.iter().filter_map(|learned| Some((types.number(&learned.gpu_type)?, learned)));
         self.profiles.clear();
-        self.profiles.extend(report.types.iter().map(|learned| TypeProfile {
-            gpu_type: learned.gpu_type,
+        self.profiles.extend(known.map(|(gpu_type, learned)| TypeProfile {
+            gpu_type,
             goodput: Goodput { throughput: learned.model, noise, limits: report.limits },
             replicas_profiled: learned.replicas_profiled,
         }));
-        self.remaining_samples = self.spec.work.and_then(|work| remaining_samples(work, &report));
-        self.report = Some(ReceivedReport { at, report });
-        self.silent = false;
+        self.profiles.sort_by_key(|profile| profile.gpu_type);
     }
 
     /// What a policy may know of it, and of `guest` on its GPUs.
@@ -452,12 +461,18 @@ pub(crate) fn check_report(report: &AgentReport) -> Result<(), ReportFault> {
     if !factor.is_finite() || factor < 0.0 {
         return Err(ReportFault::LearningRate { factor });
     }
+    if let Some(Tuning { local_batch, accumulation_steps }) = report.tuning {
+        let samples = u64::from(local_batch) * (u64::from(accumulation_steps) + 1);
+        if !(1..=u64::from(u32::MAX)).contains(&samples) {
+            return Err(ReportFault::Tuning { local_batch, accumulation_steps });
+        }
+    }
     let kinds = report.types.len();
     if kinds > KINDS_MAX || !report.types.is_sorted_by(|a, b| a.gpu_type < b.gpu_type) {
         return Err(ReportFault::Kinds { kinds, limit: KINDS_MAX });
     }
     match report.types.iter().find(|learned| learned.model.params().check().is_err()) {
-        Some(learned) => Err(ReportFault::Model { gpu_type: learned.gpu_type }),
+        Some(learned) => Err(ReportFault::Model { gpu_type: learned.gpu_type.clone() }),
         None => Ok(()),
     }
 }

@@ -47,6 +47,7 @@ mod usage;
 mod standing;
 mod job;
 mod node;
+mod gpu_types;
 mod rounds;
 mod engine;
 mod lifecycle;

@@ -23,17 +23,21 @@ impl Engine {
             self.rounds.wake(self.now);
         }
         self.last_job = Some(id);
-        self.jobs.insert(id, Job::new(id, spec, self.now));
+        let mut job = Job::new(id, spec, self.now);
+        job.learn_types(&self.gpu_types);
+        self.jobs.insert(id, job);
         self.await_dependencies(id, out);
         self.rounds.request(self.now);
         Ok(())
     }
 
     pub(crate) fn learn(&mut self, id: JobId, revision: Revision, report: AgentReport) -> Result<(), Refusal> {
-        let now = self.now;
-        let job = self.heard(id, revision)?;
+        self.heard(id, revision)?;
         check_report(&report).map_err(|fault| Refusal::Report { job: id, fault })?;
-        job.learn(now, report);
+        self.break_silence(id);
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.learn(self.now, report, &self.gpu_types);
+        }
         Ok(())
     }
 
@@ -44,6 +48,11 @@ impl Engine {
 
     pub(crate) fn ready(&mut self, id: JobId, revision: Revision, pause_s: Option<f64>) -> Result<(), Refusal> {
         let now = self.now;
+        let job = self.heard(id, revision)?;
+        if job.silent && job.phase() == Phase::Running && revision == job.revision {
+            self.break_silence(id);
+            return Ok(());
+        }
         let job = self.settling(id, revision)?;
         if let Some(value) = pause_s.filter(|seconds| !(0.0..=PAUSE_MAX_S).contains(seconds)) {
             return Err(Refusal::Pause { job: id, value });
@@ -85,6 +94,17 @@ impl Engine {
             self.set_timer(id, Some(limit));
         }
         Ok(())
+    }
+
+    /// A group that was taken for one that never speaks does: only now it is known how long its launch took.
+    fn break_silence(&mut self, id: JobId) {
+        let now = self.now;
+        if let Some(job) = self.jobs.get_mut(&id).filter(|job| job.silent) {
+            job.silent = false;
+            if job.phase() == Phase::Running {
+                job.usage.measure_launch(now.since_s(job.commanded));
+            }
+        }
     }
 
     fn train(&mut self, id: JobId) {

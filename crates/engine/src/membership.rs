@@ -1,13 +1,22 @@
 //! What happens to nodes, and to the jobs on them.
 
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{Allocation, Flexibility, JobId, NodeId, NodeResources};
 
+use crate::gpu_types::GpuTypes;
 use crate::{Command, Engine, JobState, Refusal, ResizeCause, StopReason};
 
 impl Engine {
-    pub(crate) fn join(&mut self, node: NodeId, has: NodeResources, gpu_type: GpuType) -> Result<(), Refusal> {
-        self.nodes.join(node, has, gpu_type)?;
+    pub(crate) fn join(&mut self, node: NodeId, has: NodeResources, gpu_type: GpuTypeName) -> Result<(), Refusal> {
+        let limit = GpuTypes::LIMIT;
+        let found = self.gpu_types.number_or_next(&gpu_type);
+        let (number, is_new) = found.ok_or(Refusal::TooManyGpuTypes { node, limit })?;
+        self.nodes.join(node, has, number)?;
+        if is_new {
+            self.gpu_types.push(gpu_type);
+            // Some may have been there before.
+            self.jobs.values_mut().for_each(|job| job.learn_types(&self.gpu_types));
+        }
         self.rounds.request(self.now);
         Ok(())
     }

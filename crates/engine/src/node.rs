@@ -99,7 +99,7 @@ impl Node {
     }
 
     /// What nobody has. Who leaves a GPU beside its owner may be the last on it, once that is gone.
-    fn free(&self) -> NodeResources {
+    pub(crate) fn free(&self) -> NodeResources {
         NodeResources {
             gpus: (self.gpus - self.held).saturating_sub(self.crowding),
             cpus: self.cpus.map(|cpus| cpus.saturating_sub(self.cpus_held)),

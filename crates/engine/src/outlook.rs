@@ -55,8 +55,8 @@ impl Job {
         };
         let report = self.report.as_ref().map(|received| &received.report)?;
         let (tuning, shape) = (report.tuning?, training.shape()?);
-        let micro_batches = u64::from(tuning.accumulation_steps) + 1;
-        let batch_size = u64::from(shape.replicas()) * u64::from(tuning.local_batch) * micro_batches;
+        let samples = u64::from(tuning.local_batch).saturating_mul(u64::from(tuning.accumulation_steps) + 1);
+        let batch_size = samples.saturating_mul(u64::from(shape.replicas()));
         let scale = batch_size as f64 / f64::from(report.limits.batch_size_baseline());
         let efficiency = report.noise.map_or(1.0, |noise| noise.efficiency(scale.max(1.0)));
         Some(Pace { batch_size, samples_per_s: report.samples_per_s, efficiency })

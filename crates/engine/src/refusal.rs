@@ -1,5 +1,5 @@
 use pollux_job::{JobId, Phase, SpecError};
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{Allocation, NodeId};
 use thiserror::Error;
 
@@ -133,10 +133,18 @@ pub enum Refusal {
         /// How many there may be.
         limit: usize,
     },
+    /// The cluster has seen as many types of GPU as it may.
+    #[error("{node} brings a type of GPU too many: accepted are {limit}")]
+    TooManyGpuTypes {
+        /// Which node.
+        node: NodeId,
+        /// How many there may be.
+        limit: usize,
+    },
 }
 
 /// What is wrong with a report.
-#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[derive(Clone, Debug, PartialEq, Error)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case", deny_unknown_fields))]
 #[non_exhaustive]
@@ -159,8 +167,19 @@ pub enum ReportFault {
         /// The value given.
         factor: f64,
     },
-    /// Kinds of GPU out of order, twice, or too many.
-    #[error("{kinds} kinds of GPU: accepted are {limit} or fewer, in order")]
+    /// A batch that no training can have.
+    #[error(
+        "a tuning of {local_batch} samples and {accumulation_steps} accumulation steps: accepted are 1 to 4294967295 \
+         samples of a replica in a step"
+    )]
+    Tuning {
+        /// Samples of a micro-batch.
+        local_batch: u32,
+        /// Micro-batches before the last.
+        accumulation_steps: u32,
+    },
+    /// Types of GPU out of order, twice, or too many.
+    #[error("{kinds} types of GPU: accepted are {limit} or fewer, in order of their names")]
     Kinds {
         /// How many there are.
         kinds: usize,
@@ -168,9 +187,9 @@ pub enum ReportFault {
         limit: usize,
     },
     /// A model with parameters outside of its bounds.
-    #[error("the model of GPU kind {} has parameters outside of its bounds", .gpu_type.0)]
+    #[error("the model of GPU type {gpu_type} has parameters outside of its bounds")]
     Model {
-        /// The kind of GPU.
-        gpu_type: GpuType,
+        /// The type of GPU.
+        gpu_type: GpuTypeName,
     },
 }

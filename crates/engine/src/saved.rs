@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use pollux_job::{Dependency, JobId, JobSpec};
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{Allocation, NodeId, Oracle, Reason, Timestamp};
 
+use crate::gpu_types::GpuTypes;
 use crate::job::Job;
 use crate::node::Node;
 use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange, Standing};
@@ -47,7 +48,7 @@ pub struct SavedJob {
 pub struct SavedNode {
     pub id: NodeId,
     pub gpus: u32,
-    pub gpu_type: GpuType,
+    pub gpu_type: GpuTypeName,
     pub cpus: Option<u32>,
     pub memory: Option<u64>,
     pub draining: bool,
@@ -123,7 +124,7 @@ impl Job {
         }
     }
 
-    pub(crate) fn restored(saved: SavedJob) -> Self {
+    pub(crate) fn restored(saved: SavedJob, types: &GpuTypes) -> Self {
         let mut job = Self {
             id: saved.id,
             spec: saved.spec,
@@ -155,19 +156,19 @@ impl Job {
             oracle: saved.oracle,
         };
         if let Some(ReceivedReport { at, report }) = saved.report {
-            job.learn(at, report);
-            job.silent = saved.silent;
+            job.learn(at, report, types);
         }
         job
     }
 }
 
 impl Node {
-    pub(crate) fn saved(&self) -> SavedNode {
+    pub(crate) fn saved(&self, types: &GpuTypes) -> SavedNode {
+        let gpu_type = types.name(self.gpu_type()).cloned().unwrap_or_default();
         let Self {
             id,
             gpus,
-            gpu_type,
+            gpu_type: _,
             cpus,
             memory,
             draining,
@@ -198,7 +199,7 @@ impl Node {
         }
     }
 
-    pub(crate) fn restored(saved: SavedNode) -> Self {
+    pub(crate) fn restored(saved: SavedNode, types: &mut GpuTypes) -> Self {
         let SavedNode {
             id,
             gpus,
@@ -215,6 +216,7 @@ impl Node {
             waiting,
             failures,
         } = saved;
+        let gpu_type = types.intern(gpu_type);
         Self {
             id,
             gpus,

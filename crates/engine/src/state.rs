@@ -1,6 +1,8 @@
 use pollux_job::{JobId, Phase};
+use pollux_model::GpuTypeName;
 use pollux_policy::{ClusterView, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
 
+use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
 use crate::planning::job_views;
 use crate::rounds::RoundTimes;
@@ -20,6 +22,8 @@ pub struct EngineState {
     pub nodes: Vec<SavedNode>,
     /// The highest number that a node has had.
     pub last_node: Option<NodeId>,
+    /// Types of GPU, in the order of the numbers that policies know them by.
+    pub gpu_types: Vec<GpuTypeName>,
     /// Rounds that were and will be.
     pub rounds: RoundTimes,
     /// Jobs that succeeded since the last round.
@@ -37,8 +41,9 @@ impl Engine {
             now: self.now,
             jobs: self.jobs.values().map(Job::saved).collect(),
             last_job: self.last_job,
-            nodes: self.nodes.iter().map(Node::saved).collect(),
+            nodes: self.nodes.iter().map(|node| node.saved(&self.gpu_types)).collect(),
             last_node: self.nodes.last(),
+            gpu_types: self.gpu_types.names().to_vec(),
             rounds: self.rounds.times(),
             succeeded: self.succeeded.clone(),
             outcomes: self.outcomes.iter().copied().collect(),
@@ -55,12 +60,15 @@ impl Engine {
     ) -> Result<Self, SettingsError> {
         let mut engine = Self::new(settings, policy)?;
         engine.now = state.now;
-        engine.jobs = state.jobs.into_iter().map(|job| (job.id, Job::restored(job))).collect();
+        engine.gpu_types = GpuTypes::from_names(state.gpu_types);
+        let types = &mut engine.gpu_types;
+        let nodes = state.nodes.into_iter().map(|node| Node::restored(node, types)).collect();
+        engine.jobs = state.jobs.into_iter().map(|job| (job.id, Job::restored(job, &engine.gpu_types))).collect();
         engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect();
         engine.deadlines = engine.jobs.values().filter_map(|job| Some((job.deadline?, job.id))).collect();
         engine.index_dependents();
         engine.last_job = state.last_job;
-        engine.nodes = Nodes::restored(state.nodes.into_iter().map(Node::restored).collect(), state.last_node);
+        engine.nodes = Nodes::restored(nodes, state.last_node);
         engine.rounds.resume(state.rounds);
         engine.succeeded = state.succeeded;
         engine.outcomes = state.outcomes.into();

@@ -2,7 +2,7 @@
 
 use pollux_engine::{Command, Engine, EngineSettings, Event};
 use pollux_job::JobSpec;
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, Plan, PolicySettings, Timestamp};
 
 #[expect(clippy::large_enum_variant, reason = "a journal of a test is short")]
@@ -20,7 +20,7 @@ fn engine(settle_timeout_s: f64) -> Engine {
 fn journal(engine: &mut Engine) -> Vec<Record> {
     let spec = JobSpec { retries: 1_000, ..JobSpec::new("resnet", 1) };
     let mut events = vec![
-        Event::NodeJoined { node: NodeId(1), gpus: 1, gpu_type: GpuType::default(), cpus: None, memory: None },
+        Event::NodeJoined { node: NodeId(1), gpus: 1, gpu_type: GpuTypeName::default(), cpus: None, memory: None },
         Event::JobSubmitted { job: JobId(1), spec },
     ];
     let (mut now, mut records) = (Timestamp(0), Vec::new());

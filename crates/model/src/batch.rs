@@ -35,6 +35,37 @@ impl Batch {
     }
 }
 
+/// Who chooses a job's batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(tag = "mode", rename_all = "snake_case"))]
+pub enum BatchMode {
+    /// Its user.
+    Fixed {
+        /// The batch, where the user named one; otherwise the baseline is kept.
+        #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+        batch_size: Option<u32>,
+    },
+    /// Its agent, by goodput. What a newer scheduler may say besides is taken for this.
+    #[default]
+    #[cfg_attr(feature = "serde", serde(other))]
+    Adaptive,
+}
+
+impl BatchMode {
+    /// What a job does whose user named a batch or did not, under a policy that adapts batches or does not.
+    pub const fn of(adapts: bool, batch_size: Option<u32>) -> Self {
+        if adapts { Self::Adaptive } else { Self::Fixed { batch_size } }
+    }
+
+    /// The batch for so many replicas, if the user chooses it; one sample each where it cannot be cut so far.
+    pub fn batch(self, limits: &BatchLimits, replicas: u32) -> Option<Batch> {
+        let Self::Fixed { batch_size } = self else { return None };
+        let batch = Batch::fixed(limits, batch_size.unwrap_or(limits.batch_size_baseline()), replicas);
+        Some(batch.unwrap_or(Batch { local_batch: 1, accumulation_steps: 0 }))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +86,29 @@ mod tests {
         assert_eq!(cut(cifar10, 4096, 12), Some((341, 0)));
         assert_eq!(cut(cifar10, 2048, 6), Some((342, 0)));
         assert_eq!(cut((8, 512, 4, 8), 64, 4), Some((8, 1)));
+    }
+
+    #[test]
+    fn a_mode_says_who_chooses_the_batch() {
+        let limits = BatchLimits::new(128, 4096, 32, 1024).unwrap();
+        let cut = |mode: BatchMode, replicas| mode.batch(&limits, replicas).map(|batch| batch.size(replicas));
+        assert_eq!(cut(BatchMode::of(true, Some(512)), 2), None);
+        assert_eq!(cut(BatchMode::of(false, Some(512)), 2), Some(512));
+        assert_eq!(cut(BatchMode::of(false, None), 4), Some(128));
+        assert_eq!(cut(BatchMode::of(false, Some(64)), 5000), Some(5000));
+    }
+
+    #[cfg(feature = "serde")]
+    #[test]
+    fn a_mode_reads_as_documented() {
+        let read = |text: &str| serde_json::from_str::<BatchMode>(text).unwrap();
+        let fixed = BatchMode::Fixed { batch_size: Some(64) };
+        assert_eq!(read(r#"{"mode":"fixed","batch_size":64}"#), fixed);
+        assert_eq!(read(&serde_json::to_string(&fixed).unwrap()), fixed);
+        assert_eq!(read(r#"{"mode":"fixed"}"#), BatchMode::Fixed { batch_size: None });
+        assert_eq!(read(r#"{"mode":"adaptive"}"#), BatchMode::Adaptive);
+        assert_eq!(read(r#"{"mode":"of a later version"}"#), BatchMode::Adaptive);
+        assert_eq!(serde_json::to_string(&BatchMode::Adaptive).unwrap(), r#"{"mode":"adaptive"}"#);
     }
 
     #[test]

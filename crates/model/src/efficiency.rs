@@ -76,7 +76,6 @@ impl NoiseStatistics {
 
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawStatistics {
     sqr: f64,
     var: f64,

@@ -12,6 +12,12 @@ pub enum ModelError {
         /// Replicas given.
         replicas: u32,
     },
+    /// A name that no type of GPU can have.
+    #[error("GPU type {name:?}: accepted are 1 to 64 printable characters")]
+    GpuTypeName {
+        /// Its beginning.
+        name: String,
+    },
     /// A lower bound above its upper bound, or a zero bound.
     #[error("{lower_name} {lower} and {upper_name} {upper}: accepted is 1 <= {lower_name} <= {upper_name}")]
     Bounds {

@@ -11,7 +11,6 @@ use objective::{Objective, Structure};
 /// Measured times of one configuration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Observation {
     /// Where it ran.
     pub shape: Shape,

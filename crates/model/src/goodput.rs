@@ -6,7 +6,6 @@ use search::Search;
 /// A job's goodput as a function of what it runs on: throughput times statistical efficiency (equation 7).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct Goodput {
     /// Seconds per step.
     pub throughput: ThroughputModel,
@@ -19,7 +18,6 @@ pub struct Goodput {
 /// A batch for a shape, and what it is worth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 pub struct BatchChoice {
     /// The shape it was chosen for.
     pub shape: Shape,

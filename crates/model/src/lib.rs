@@ -31,6 +31,7 @@
 //! ```
 
 mod shape;
+mod gpu_type;
 mod throughput;
 mod fit;
 mod noise;
@@ -42,14 +43,15 @@ mod learning_rate;
 mod loss;
 mod error;
 
-pub use batch::Batch;
+pub use batch::{Batch, BatchMode};
 pub use efficiency::NoiseStatistics;
 pub use error::ModelError;
 pub use fit::{Fit, Observation, fit, objective};
 pub use goodput::{BatchChoice, Goodput};
+pub use gpu_type::{GpuType, GpuTypeName};
 pub use learning_rate::{LearningRateRule, ScalingContext};
 pub use limits::BatchLimits;
 pub use loss::LossCurve;
 pub use noise::{GradientNorms, NoiseEstimator, NoiseSample, Preconditioner};
-pub use shape::{GpuType, Shape};
+pub use shape::Shape;
 pub use throughput::{Parallelism, StepParams, ThroughputModel};

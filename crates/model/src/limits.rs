@@ -75,7 +75,6 @@ impl BatchLimits {
 
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawLimits {
     batch_size_baseline: u32,
     batch_size_max: u32,

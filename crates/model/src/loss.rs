@@ -161,7 +161,6 @@ fn golden_minimum(mut low: f64, mut high: f64, value: impl Fn(f64) -> f64) -> f6
 
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawCurve {
     slope: f64,
     offset: f64,

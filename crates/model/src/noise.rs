@@ -193,7 +193,6 @@ impl NoiseEstimator {
 
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawEstimator {
     batch_size_baseline: u32,
     steps: u64,

@@ -34,14 +34,8 @@ impl Shape {
     }
 }
 
-/// A kind of GPU, numbered by whoever keeps the list of kinds; a cluster of one kind has only the default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct GpuType(pub u16);
-
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawShape {
     nodes: u32,
     replicas: u32,

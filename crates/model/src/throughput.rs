@@ -186,7 +186,6 @@ impl StepParams {
 
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
 struct RawParams {
     alpha_compute: f64,
     beta_compute: f64,

@@ -30,8 +30,7 @@ fn parameters_outside_of_their_bounds_are_refused() {
     }
     let mut json = serde_json::to_value(PARAMS).unwrap();
     json["delta"] = 1.0.into();
-    let error = serde_json::from_value::<StepParams>(json).unwrap_err().to_string();
-    assert!(error.starts_with("unknown field `delta`"), "{error}");
+    assert_eq!(serde_json::from_value::<StepParams>(json).unwrap(), PARAMS, "a newer version may tell more");
 }
 
 #[test]

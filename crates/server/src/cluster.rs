@@ -5,7 +5,7 @@ use pollux_api::Assignment;
 use pollux_backend::{Checkpoints, Epoch, ReplicaId};
 use pollux_engine::{Engine, FairShare};
 use pollux_job::JobSpec;
-use pollux_model::GpuType;
+use pollux_model::{GpuType, GpuTypeName};
 use pollux_policy::{JobId, NodeId, Timestamp};
 
 use crate::ServerSettings;
@@ -57,7 +57,8 @@ impl Cluster<'_> {
 
     /// The newest group of a live job.
     pub fn assignment(&self, job: JobId) -> Option<Assignment> {
-        self.fleet.group(job).map(|group| crate::orders::assignment(group, self.fleet, self.registry))
+        let batch = crate::orders::batch_mode(self.settings, self.engine.job(job));
+        self.fleet.group(job).map(|group| crate::orders::assignment(job, group, self.fleet, self.registry, batch))
     }
 
     /// Replicas that work or worked for a live job, the oldest first; of very many the oldest are forgotten.
@@ -94,9 +95,9 @@ impl Cluster<'_> {
         self.registry.current(name)
     }
 
-    /// The name of a kind of GPU.
+    /// The name of a type of GPU.
     pub fn gpu_type_name(&self, gpu_type: GpuType) -> &str {
-        self.registry.kind(gpu_type)
+        self.engine.gpu_type_name(gpu_type).map_or("", GpuTypeName::as_str)
     }
 
     /// Number of the newest line of history.

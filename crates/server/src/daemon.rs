@@ -1,5 +1,6 @@
 use std::error::Error;
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,6 +49,10 @@ impl Daemon {
         open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, E>,
     ) -> Result<Self, ServerError> {
         let listeners = Listeners::bind(http, &settings.state_dir)?;
+        let url = match &settings.worker_url {
+            Some(url) => worker_url(url, http.tls.is_some())?,
+            None => listeners.local_url(),
+        };
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(32)
@@ -55,7 +60,7 @@ impl Daemon {
             .enable_all()
             .build()
             .map_err(ServerError::Thread)?;
-        let server = Server::start(ServerSettings { url: listeners.local_url(), ..settings }, open_backend)?;
+        let server = Server::start(ServerSettings { url, ..settings }, open_backend)?;
         if let Some(record) = server.damaged() {
             warn!(record, "{}", HistoryEvent::Damaged { record });
         }
@@ -125,6 +130,24 @@ impl Daemon {
             warn!(file = %self.server_file.display(), %error, "the file that says where the server is stays");
         }
         self.server.join()
+    }
+}
+
+/// An address at which workers can be told to look. What they say must not be read along on the way.
+fn worker_url(url: &str, has_tls: bool) -> Result<String, ServerError> {
+    let is_local = |rest: &str| {
+        let host = rest.split('/').next().unwrap_or_default();
+        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+        name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
+    };
+    let is_usable = match url.split_once("://") {
+        Some(("https", rest)) => has_tls && !rest.is_empty(),
+        Some(("http", rest)) => is_local(rest),
+        Some(_) | None => false,
+    };
+    match is_usable {
+        true => Ok(url.trim_end_matches('/').to_owned()),
+        false => Err(ServerError::WorkerUrl { url: url.to_owned() }),
     }
 }
 

@@ -44,6 +44,14 @@ pub enum ServerError {
         /// The address given.
         listen: SocketAddr,
     },
+    /// Workers could not reach it, or others could read along.
+    #[error(
+        "worker URL {url}: accepted are https:// addresses with --tls-cert and --tls-key, or http:// ones of this machine"
+    )]
+    WorkerUrl {
+        /// The address given.
+        url: String,
+    },
     /// The address is taken, or not ours.
     #[error("cannot listen on {address}: {reason}")]
     Listen {
@@ -121,6 +129,14 @@ pub enum Refused {
         generation: u64,
         /// The newest one; 0 for none.
         current: u64,
+    },
+    /// A place where nobody can be reached.
+    #[error("rendezvous {address:?}, port {port}: accepted are a host name or address and a port above 0")]
+    Rendezvous {
+        /// The host given.
+        address: String,
+        /// The port given.
+        port: u16,
     },
     /// No node of that name is up.
     #[error("{name} is no node that is up")]

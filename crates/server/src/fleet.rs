@@ -3,7 +3,6 @@
 mod group;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 
 use pollux_backend::{Exit, ReplicaId};
 use pollux_engine::{Command, Event, FailureKind, Revision, StopReason};
@@ -91,9 +90,6 @@ pub(crate) struct Effects {
     pub(crate) events: Vec<Event>,
 }
 
-/// Finds a place on a node where a group can meet.
-pub(crate) type Meet<'a> = &'a mut dyn FnMut(NodeId) -> io::Result<(String, u16)>;
-
 impl Fleet {
     /// What was there before, as it was made durable. Every member of a group is a replica.
     pub(crate) fn recovered(replicas: &[ReplicaRow], groups: Vec<(JobId, GroupRow)>, last: ReplicaId) -> Self {
@@ -160,13 +156,13 @@ impl Fleet {
     }
 
     /// Takes a command of the engine apart. One that was carried out before is not carried out again.
-    pub(crate) fn apply(&mut self, command: &Command, meet: Meet<'_>, out: &mut Effects) {
+    pub(crate) fn apply(&mut self, command: &Command, out: &mut Effects) {
         match command {
             Command::Launch { job, revision, allocation, guest_of } => {
-                self.launch(*job, *revision, allocation, *guest_of, meet, out);
+                self.launch(*job, *revision, allocation, *guest_of, out);
             }
             Command::Resize { job, revision, remove, add, .. } => {
-                self.resize(*job, *revision, remove, add, meet, out);
+                self.resize(*job, *revision, remove, add, out);
             }
             Command::Stop { job, revision, allocation, why } => {
                 if *why != StopReason::Resized
@@ -188,7 +184,6 @@ impl Fleet {
         revision: Revision,
         allocation: &Allocation,
         guest_of: Option<JobId>,
-        meet: Meet<'_>,
         out: &mut Effects,
     ) {
         let group = self.groups.entry(job).or_default();
@@ -212,7 +207,7 @@ impl Fleet {
         group.members.extend(&newcomers);
         group.awaits_additions = false;
         out.start.extend(newcomers);
-        self.announce(job, meet, out);
+        self.announce(job, out);
     }
 
     /// A replica of a host on a node whose GPU has no guest yet.
@@ -226,15 +221,7 @@ impl Fleet {
         self.replicas.values().filter_map(|replica| replica.shares_with).collect()
     }
 
-    fn resize(
-        &mut self,
-        job: JobId,
-        revision: Revision,
-        remove: &Allocation,
-        add: &Allocation,
-        meet: Meet<'_>,
-        out: &mut Effects,
-    ) {
+    fn resize(&mut self, job: JobId, revision: Revision, remove: &Allocation, add: &Allocation, out: &mut Effects) {
         let Some(group) = self.groups.get_mut(&job).filter(|group| group.revision != revision) else { return };
         group.revision = revision;
         group.awaits_additions = !add.is_empty();
@@ -242,25 +229,27 @@ impl Fleet {
         self.dismiss(job, revision, remove, out);
         // Nothing changes for those who stay until the additions come.
         if self.groups[&job].shrunk || add.is_empty() {
-            self.announce(job, meet, out);
+            self.announce(job, out);
         }
     }
 
-    /// Gives the members of a group a new generation and a new rendezvous.
-    fn announce(&mut self, job: JobId, meet: Meet<'_>, out: &mut Effects) {
+    /// Gives the members of a group a new generation; where they meet is theirs to tell.
+    fn announce(&mut self, job: JobId, out: &mut Effects) {
         let Some(group) = self.groups.get_mut(&job) else { return };
         out.regrouped.insert(job);
-        let Some(leader) = group.members.first().and_then(|id| self.replicas.get(id)) else { return };
-        match meet(leader.node) {
-            Ok(rendezvous) => group.announce(rendezvous),
-            // Without a place to meet the group cannot train: it is stopped and tried again.
-            Err(_) => out.events.push(Event::ReplicaFailed {
-                job,
-                revision: group.revision,
-                node: leader.node,
-                kind: FailureKind::Retryable,
-            }),
+        if !group.members.is_empty() {
+            group.announce();
         }
+    }
+
+    /// Notes where the newest membership of a group meets; false if another one is current.
+    pub(crate) fn publish(&mut self, job: JobId, generation: u64, rendezvous: (String, u16)) -> bool {
+        let Some(group) = self.groups.get_mut(&job) else { return false };
+        if group.generation != generation || group.stopping {
+            return false;
+        }
+        group.rendezvous = Some(rendezvous);
+        true
     }
 
     /// Tells so many replicas on each node to leave. Those that are not there any more have left.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use pollux_api::{Assignment, ReadyRequest, ReportRequest};
+use pollux_api::{Assignment, ReadyRequest, RendezvousRequest, ReportRequest};
 use pollux_backend::{Checkpoints, LogChunk, LogReader, LogStart, Observation, ReplicaId};
 use pollux_job::{JobId, JobSpec};
 use pollux_store::{HistoryEntry, Reader, StoreError};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::assignments::Assignments;
-use crate::readers::Readers;
+use crate::reader_pool::ReaderPool;
 use crate::tokens::{TokenDigest, Tokens, digest};
 use crate::{Caller, Cluster, Metrics, Refused};
 
@@ -25,7 +25,7 @@ pub struct Handle {
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) assignments: Arc<Assignments>,
     pub(crate) tokens: Tokens,
-    pub(crate) readers: Readers,
+    pub(crate) readers: ReaderPool,
     pub(crate) history: broadcast::Sender<HistoryEntry>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) logs: Arc<dyn LogReader>,
@@ -79,6 +79,7 @@ pub(crate) enum Message {
     ActOnNode(String, NodeAction, Reply<()>),
     Report(JobId, Box<ReportRequest>, Reply<()>),
     Ready(JobId, ReadyRequest, Reply<()>),
+    Rendezvous(JobId, RendezvousRequest, Reply<()>),
     Grant { label: String, digest: TokenDigest, replaces: bool, reply: Reply<()> },
     Revoke(String, Reply<()>),
     Look(Look),
@@ -111,6 +112,11 @@ impl Handle {
     /// Passes on that a group trains.
     pub fn ready(&self, job: JobId, ready: ReadyRequest) -> Answer<()> {
         self.ask(|reply| Message::Ready(job, ready, reply))
+    }
+
+    /// Passes on where a group meets.
+    pub fn rendezvous(&self, job: JobId, rendezvous: RendezvousRequest) -> Answer<()> {
+        self.ask(|reply| Message::Rendezvous(job, rendezvous, reply))
     }
 
     /// Answers a question about the cluster. One that panics is refused, and the scheduler goes on: whoever looks

@@ -4,18 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_backend::NodeInfo;
 use pollux_engine::{Engine, Event};
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
 use pollux_store::NodeRow;
 
 use crate::fleet::{Effects, Fleet};
 
+/// Nodes of version 0.1 are all of this machine.
+const LOOPBACK: &str = "127.0.0.1";
+
 /// All nodes that ever were, and those that are up.
 #[derive(Debug, Default)]
 pub(crate) struct NodeRegistry {
     known: BTreeMap<NodeId, NodeRow>,
-    /// Kinds of GPU; their places are what the engine calls them.
-    kinds: Vec<String>,
     /// Nodes that the engine has, by name.
     current: BTreeMap<String, NodeId>,
     /// What the backend has seen last.
@@ -29,7 +30,7 @@ pub(crate) struct NodeRegistry {
 /// What is kept of a node.
 fn row(node: &NodeInfo) -> NodeRow {
     let NodeInfo { name, gpus, gpu_type, address, .. } = node.clone();
-    NodeRow { name, gpu_type, gpus, address }
+    NodeRow { name, gpu_type: GpuTypeName::nearest(&gpu_type).to_string(), gpus, address }
 }
 
 /// Whether a node may be on the same machine as one that is gone: what still runs on the one is in the way of the other.
@@ -39,17 +40,11 @@ fn shares_machine(gone: &NodeRow, node: &NodeInfo) -> bool {
 
 impl NodeRegistry {
     pub(crate) fn recovered(known: BTreeMap<NodeId, NodeRow>, engine: &Engine) -> Self {
-        let mut kinds: Vec<String> = Vec::new();
-        for detail in known.values() {
-            if !kinds.contains(&detail.gpu_type) {
-                kinds.push(detail.gpu_type.clone());
-            }
-        }
         let up = engine.nodes().filter_map(|node| Some((known.get(&node.id())?.name.clone(), node.id())));
         let current: BTreeMap<String, NodeId> = up.collect();
         let missing = current.keys().cloned().collect();
         let unreachable = engine.nodes().filter(|node| node.is_unreachable()).map(pollux_engine::Node::id).collect();
-        Self { known, kinds, current, seen: BTreeMap::new(), missing, unreachable }
+        Self { known, current, seen: BTreeMap::new(), missing, unreachable }
     }
 
     /// The name of a node, also of one that is gone.
@@ -62,9 +57,14 @@ impl NodeRegistry {
         self.current.get(name).copied()
     }
 
-    /// What the backend calls a kind of GPU.
-    pub(crate) fn kind(&self, kind: GpuType) -> &str {
-        self.kinds.get(usize::from(kind.0)).map_or("", String::as_str)
+    /// The type of a node's GPUs, also of one that is gone.
+    pub(crate) fn gpu_type(&self, node: NodeId) -> GpuTypeName {
+        self.known.get(&node).map(|detail| GpuTypeName::nearest(&detail.gpu_type)).unwrap_or_default()
+    }
+
+    /// The host under which the replicas of a node are reached.
+    pub(crate) fn address(&self, node: NodeId) -> &str {
+        self.known.get(&node).map(|detail| detail.address.as_str()).filter(|it| !it.is_empty()).unwrap_or(LOOPBACK)
     }
 
     /// Whether nodes from before a restart were not seen yet.
@@ -139,13 +139,9 @@ impl NodeRegistry {
             if self.current.contains_key(name) || held.iter().any(|gone| shares_machine(gone, seen)) {
                 continue;
             }
-            let place = self.kinds.iter().position(|kind| *kind == seen.gpu_type).unwrap_or_else(|| {
-                self.kinds.push(seen.gpu_type.clone());
-                self.kinds.len() - 1
-            });
             let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
             let detail = row(seen);
-            let gpu_type = GpuType(u16::try_from(place).unwrap_or(u16::MAX));
+            let gpu_type = GpuTypeName::nearest(&detail.gpu_type);
             out.events.push(Event::NodeJoined {
                 node,
                 gpus: seen.gpus,

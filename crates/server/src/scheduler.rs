@@ -1,7 +1,7 @@
 //! The loop.
 
-mod doing;
-mod intake;
+mod execution;
+mod inbox;
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -25,8 +25,8 @@ use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
 use crate::{Cluster, HistoryEvent, Metrics, Refused, ServerError, ServerSettings, narration};
-pub(crate) use doing::LOGGED_MAX;
-use intake::{Intake, TokenChange};
+pub(crate) use execution::LOGGED_MAX;
+use inbox::{Inbox, TokenChange};
 
 /// Messages that share a commit at most.
 const MESSAGES_MAX: usize = 1_000;
@@ -97,7 +97,7 @@ impl Scheduler {
     /// Runs until it is told to end, or cannot go on.
     pub(crate) fn run(mut self) -> Result<(), ServerError> {
         loop {
-            let mut intake = Intake::default();
+            let mut intake = Inbox::default();
             self.receive(&mut intake);
             if let Some(by) = intake.superseded {
                 return Err(ServerError::Superseded { epoch: self.epoch, by });
@@ -113,7 +113,7 @@ impl Scheduler {
     }
 
     /// Waits for something to do, and takes what else is there.
-    fn receive(&mut self, intake: &mut Intake) {
+    fn receive(&mut self, intake: &mut Inbox) {
         let now = self.clock.now();
         let wait = if self.clock.is_manual() { WAIT_MAX } else { self.next_look(now).min(WAIT_MAX) };
         // The backend can always speak, so that nobody hangs up and this is only ever too late.
@@ -145,7 +145,7 @@ impl Scheduler {
     }
 
     /// Takes in what was asked for and seen, and does what follows.
-    fn turn(&mut self, intake: &mut Intake) -> Result<(), ServerError> {
+    fn turn(&mut self, intake: &mut Inbox) -> Result<(), ServerError> {
         let now = self.clock.now();
         self.look_around(now, intake);
         let is_durable = self.record(now, intake)?;
@@ -172,6 +172,10 @@ impl Scheduler {
         for (answer, outcome) in answers {
             answer(outcome);
         }
+        for reply in std::mem::take(&mut intake.published) {
+            // Who asked may have gone.
+            let _ = reply.send(if self.unwritten.is_empty() { Ok(()) } else { Err(Refused::Full) });
+        }
         let cluster = self.cluster();
         for look in std::mem::take(&mut intake.looks) {
             look(&cluster);
@@ -185,7 +189,7 @@ impl Scheduler {
 
     /// Makes what came in durable, all of it or only what nobody is told of yet. Returns whether what users asked for
     /// is.
-    fn record(&mut self, now: Timestamp, intake: &mut Intake) -> Result<bool, ServerError> {
+    fn record(&mut self, now: Timestamp, intake: &mut Inbox) -> Result<bool, ServerError> {
         let seen = intake.seen.iter().map(|event| Record::Event { at: now, event: event.clone() });
         self.unwritten.records.extend(seen);
         self.write_groups();

@@ -13,6 +13,10 @@ pub struct ServerSettings {
     pub state_dir: PathBuf,
     /// Where workers reach the server, like `http://127.0.0.1:7878`.
     pub url: String,
+    /// Where workers reach the server, if not at its own address on this machine: `https://`, unless it is this machine.
+    pub worker_url: Option<String>,
+    /// The authorities that vouch for that address, a PEM file that workers can read.
+    pub worker_authority: Option<PathBuf>,
     /// How the cluster is run.
     pub engine: EngineSettings,
     /// Who gets what.
@@ -39,6 +43,8 @@ impl ServerSettings {
         Self {
             state_dir: state_dir.into(),
             url: url.to_owned(),
+            worker_url: None,
+            worker_authority: None,
             engine: EngineSettings::default(),
             policy,
             grace: Duration::from_secs(30),

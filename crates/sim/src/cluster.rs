@@ -2,6 +2,7 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
+use pollux_model::GpuTypeName;
 use pollux_policy::NodeResources;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -41,6 +42,11 @@ impl NodeGroup {
     /// Nodes of which only GPUs are known.
     pub const fn of_gpus(count: u32, gpus: u32) -> Self {
         Self { count, gpus, gpu_type: None, cpus: None, memory: None }
+    }
+
+    /// What engine and agents call its type.
+    pub(crate) fn type_name(&self) -> GpuTypeName {
+        self.gpu_type.as_deref().map(GpuTypeName::nearest).unwrap_or_default()
     }
 
     pub(crate) const fn resources(&self) -> NodeResources {

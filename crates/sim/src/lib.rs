@@ -52,10 +52,10 @@ pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
 pub use sharing::shared_speeds;
 pub use simulation::{
-    Autoscale, BatchMode, Change, ClusterSample, Cut, Failures, Forecast, ForecastError, JobForecast, JobOutcome,
-    JobSample, LiveCluster, Newcomer, PlannedRound, PlannedShare, RunOutcome, RungOutcome, Script, ScriptOutcome,
-    ScriptedEvent, ScriptedJob, ScriptedLife, SettingError, SimulationError, SimulationSettings, Summary, Sweep,
-    SweepOutcome, Trainee, Training, TrialOutcome, TuneFor, Unforeseen, forecast, play, simulate, simulate_sweep,
+    Autoscale, Change, ClusterSample, Cut, Failures, Forecast, ForecastError, JobForecast, JobOutcome, JobSample,
+    LiveCluster, Newcomer, PlannedRound, PlannedShare, RunOutcome, RungOutcome, Script, ScriptOutcome, ScriptedEvent,
+    ScriptedJob, ScriptedLife, SettingError, SimulationError, SimulationSettings, Summary, Sweep, SweepOutcome,
+    Trainee, Training, TrialOutcome, TuneFor, Unforeseen, forecast, play, simulate, simulate_sweep,
 };
 pub use table::TableError;
 pub use workload::{

@@ -6,7 +6,7 @@ use pollux_engine::{
     ResizeCause, Revision, SavedJob, Seats, SizeChange, StopReason,
 };
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Secret, Work};
-use pollux_model::{BatchLimits, GpuType, LossCurve, NoiseStatistics, StepParams, ThroughputModel};
+use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{
     Allocation, Assignment, Binding, NodeId, Oracle, Plan, PolicySettings, Quality, Reason, ThemisSettings, Timestamp,
 };
@@ -47,7 +47,7 @@ fn report() -> AgentReport {
     let model = ThroughputModel::DataParallel(StepParams { gamma: 2.0, ..StepParams::from_array([0.1; 7]) });
     AgentReport {
         limits: BatchLimits::new(64, 1024, 1, 128).expect("what works"),
-        types: vec![TypeReport { gpu_type: GpuType(0), model, replicas_profiled: 3 }],
+        types: vec![TypeReport { gpu_type: GpuTypeName::default(), model, replicas_profiled: 3 }],
         noise: Some(NoiseStatistics::new(0.1, 2.0 / 3.0).expect("what works")),
         progress: Progress { steps: 1, samples: 64, epochs: 2, baseline_steps: 1.0 / 3.0 },
         epoch_samples: Some(8_192),
@@ -77,7 +77,7 @@ fn events() -> Vec<Event> {
         Event::GroupSilent { job, revision },
         Event::ReplicasReleased { job, revision, allocation },
         Event::JobSucceeded { job, revision },
-        Event::NodeJoined { node, gpus: 8, gpu_type: GpuType(1), cpus: None, memory: None },
+        Event::NodeJoined { node, gpus: 8, gpu_type: GpuTypeName::new("A100").unwrap(), cpus: None, memory: None },
         Event::NodeLost { node },
         Event::NodeDrain { node },
         Event::NodeUndrain { node },
@@ -118,7 +118,7 @@ fn state() -> EngineState {
     let mut out = Vec::new();
     engine.step(
         Timestamp(0),
-        Event::NodeJoined { node: NODE, gpus: 4, gpu_type: GpuType(0), cpus: None, memory: None },
+        Event::NodeJoined { node: NODE, gpus: 4, gpu_type: GpuTypeName::default(), cpus: None, memory: None },
         &mut out,
     );
     let submitted = Event::JobSubmitted { job: JobId(1), spec: JobSpec::new("a", 1) };

@@ -101,7 +101,7 @@ fn the_engine_of_format_1_goes_on_where_it_was() {
     let speech = engine.job(JobId(2)).unwrap();
     assert_eq!((speech.revision().0, speech.usage(engine.now()).restarts), (8, 7));
     let learned = &speech.report().unwrap().report.types[0];
-    assert_eq!((learned.gpu_type.0, learned.replicas_profiled), (0, 8));
+    assert_eq!((learned.gpu_type.as_str(), learned.replicas_profiled), ("cpu", 8));
     let is_known =
         |id| engine.view(engine.now(), |view| view.jobs.iter().any(|job| job.id == id && !job.profiles.is_empty()));
     assert!(is_known(JobId(2)) && is_known(JobId(4)), "goodput scheduling goes on");

@@ -1,11 +1,12 @@
+use std::path::Path;
 use std::time::Duration;
 
-use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
+use pollux_api::{Assignment, AssignmentState, ReadyRequest, RendezvousRequest, ReportRequest};
 use serde::Serialize;
 use thiserror::Error;
 use ureq::http::StatusCode;
 
-use crate::Connection;
+use crate::{Connection, WorkerError};
 
 const CONNECT: Duration = Duration::from_secs(2);
 /// What a server may take to answer, besides what it was asked to wait.
@@ -30,6 +31,9 @@ impl std::fmt::Debug for Client {
 /// Why a request came to nothing.
 #[derive(Clone, Debug, Error)]
 pub(crate) enum Failure {
+    /// Somebody answered whom none of the known authorities vouches for.
+    #[error("a certificate that cannot be trusted ({0})")]
+    Untrusted(String),
     /// Nobody answered, or not in time, or the server is in trouble.
     #[error("no answer ({0})")]
     Away(String),
@@ -48,27 +52,32 @@ pub(crate) enum Failure {
 }
 
 impl Client {
-    pub(crate) fn new(connection: &Connection) -> Self {
+    pub(crate) fn new(connection: &Connection) -> Result<Self, WorkerError> {
         // The token must reach nobody but the server: no proxy of the environment, no redirect.
         let config = ureq::Agent::config_builder()
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
-            .timeout_connect(Some(CONNECT))
-            .build();
-        Self {
-            agent: config.new_agent(),
+            .timeout_connect(Some(CONNECT));
+        let config = match &connection.authority {
+            Some(file) => trusting(config, file)?,
+            None => config,
+        };
+        Ok(Self {
+            agent: config.build().new_agent(),
             job_url: format!("{}/v1/jobs/{}", connection.url, connection.job),
             authorization: format!("Bearer {}", connection.token),
-        }
+        })
     }
 
-    /// The newest assignment; the server waits up to `wait` for one above `after`.
-    pub(crate) fn assignment(&self, after: u64, wait: Duration) -> Result<Assignment, Failure> {
-        let url = format!("{}/assignment?after={after}&wait_s={}", self.job_url, wait.as_secs());
+    /// The newest assignment; the server waits up to `wait` for one above `after`, or for the rendezvous of that one.
+    pub(crate) fn assignment(&self, after: u64, unmet: bool, wait: Duration) -> Result<Assignment, Failure> {
+        // A scheduler of version 0.1 knows no such wish, but has no group without a rendezvous either.
+        let rendezvous = if unmet { "&rendezvous=true" } else { "" };
+        let url = format!("{}/assignment?after={after}{rendezvous}&wait_s={}", self.job_url, wait.as_secs());
         let request = self.agent.get(url).header("Authorization", &self.authorization);
         let answer = request.config().timeout_global(Some(wait + ANSWER)).build().call();
-        let mut response = answer.map_err(|error| Failure::Away(error.to_string()))?;
+        let mut response = answer.map_err(failure)?;
         judge(response.status())?;
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let body = body.map_err(|error| Failure::Away(error.to_string()))?;
@@ -85,13 +94,53 @@ impl Client {
         self.post("ready", request)
     }
 
+    pub(crate) fn rendezvous(&self, request: &RendezvousRequest) -> Result<(), Failure> {
+        self.post("rendezvous", request)
+    }
+
     fn post(&self, path: &str, request: &impl Serialize) -> Result<(), Failure> {
         let body = serde_json::to_vec(request).map_err(|error| Failure::Garbage(error.to_string()))?;
         let post = self.agent.post(format!("{}/{path}", self.job_url)).header("Authorization", &self.authorization);
         let post = post.header("Content-Type", "application/json").config().timeout_global(Some(ANSWER)).build();
-        let response = post.send(&body).map_err(|error| Failure::Away(error.to_string()))?;
+        let response = post.send(&body).map_err(failure)?;
         judge(response.status())
     }
+}
+
+/// Whoever presents a certificate that is not vouched for is not the scheduler, or was set up wrongly.
+fn failure(error: ureq::Error) -> Failure {
+    let reason = error.to_string();
+    match reason.contains("certificate") {
+        true => Failure::Untrusted(reason),
+        false => Failure::Away(reason),
+    }
+}
+
+type ConfigBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
+
+/// Trusts the authorities of a file, and no others.
+#[cfg(feature = "rustls")]
+fn trusting(config: ConfigBuilder, file: &Path) -> Result<ConfigBuilder, WorkerError> {
+    use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+    let refused = |reason: String| WorkerError::Authority { file: file.to_owned(), reason };
+    let text = std::fs::read(file).map_err(|error| refused(error.to_string()))?;
+    let mut authorities = Vec::new();
+    for item in parse_pem(&text) {
+        if let PemItem::Certificate(certificate) = item.map_err(|error| refused(error.to_string()))? {
+            authorities.push(certificate);
+        }
+    }
+    if authorities.is_empty() {
+        return Err(refused("no certificate in it".to_owned()));
+    }
+    Ok(config.tls_config(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&authorities)).build()))
+}
+
+#[cfg(not(feature = "rustls"))]
+fn trusting(_: ConfigBuilder, file: &Path) -> Result<ConfigBuilder, WorkerError> {
+    let reason = "this program was built without TLS".to_owned();
+    Err(WorkerError::Authority { file: file.to_owned(), reason })
 }
 
 fn judge(status: StatusCode) -> Result<(), Failure> {

@@ -1,7 +1,11 @@
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use crate::WorkerError;
+
+/// Schedulers of version 0.1 have one machine.
+const LOOPBACK: &str = "127.0.0.1";
 
 /// Where the scheduler is and who speaks to it.
 #[derive(Clone, PartialEq, Eq)]
@@ -16,6 +20,10 @@ pub struct Connection {
     pub token: String,
     /// The group it was started for.
     pub generation: u64,
+    /// The host under which the others of its group reach it.
+    pub host: String,
+    /// The authorities that vouch for the server, a PEM file; without one those that the world knows do.
+    pub authority: Option<PathBuf>,
 }
 
 // Whatever prints a connection must not show the token.
@@ -28,8 +36,9 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// From `POLLUX_URL`, `POLLUX_JOB_ID`, `POLLUX_REPLICA_ID`, `POLLUX_TOKEN` and `POLLUX_GENERATION`; `None` where
-    /// there is no job. People set address and token for the command line, too.
+    /// From `POLLUX_URL`, `POLLUX_JOB_ID`, `POLLUX_REPLICA_ID`, `POLLUX_TOKEN` and `POLLUX_GENERATION`,
+    /// perhaps with `POLLUX_HOST_ADDRESS` and `POLLUX_CA_FILE`; `None` where there is no job. People set address and token
+    /// for the command line, too.
     pub fn from_env() -> Result<Option<Self>, WorkerError> {
         Self::read(|name| std::env::var_os(name))
     }
@@ -39,7 +48,7 @@ impl Connection {
         if lookup(names[0]).is_none() {
             return Ok(None);
         }
-        let Some([job, url, replica, token, generation]) = all_or_none(names, lookup)? else { return Ok(None) };
+        let Some([job, url, replica, token, generation]) = all_or_none(names, &lookup)? else { return Ok(None) };
         let scheme_known = url.starts_with("http://") || (cfg!(feature = "rustls") && url.starts_with("https://"));
         if !scheme_known {
             let accepted =
@@ -56,6 +65,11 @@ impl Connection {
             replica: parse(names[2], &replica, "a whole number")?,
             token,
             generation: parse(names[4], &generation, "a whole number")?,
+            host: match all_or_none(["POLLUX_HOST_ADDRESS"], &lookup)? {
+                Some([host]) => host,
+                None => LOOPBACK.to_owned(),
+            },
+            authority: lookup("POLLUX_CA_FILE").filter(|file| !file.is_empty()).map(PathBuf::from),
         }))
     }
 }
@@ -183,6 +197,10 @@ mod tests {
         let connection = Connection::read(lookup(&POLLUX)).unwrap().unwrap();
         assert_eq!((connection.url.as_str(), connection.job.as_str()), ("http://127.0.0.1:7878", "12"));
         assert_eq!((connection.replica, connection.generation), (17, 3));
+        assert_eq!((connection.host.as_str(), connection.authority), ("127.0.0.1", None));
+        let more = [("POLLUX_HOST_ADDRESS", "10.0.0.7"), ("POLLUX_CA_FILE", "/etc/ca.pem")];
+        let remote = Connection::read(lookup(&[&POLLUX[..], &more[..]].concat())).unwrap().unwrap();
+        assert_eq!((remote.host.as_str(), remote.authority), ("10.0.0.7", Some(PathBuf::from("/etc/ca.pem"))));
         let ranks = Ranks::read(lookup(&RANKS)).unwrap().unwrap();
         assert_eq!((ranks.rank, ranks.world_size, ranks.local_rank, ranks.local_world_size), (2, 4, 0, 2));
         let bare = Ranks::read(lookup(&RANKS[..4])).unwrap().unwrap();

@@ -1,4 +1,5 @@
 use std::io;
+use std::path::PathBuf;
 
 use thiserror::Error;
 
@@ -43,6 +44,24 @@ pub enum WorkerError {
         /// Where it should be.
         url: String,
         /// What came instead.
+        reason: String,
+    },
+    /// The server's certificate is none that may be trusted.
+    #[error(
+        "{url} shows a certificate that cannot be trusted ({reason}); POLLUX_CA_FILE must name the authority of it"
+    )]
+    Untrusted {
+        /// Where it is.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Certificates that cannot be used.
+    #[error("POLLUX_CA_FILE is {:?} ({reason}); accepted is a PEM file with certificates", .file.display())]
+    Authority {
+        /// Which file.
+        file: PathBuf,
+        /// What is wrong with it.
         reason: String,
     },
     /// Signals cannot be caught.

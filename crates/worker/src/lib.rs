@@ -41,6 +41,7 @@ mod error;
 
 pub use environment::{Connection, Ranks};
 pub use error::WorkerError;
-pub use pollux_api::{AssignedReplica, Assignment, AssignmentState};
+pub use pollux_api::{AssignedReplica, Assignment, AssignmentState, Endpoint, Rendezvous};
+pub use pollux_model::{BatchMode, GpuTypeName};
 pub use termination::Termination;
 pub use worker::{Orders, Worker};

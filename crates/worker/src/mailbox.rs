@@ -1,7 +1,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
+use pollux_api::{Assignment, AssignmentState, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest};
 
 use crate::client::Failure;
 
@@ -19,6 +19,7 @@ struct Content {
     failure: Option<Failure>,
     report: Option<ReportRequest>,
     ready: Option<ReadyRequest>,
+    rendezvous: Option<RendezvousRequest>,
     /// The assignment is to be asked for at once.
     ask: bool,
     /// A letter was taken and is not yet settled.
@@ -30,6 +31,7 @@ struct Content {
 #[derive(Clone, Debug)]
 pub(crate) enum Letter {
     Ask,
+    Rendezvous(RendezvousRequest),
     Ready(ReadyRequest),
     Report(Box<ReportRequest>),
 }
@@ -39,12 +41,15 @@ impl Mailbox {
         self.lock().assignment.clone()
     }
 
-    /// Keeps the newest: answers may overtake each other, and a group that was told to stop does not train again.
+    /// Keeps the newest: answers may overtake each other, a group that was told to stop does not train again, and one that
+    /// meets somewhere does not do without.
     pub(crate) fn heard(&self, assignment: Assignment) {
         let mut content = self.lock();
         let newer = content.assignment.as_ref().is_none_or(|known| {
-            let stops = assignment.state == AssignmentState::Stop && known.state == AssignmentState::Run;
-            assignment.generation > known.generation || (assignment.generation == known.generation && stops)
+            let trains_again = assignment.state == AssignmentState::Run && known.state == AssignmentState::Stop;
+            let is_known = assignment.rendezvous == Rendezvous::Awaited && known.rendezvous != Rendezvous::Awaited;
+            let is_same = assignment.generation == known.generation;
+            assignment.generation > known.generation || (is_same && !trains_again && !is_known)
         });
         if newer {
             content.assignment = Some(Arc::new(assignment));
@@ -67,6 +72,11 @@ impl Mailbox {
 
     pub(crate) fn post_ready(&self, ready: ReadyRequest) {
         self.lock().ready = Some(ready);
+        self.changed.notify_all();
+    }
+
+    pub(crate) fn post_rendezvous(&self, rendezvous: RendezvousRequest) {
+        self.lock().rendezvous = Some(rendezvous);
         self.changed.notify_all();
     }
 
@@ -102,6 +112,9 @@ impl Mailbox {
         content.sending = false;
         match letter {
             Letter::Ask => content.ask = true,
+            Letter::Rendezvous(rendezvous) => {
+                content.rendezvous.get_or_insert(rendezvous);
+            }
             Letter::Ready(ready) => {
                 content.ready.get_or_insert(ready);
             }
@@ -156,6 +169,9 @@ impl Content {
     fn take(&mut self) -> Option<Letter> {
         if std::mem::take(&mut self.ask) {
             return Some(Letter::Ask);
+        }
+        if let Some(rendezvous) = self.rendezvous.take() {
+            return Some(Letter::Rendezvous(rendezvous));
         }
         if let Some(ready) = self.ready.take() {
             return Some(Letter::Ready(ready));

@@ -3,7 +3,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pollux_agent::AgentReport;
-use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
+use pollux_api::{Assignment, AssignmentState, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest};
 
 use crate::client::{Client, Failure};
 use crate::mailbox::{Letter, Mailbox};
@@ -52,7 +52,7 @@ impl Worker {
 
     /// A worker that speaks over `connection`.
     pub fn start(connection: Connection, termination: Termination) -> Result<Self, WorkerError> {
-        let client = Arc::new(Client::new(&connection));
+        let client = Arc::new(Client::new(&connection)?);
         let mailbox = Arc::new(Mailbox::default());
         let worker = Self { connection, mailbox, started: Instant::now(), termination, terminated: OnceLock::new() };
         for (name, talk) in [("pollux-listen", listen as fn(&Client, &Mailbox)), ("pollux-send", send)] {
@@ -84,6 +84,7 @@ impl Worker {
             Some(Failure::Refused(status)) => {
                 Err(WorkerError::Refused { url, status: status.as_u16(), job: self.connection.job.clone() })
             }
+            Some(Failure::Untrusted(reason)) => Err(WorkerError::Untrusted { url, reason }),
             failure if self.started.elapsed() >= patience => {
                 let reason = match failure {
                     Some(Failure::Away(reason)) => reason,
@@ -130,6 +131,12 @@ impl Worker {
         self.mailbox.post_ready(ReadyRequest { generation, pause_s });
     }
 
+    /// Tells the others of a generation where this process, its rank 0, waits for them: on this port of its host.
+    pub fn publish_rendezvous(&self, generation: u64, port: u16) {
+        let address = self.connection.host.clone();
+        self.mailbox.post_rendezvous(RendezvousRequest { generation, address, port });
+    }
+
     /// Gives the last words some time to be told before the process ends; false if they were not.
     pub fn finish(&self, patience: Duration) -> bool {
         self.mailbox.flush(patience)
@@ -152,19 +159,23 @@ impl Drop for Worker {
 /// Hears of assignments until the group is told to stop.
 fn listen(client: &Client, mailbox: &Mailbox) {
     let mut after = 0;
+    let mut unmet = false;
     let mut trouble = Trouble::new("assignments", "asking again");
     loop {
         let asked = Instant::now();
-        let pause = match client.assignment(after, LONG_POLL) {
+        let pause = match client.assignment(after, unmet, LONG_POLL) {
             Ok(assignment) => {
                 trouble.over();
                 let (generation, state) = (assignment.generation, assignment.state);
+                let is_unmet = assignment.rendezvous == Rendezvous::Awaited;
                 mailbox.heard(assignment);
                 if state == AssignmentState::Stop {
                     return;
                 }
-                let news = generation > after;
-                after = after.max(generation);
+                let news = generation > after || (generation == after && unmet && !is_unmet);
+                if generation >= after {
+                    (after, unmet) = (generation, is_unmet);
+                }
                 if news { Duration::ZERO } else { POLL_PAUSE.saturating_sub(asked.elapsed()) }
             }
             Err(failure) => {
@@ -184,7 +195,8 @@ fn send(client: &Client, mailbox: &Mailbox) {
     let mut trouble = Trouble::new("reports", "training goes on");
     while let Some(letter) = mailbox.next() {
         let sent = match &letter {
-            Letter::Ask => client.assignment(0, Duration::ZERO).map(|assignment| mailbox.heard(assignment)),
+            Letter::Ask => client.assignment(0, false, Duration::ZERO).map(|assignment| mailbox.heard(assignment)),
+            Letter::Rendezvous(rendezvous) => client.rendezvous(rendezvous),
             Letter::Ready(ready) => client.ready(ready),
             Letter::Report(report) => client.report(report),
         };
@@ -202,7 +214,9 @@ fn send(client: &Client, mailbox: &Mailbox) {
                 }
                 match failure {
                     Failure::Rejected(_) | Failure::Stale => mailbox.settle(),
-                    Failure::Away(_) | Failure::Refused(_) | Failure::Garbage(_) => mailbox.put_back(letter),
+                    Failure::Away(_) | Failure::Untrusted(_) | Failure::Refused(_) | Failure::Garbage(_) => {
+                        mailbox.put_back(letter);
+                    }
                 }
                 if !mailbox.rest(pause, true) {
                     return;

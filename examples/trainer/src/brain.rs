@@ -1,5 +1,5 @@
 use pollux_agent::{Agent, AgentError, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
-use pollux_model::{BatchLimits, GradientNorms, Preconditioner};
+use pollux_model::{BatchLimits, BatchMode, GradientNorms, Preconditioner};
 
 use crate::optimiser::OptimiserKind;
 use crate::samples::Tally;
@@ -33,7 +33,6 @@ pub(crate) struct Brain {
     /// The last gradient, where it was the only one of its step: noise then shows between steps.
     previous: Option<Vec<f32>>,
     steps_until_retune: u32,
-    placement: Option<Placement>,
 }
 
 /// An epoch that is over.
@@ -67,7 +66,6 @@ impl Brain {
             epoch_loss: 0.0,
             previous: None,
             steps_until_retune: RETUNE_STEPS,
-            placement: None,
         }
     }
 
@@ -86,16 +84,17 @@ impl Brain {
         self.samples
     }
 
+    /// Who chooses the batch, as the scheduler says; what the user said on the command line comes first.
+    pub(crate) const fn set_batch_mode(&mut self, mode: BatchMode) {
+        if !self.settings.fixed {
+            self.agent.set_batch_mode(mode);
+        }
+    }
+
     /// The batch for a new placement.
     pub(crate) fn resize(&mut self, placement: Placement) -> Result<Tuning, AgentError> {
         self.previous = None;
-        self.placement = Some(placement);
         self.steps_until_retune = RETUNE_STEPS;
-        if self.settings.fixed {
-            let tuning = self.settings.fixed_tuning(placement.shape.replicas());
-            self.agent.run_fixed(placement, tuning);
-            return Ok(tuning);
-        }
         self.agent.resize(placement)
     }
 
@@ -152,18 +151,14 @@ impl Brain {
         let tally = std::mem::take(&mut self.epoch);
         let mean_loss = std::mem::take(&mut self.epoch_loss) / tally.samples.max(1) as f64;
         self.steps_until_retune = RETUNE_STEPS;
-        let mut tuning = self.agent.end_epoch()?;
-        if let Some(placement) = self.placement.filter(|_| self.settings.fixed) {
-            tuning = Some(self.resize(placement)?);
-        }
+        let tuning = self.agent.end_epoch()?;
         Ok((FinishedEpoch { tally, mean_loss }, tuning))
     }
 
     /// In the middle of an epoch: another batch, now and then, where it pays.
     pub(crate) fn retune(&mut self) -> Result<Option<Tuning>, AgentError> {
         self.steps_until_retune -= 1;
-        if self.steps_until_retune > 0 || self.settings.fixed {
-            self.steps_until_retune = self.steps_until_retune.max(1);
+        if self.steps_until_retune > 0 {
             return Ok(None);
         }
         self.steps_until_retune = RETUNE_STEPS;
@@ -199,15 +194,8 @@ impl BrainSettings {
         AgentSettings {
             learning_rate: self.optimiser.rule(),
             epoch_samples: Some(u64::from(self.epoch_samples)),
+            batch_mode: BatchMode::of(!self.fixed, None),
             ..AgentSettings::new(self.limits)
         }
-    }
-
-    /// The baseline batch over so many replicas, rounded up, in the fewest micro-batches that fit.
-    fn fixed_tuning(&self, replicas: u32) -> Tuning {
-        let share = self.limits.batch_size_baseline().div_ceil(replicas);
-        let micro_batches = share.div_ceil(self.limits.local_batch_max());
-        let local_batch = share.div_ceil(micro_batches).max(self.limits.local_batch_min());
-        Tuning { local_batch, accumulation_steps: micro_batches - 1 }
     }
 }

@@ -1,7 +1,8 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use pollux_agent::{StepObservation, Tuning};
+use pollux_agent::{Placement, StepObservation, Tuning};
+use pollux_model::BatchMode;
 
 use crate::args::{GoalKind, Settings};
 use crate::audit::Audit;
@@ -9,7 +10,7 @@ use crate::brain::{Brain, FinishedEpoch};
 use crate::checkpoint::Checkpoints;
 use crate::error::TrainerError;
 use crate::group::Group;
-use crate::membership::Membership;
+use crate::membership::{Membership, Terms};
 use crate::samples::Tally;
 use crate::share::Deal;
 use crate::state::{BrainState, Replica};
@@ -68,9 +69,15 @@ impl Desk {
         self.brain.state()
     }
 
-    pub(crate) fn resize(&mut self, group: &Group) -> Result<Tuning, TrainerError> {
+    pub(crate) fn resize(&mut self, group: &Group, terms: Terms) -> Result<Tuning, TrainerError> {
         self.tuning_changed = true;
-        Ok(self.brain.resize(group.placement())?)
+        self.brain.set_batch_mode(terms.batch);
+        Ok(self.brain.resize(Placement { shape: group.shape(), gpu_type: terms.gpu_type })?)
+    }
+
+    /// Who chooses the batch from now on.
+    pub(crate) const fn set_batch_mode(&mut self, mode: BatchMode) {
+        self.brain.set_batch_mode(mode);
     }
 
     /// Whether the training has reached its goal, seen from between two epochs.

@@ -1,6 +1,5 @@
 use std::io::{self, ErrorKind};
 
-use pollux_agent::Placement;
 use pollux_model::Shape;
 use serde::{Deserialize, Serialize};
 
@@ -67,9 +66,9 @@ impl Group {
     }
 
     /// A node is wherever there is a first process.
-    pub(crate) fn placement(&self) -> Placement {
+    pub(crate) fn shape(&self) -> Shape {
         let nodes = self.members.iter().filter(|member| member.local_rank == 0).count().max(1);
-        Shape::new(nodes as u32, self.world_size()).expect("at most a node a member").into()
+        Shape::new(nodes as u32, self.world_size()).expect("at most a node a member")
     }
 
     /// The lines to these members, in their order, closing all others. Rank 0 has a line to every member but itself.
@@ -226,7 +225,7 @@ mod tests {
         let placement = |local: &[u32]| {
             let members = local.iter().map(|&local_rank| member(local_rank)).collect();
             let lines = local[1..].iter().map(|_| lines().0).collect();
-            Group::lead(members, lines).placement().shape
+            Group::lead(members, lines).shape()
         };
         assert_eq!(placement(&[0]), Shape::new(1, 1).unwrap());
         assert_eq!(placement(&[0, 1, 2]), Shape::new(1, 3).unwrap());

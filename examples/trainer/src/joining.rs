@@ -2,10 +2,11 @@
 //! starts afresh and one that grows look the same to those who come.
 
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pollux_worker::{Assignment, AssignmentState, Orders, Ranks};
+use pollux_worker::{Assignment, AssignmentState, Endpoint, Orders, Ranks};
 
 use crate::error::TrainerError;
 use crate::group::{Group, Member};
@@ -24,8 +25,8 @@ pub(crate) struct Place {
     rank: u32,
     local_rank: u32,
     world_size: u32,
-    host: String,
-    port: u16,
+    /// As the launcher says; a scheduler tells it with the assignment.
+    given: Endpoint,
 }
 
 impl Place {
@@ -35,8 +36,7 @@ impl Place {
             rank: ranks.rank,
             local_rank: ranks.local_rank,
             world_size: ranks.world_size,
-            host: ranks.master_address,
-            port: ranks.master_port,
+            given: Endpoint { address: ranks.master_address, port: ranks.master_port },
         }
     }
 
@@ -48,9 +48,32 @@ impl Place {
             rank: found.rank,
             local_rank: found.local_rank,
             world_size: assignment.replicas.len() as u32,
-            host: assignment.master_address.clone(),
-            port: assignment.master_port,
+            given: Endpoint { address: assignment.master_address.clone(), port: assignment.master_port },
         })
+    }
+}
+
+impl Membership {
+    /// The assignment of a place, once the scheduler has told it.
+    fn assignment_of(&self, place: &Place) -> Option<Arc<Assignment>> {
+        let newest = self.worker()?.assignment()?;
+        (newest.generation == place.generation && newest.state == AssignmentState::Run).then_some(newest)
+    }
+
+    /// Where the others of a place find rank 0, once it has told.
+    fn endpoint_of(&self, place: &Place) -> Option<Endpoint> {
+        match self.worker() {
+            None => Some(place.given.clone()),
+            Some(_) => self.assignment_of(place)?.endpoint(),
+        }
+    }
+
+    /// Listens for the others of a place that this process leads.
+    fn listen_at(&self, place: &Place) -> Option<Rendezvous> {
+        match self.worker() {
+            None => Rendezvous::open(place.generation, &place.given.address, place.given.port).ok(),
+            Some(_) => self.open(&*self.assignment_of(place)?).ok(),
+        }
     }
 }
 
@@ -86,7 +109,7 @@ fn lead(membership: &mut Membership, place: &Place, deadline: Instant) -> Result
         let mut rendezvous = None;
         let arrived = loop {
             if rendezvous.is_none() {
-                rendezvous = Rendezvous::open(place.generation, &place.host, place.port).ok();
+                rendezvous = membership.listen_at(place);
             }
             if let Some(rendezvous) = &mut rendezvous
                 && rendezvous.complete(1..place.world_size)
@@ -111,8 +134,10 @@ fn follow(membership: &Membership, place: &Place, deadline: Instant) -> Result<J
     let hello = Hello { generation: place.generation, rank: place.rank, member };
     let mut waiting: Option<Line> = None;
     loop {
-        if waiting.is_none() {
-            waiting = introduce(&place.host, place.port, &hello).ok();
+        if waiting.is_none()
+            && let Some(Endpoint { address, port }) = membership.endpoint_of(place)
+        {
+            waiting = introduce(&address, port, &hello).ok();
         }
         // Who is sent away comes back: rank 0 may have been too busy, or has moved.
         waiting = match waiting.map(|line| (line.has_message(), line)) {

@@ -2,7 +2,10 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use pollux_worker::{AssignedReplica, Assignment, AssignmentState, Ranks, Termination, Worker, WorkerError};
+use pollux_worker::{
+    AssignedReplica, Assignment, AssignmentState, BatchMode, Endpoint, GpuTypeName, Ranks, Termination, Worker,
+    WorkerError,
+};
 
 use crate::error::TrainerError;
 use crate::group::{Group, Member};
@@ -27,6 +30,13 @@ pub(crate) struct Membership {
     /// Where the next generation meets, if this process leads it.
     rendezvous: Option<Rendezvous>,
     rendezvous_failed: bool,
+}
+
+/// What the scheduler says of the training, besides who belongs to it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) gpu_type: GpuTypeName,
+    pub(crate) batch: BatchMode,
 }
 
 /// A group that some have left.
@@ -98,31 +108,59 @@ impl Membership {
         let newest = worker.assignment().filter(|newest| newest.state == AssignmentState::Run);
         let heard = newest.as_ref().map_or(0, |newest| newest.generation);
         self.candidate = newest.filter(|newest| newest.generation > self.settled);
-        self.prepare(group);
-        (heard, wish)
+        // What it could not follow it has not heard of.
+        (if self.prepare(group) { heard } else { self.settled }, wish)
     }
 
-    /// Opens the rendezvous of the next generation, if this process leads it and somebody will come.
-    fn prepare(&mut self, group: &Group) {
-        let Some(candidate) = &self.candidate else { return };
+    /// What the scheduler says of the training at the moment.
+    pub(crate) fn terms(&self) -> Terms {
+        let Some(newest) = self.worker.as_ref().and_then(Worker::assignment) else { return Terms::default() };
+        let mine = newest.replicas.iter().find(|replica| replica.replica == self.me).or(newest.replicas.first());
+        Terms { gpu_type: mine.map(|replica| replica.gpu_type.clone()).unwrap_or_default(), batch: newest.batch }
+    }
+
+    /// Makes a place where a generation that this process leads can meet, and tells the others.
+    pub(crate) fn open(&self, assignment: &Assignment) -> io::Result<Rendezvous> {
+        let generation = assignment.generation;
+        match (&assignment.rendezvous, &self.worker) {
+            (pollux_worker::Rendezvous::Given, _) | (_, None) => {
+                Rendezvous::open(generation, &assignment.master_address, assignment.master_port)
+            }
+            (pollux_worker::Rendezvous::Awaited | pollux_worker::Rendezvous::At(_), Some(worker)) => {
+                let rendezvous = Rendezvous::open_any(generation, &worker.connection().host)?;
+                worker.publish_rendezvous(generation, rendezvous.port()?);
+                Ok(rendezvous)
+            }
+        }
+    }
+
+    /// Opens the rendezvous of the next generation, if this process leads it and somebody will come; whether there is
+    /// nothing left that this process would miss if the group changed over.
+    fn prepare(&mut self, group: &Group) -> bool {
+        let Some(candidate) = self.candidate.clone() else { return true };
         let known = |replica: u64| group.members().iter().any(|member| member.replica == replica);
         let somebody_comes = !group.is_leader() || candidate.replicas.iter().any(|replica| !known(replica.replica));
-        let leads = candidate.replicas.first().is_some_and(|first| first.replica == self.me);
-        let open = self.rendezvous.as_ref().is_some_and(|rendezvous| rendezvous.generation() == candidate.generation);
-        if !leads || !somebody_comes || open {
-            return;
+        let leader = candidate.replicas.first().map(|first| first.replica);
+        if leader != Some(self.me) {
+            let is_listed = candidate.replicas.iter().any(|replica| replica.replica == self.me);
+            let is_led_anew = leader != group.members().first().map(|member| member.replica);
+            return !(is_listed && is_led_anew) || candidate.endpoint().is_some();
         }
-        // The old port may be the new one.
+        let is_open = |open: &Rendezvous| open.generation() == candidate.generation;
+        if !somebody_comes || self.rendezvous.as_ref().is_some_and(is_open) {
+            return true;
+        }
+        // Under a scheduler of version 0.1 the old port may be the new one.
         self.rendezvous = None;
-        let (host, port) = (candidate.master_address.as_str(), candidate.master_port);
-        match Rendezvous::open(candidate.generation, host, port) {
+        match self.open(&candidate) {
             Ok(rendezvous) => (self.rendezvous, self.rendezvous_failed) = (Some(rendezvous), false),
             Err(error) if !self.rendezvous_failed => {
                 self.rendezvous_failed = true;
-                eprintln!("cannot meet generation {} at {host}:{port}: {error}; trying again", candidate.generation);
+                eprintln!("cannot listen for generation {}: {error}; trying again", candidate.generation);
             }
             Err(_) => {}
         }
+        self.rendezvous.is_some()
     }
 
     /// What rank 0 decides about the group after a step.
@@ -171,7 +209,7 @@ impl Membership {
             group.into_lines(&members[1..])
         } else {
             drop(group);
-            self.meet_survivors(&candidate, members.len() as u32)?
+            self.meet_survivors(members.len() as u32)?
         };
         if members.len() == candidate.replicas.len() {
             self.settle(candidate.generation);
@@ -201,16 +239,11 @@ impl Membership {
     }
 
     /// Survivors of a lost rank 0 come to the rendezvous of the next generation, too; their ranks are the first.
-    fn meet_survivors(&mut self, candidate: &Assignment, survivors: u32) -> Result<Vec<Line>, TrainerError> {
+    fn meet_survivors(&mut self, survivors: u32) -> Result<Vec<Line>, TrainerError> {
         let deadline = Instant::now() + REGROUP_MAX;
+        let rendezvous = self.rendezvous.as_mut().ok_or_else(unprepared)?;
         loop {
-            if self.rendezvous.is_none() {
-                let rendezvous =
-                    Rendezvous::open(candidate.generation, &candidate.master_address, candidate.master_port);
-                self.rendezvous = rendezvous.ok();
-            }
-            if let Some(rendezvous) = &mut self.rendezvous
-                && rendezvous.complete(1..survivors)
+            if rendezvous.complete(1..survivors)
                 && let Some((_, lines)) = rendezvous.take(1..survivors)
             {
                 return Ok(lines);
@@ -222,8 +255,9 @@ impl Membership {
     fn reconnect(&self, candidate: &Assignment, rank: u32, member: Member) -> Result<Line, TrainerError> {
         let deadline = Instant::now() + REGROUP_MAX;
         let hello = Hello { generation: candidate.generation, rank, member };
+        let Endpoint { address, port } = candidate.endpoint().ok_or_else(unprepared)?;
         loop {
-            if let Ok(line) = introduce(&candidate.master_address, candidate.master_port, &hello) {
+            if let Ok(line) = introduce(&address, port, &hello) {
                 return Ok(line);
             }
             pause(deadline)?;

@@ -52,7 +52,11 @@ impl Pace {
     pub(crate) fn observation(&self, observed: &StepObservation) -> StepObservation {
         let (shape, local_batch) = (observed.placement.shape, f64::from(observed.local_batch));
         let compute_s = self.model.micro_step_s(shape, local_batch);
-        StepObservation { compute_s, sync_s: self.model.final_step_s(shape, local_batch) - compute_s, ..*observed }
+        StepObservation {
+            compute_s,
+            sync_s: self.model.final_step_s(shape, local_batch) - compute_s,
+            ..observed.clone()
+        }
     }
 }
 
@@ -86,13 +90,14 @@ mod tests {
     #[test]
     fn what_the_agent_is_told_adds_up_to_the_step() {
         let pace = Pace::find("medium").unwrap();
-        let placement = Placement::from(Shape::new(1, 4).unwrap());
+        let shape = Shape::new(1, 4).unwrap();
+        let placement = Placement::from(shape);
         let tuning = Tuning { local_batch: 32, accumulation_steps: 2 };
         let observed =
             StepObservation { placement, local_batch: 32, accumulation_steps: 2, compute_s: 9.0, sync_s: 9.0 };
         let told = pace.observation(&observed);
         let step_s = 3.0 * told.compute_s + told.sync_s;
-        assert!((step_s / pace.step_s(placement.shape, tuning, 1.0) - 1.0).abs() < 1e-12);
+        assert!((step_s / pace.step_s(shape, tuning, 1.0) - 1.0).abs() < 1e-12);
     }
 
     #[test]

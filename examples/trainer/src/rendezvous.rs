@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::io;
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::ops::Range;
 
 use pollux_agent::Tuning;
@@ -66,6 +66,18 @@ impl Rendezvous {
         let listener = TcpListener::bind((host, port))?;
         listener.set_nonblocking(true)?;
         Ok(Self { generation, listener, silent: Vec::new(), arrived: BTreeMap::new() })
+    }
+
+    /// One of this process's own, for those who reach this machine as `host`: nobody else comes near it where that is only
+    /// this machine itself.
+    pub(crate) fn open_any(generation: u64, host: &str) -> io::Result<Self> {
+        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        let everywhere = if host.contains(':') { "::" } else { "0.0.0.0" };
+        Self::open(generation, if is_local { host } else { everywhere }, 0)
+    }
+
+    pub(crate) fn port(&self) -> io::Result<u16> {
+        Ok(self.listener.local_addr()?.port())
     }
 
     pub(crate) const fn generation(&self) -> u64 {
@@ -151,8 +163,8 @@ mod tests {
 
     #[test]
     fn only_living_members_of_the_generation_are_counted() {
-        let mut rendezvous = Rendezvous::open(3, "127.0.0.1", 0).unwrap();
-        let port = rendezvous.listener.local_addr().unwrap().port();
+        let mut rendezvous = Rendezvous::open_any(3, "127.0.0.1").unwrap();
+        let port = rendezvous.port().unwrap();
         let mute = Line::connect("127.0.0.1", port).unwrap();
         let stale = join(port, &hello(2, 1));
         let mut gone = join(port, &hello(3, 1));

@@ -2,7 +2,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pollux_agent::{StepObservation, Tuning};
+use pollux_agent::{Placement, StepObservation, Tuning};
 
 use crate::args::Settings;
 use crate::checkpoint::Checkpoints;
@@ -190,6 +190,7 @@ impl Trainer {
                 let share = 1.0 / total.tally.samples.max(1) as f32;
                 gradient.iter_mut().for_each(|value| *value *= share);
                 let next = self.membership.decide(group, &total);
+                desk.set_batch_mode(self.membership.terms().batch);
                 let verdict = desk.conclude(&self.settings, &self.replica, &deal, &total, &gradient, next)?;
                 let sent = group.broadcast(&verdict, &floats_to_bytes(&gradient));
                 (verdict, sent)
@@ -207,13 +208,16 @@ impl Trainer {
         if let Some(desk) = &mut self.desk {
             let micro_batches = f64::from(deal.tuning.accumulation_steps + 1);
             let measured = StepObservation {
-                placement: group.placement(),
+                placement: Placement { shape: group.shape(), gpu_type: self.membership.terms().gpu_type },
                 local_batch: deal.tuning.local_batch,
                 accumulation_steps: deal.tuning.accumulation_steps,
                 compute_s: computed.as_secs_f64() / micro_batches,
                 sync_s: (synced - computed).as_secs_f64(),
             };
-            let told = self.settings.pace.as_ref().map_or(measured, |pace| pace.observation(&measured));
+            let told = match &self.settings.pace {
+                Some(pace) => pace.observation(&measured),
+                None => measured,
+            };
             let told = Some(&told).filter(|_| !deal.is_cut());
             desk.after_step(&self.settings, &self.replica, &deal, told, &self.membership);
         }
@@ -275,7 +279,7 @@ impl Trainer {
     fn wait_for_pace(&mut self, deal: &Deal, group: &Group, begun: Instant) {
         let Some(pace) = &self.settings.pace else { return };
         let share = f64::from(deal.samples()) / deal.batch_size() as f64;
-        let step = Duration::from_secs_f64(pace.step_s(group.placement().shape, deal.tuning, share));
+        let step = Duration::from_secs_f64(pace.step_s(group.shape(), deal.tuning, share));
         match step.checked_sub(begun.elapsed()) {
             Some(rest) => thread::sleep(rest),
             None => self.overruns += 1,
@@ -315,7 +319,7 @@ impl Trainer {
     /// Rank 0 tells a changed group how it goes on; those from rank `newcomers` on get the state of the training, too.
     fn welcome(&mut self, group: &mut Group, newcomers: u32, is_done: bool) -> Result<(), TrainerError> {
         let desk = self.desk.as_mut().expect("rank 0 has one");
-        self.tuning = desk.resize(group)?;
+        self.tuning = desk.resize(group, self.membership.terms())?;
         let generation = self.membership.settled();
         let members = group.members().to_vec();
         let welcome = Address::Welcome(Welcome { generation, members, tuning: self.tuning, is_done });

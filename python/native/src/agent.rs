@@ -1,5 +1,5 @@
 use pollux_agent::{AgentSettings, Placement, Progress, StepObservation, Tuning};
-use pollux_model::{BatchLimits, GradientNorms, Shape};
+use pollux_model::{BatchLimits, BatchMode, GpuTypeName, GradientNorms, Shape};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -9,6 +9,9 @@ use crate::scaling::{Raised, Scaling};
 
 /// A tuning as Python has it: samples of a micro-batch, and micro-batches before the one that ends the step.
 type TuningPair = (u32, u32);
+
+/// What GPUs are called where nobody names them.
+const DEFAULT_GPU_TYPE: &str = "gpu";
 
 /// The per-job brain. One thread at a time may use it.
 #[pyclass(module = "pollux")]
@@ -54,6 +57,8 @@ impl Agent {
         to_json(self.agent.state())
     }
 
+    #[pyo3(signature = (nodes, replicas, local_batch, accumulation_steps, compute_s, sync_s, gpu_type = DEFAULT_GPU_TYPE))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them at the call")]
     fn observe_step(
         &mut self,
         nodes: u32,
@@ -62,8 +67,9 @@ impl Agent {
         accumulation_steps: u32,
         compute_s: f64,
         sync_s: f64,
+        gpu_type: &str,
     ) -> Result<(), NativeError> {
-        let placement = placement(nodes, replicas)?;
+        let placement = placement(nodes, replicas, gpu_type)?;
         let observation = StepObservation { placement, local_batch, accumulation_steps, compute_s, sync_s };
         Ok(self.agent.observe_step(&observation)?)
     }
@@ -91,19 +97,27 @@ impl Agent {
         self.agent.advance(steps);
     }
 
-    fn resize(&mut self, py: Python<'_>, nodes: u32, replicas: u32) -> Result<TuningPair, NativeError> {
-        let placement = placement(nodes, replicas)?;
+    #[pyo3(signature = (adapts, batch_size = None))]
+    fn set_batch_mode(&mut self, adapts: bool, batch_size: Option<u32>) {
+        self.agent.set_batch_mode(BatchMode::of(adapts, batch_size));
+    }
+
+    #[pyo3(signature = (nodes, replicas, gpu_type = DEFAULT_GPU_TYPE))]
+    fn resize(&mut self, py: Python<'_>, nodes: u32, replicas: u32, gpu_type: &str) -> Result<TuningPair, NativeError> {
+        let placement = placement(nodes, replicas, gpu_type)?;
         Ok(pair(py.detach(|| self.agent.resize(placement))?))
     }
 
+    #[pyo3(signature = (nodes, replicas, local_batch, accumulation_steps, gpu_type = DEFAULT_GPU_TYPE))]
     fn run_fixed(
         &mut self,
         nodes: u32,
         replicas: u32,
         local_batch: u32,
         accumulation_steps: u32,
+        gpu_type: &str,
     ) -> Result<(), NativeError> {
-        self.agent.run_fixed(placement(nodes, replicas)?, Tuning { local_batch, accumulation_steps });
+        self.agent.run_fixed(placement(nodes, replicas, gpu_type)?, Tuning { local_batch, accumulation_steps });
         Ok(())
     }
 
@@ -165,8 +179,8 @@ fn count(name: &'static str, value: i64) -> Result<u32, NativeError> {
     u32::try_from(value).map_err(|_| NativeError::Count { name, value })
 }
 
-fn placement(nodes: u32, replicas: u32) -> Result<Placement, NativeError> {
-    Ok(Placement::from(Shape::new(nodes, replicas)?))
+fn placement(nodes: u32, replicas: u32, gpu_type: &str) -> Result<Placement, NativeError> {
+    Ok(Placement { shape: Shape::new(nodes, replicas)?, gpu_type: GpuTypeName::new(gpu_type)? })
 }
 
 const fn pair(tuning: Tuning) -> TuningPair {

@@ -33,6 +33,11 @@ impl Worker {
     }
 
     #[getter]
+    fn host(&self) -> &str {
+        &self.worker.connection().host
+    }
+
+    #[getter]
     fn generation(&self) -> u64 {
         self.worker.connection().generation
     }
@@ -61,6 +66,10 @@ impl Worker {
     #[pyo3(signature = (generation, pause_s = None))]
     fn ready(&self, generation: u64, pause_s: Option<f64>) {
         self.worker.ready(generation, pause_s);
+    }
+
+    fn publish_rendezvous(&self, generation: u64, port: u16) {
+        self.worker.publish_rendezvous(generation, port);
     }
 
     fn finish(&self, py: Python<'_>, patience_s: f64) -> Result<bool, NativeError> {

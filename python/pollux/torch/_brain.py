@@ -14,10 +14,11 @@ from pollux._native import Agent
 from ._board import Board
 from ._clock import Times
 from ._deal import Deal, Tuning
+from ._membership import DEFAULT_GPU_TYPE
 from ._terms import Row, Terms
 
 if TYPE_CHECKING:
-    from ._membership import Membership
+    from ._membership import Conditions, Membership
     from ._state import Position
 
 CHECK_PERIOD_S = 0.5
@@ -74,6 +75,7 @@ class Brain:
             epoch_samples=settings.epoch_samples,
             state=state,
         )
+        self._gpu_type = DEFAULT_GPU_TYPE
         self._eager = EAGER_CHECKS
         self._step_s = 0.0
         self._measured = 0
@@ -88,16 +90,18 @@ class Brain:
         """All it has learned."""
         return self._agent.state()
 
-    def resize(self, nodes: int, replicas: int, terms: Terms) -> Terms:
+    def resize(self, nodes: int, replicas: int, terms: Terms, conditions: Conditions) -> Terms:
         """The terms for a new group."""
+        self._gpu_type = conditions.gpu_type
+        self._agent.set_batch_mode(conditions.adapts_batch, conditions.batch_size)
         self._eager, self._step_s = EAGER_CHECKS, 0.0
         self._rate_samples, self._rate_s, self._samples_per_s = 0, 0.0, None
         try:
-            tuning = Tuning(*self._agent.resize(nodes, replicas))
+            tuning = Tuning(*self._agent.resize(nodes, replicas, self._gpu_type))
         except PolluxError:
             # No batch within the bounds can be split over so many: the smallest that can is a little larger.
             tuning = self._settings.limits.nearest(replicas)
-            self._agent.run_fixed(nodes, replicas, tuning.local_batch, tuning.accumulation_steps)
+            self._agent.run_fixed(nodes, replicas, tuning.local_batch, tuning.accumulation_steps, self._gpu_type)
         return self._complete(replace(terms, tuning=tuning, check_every=1, measure_every=1))
 
     def count(self, step: Deal, times: Times, is_typical: bool, nodes: int) -> None:
@@ -108,7 +112,7 @@ class Brain:
             compute_s = times.compute_s / step.micro_batches
             try:
                 self._agent.observe_step(
-                    nodes, step.world_size, local_batch, accumulation_steps, compute_s, times.sync_s
+                    nodes, step.world_size, local_batch, accumulation_steps, compute_s, times.sync_s, self._gpu_type
                 )
             except ValueError:
                 pass  # A time that no step can have, of a clock that jumped, teaches nothing.
@@ -137,8 +141,9 @@ class Brain:
         """Whether gradients were not finite for too long."""
         return self._bad_checks >= (BAD_CHECKS_SCALED_MAX if scaled else BAD_CHECKS_MAX)
 
-    def terms(self, terms: Terms, cost_s: float, ends_epoch: bool) -> Terms:
+    def terms(self, terms: Terms, cost_s: float, ends_epoch: bool, conditions: Conditions) -> Terms:
         """How to go on until the next check-in."""
+        self._agent.set_batch_mode(conditions.adapts_batch, conditions.batch_size)
         now = time.monotonic()
         chosen = None
         if ends_epoch or now >= self._retune_at:

@@ -18,6 +18,8 @@ from ._errors import LostError
 
 TIMEOUT = datetime.timedelta(minutes=10)
 """What a step of another rank may take at most."""
+FORMING = datetime.timedelta(seconds=30)
+"""What a group may take to form once all of it has promised to come: whoever does not is dead."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,11 @@ class Group:
                 store=store,
                 rank=rank,
                 world_size=len(members),
-                timeout=TIMEOUT,
+                timeout=FORMING,
             )
+            # All are there when all have said something.
+            _guard(dist.barrier)
+            _set_timeout(TIMEOUT)
 
     @property
     def world_size(self) -> int:
@@ -175,6 +180,12 @@ class _Unpickler(pickle.Unpickler):
         tensor = torch.empty(shape, dtype=dtype)
         _guard(dist.broadcast, tensor, src=0, group=self._circle)
         return tensor
+
+
+def _set_timeout(timeout: datetime.timedelta) -> None:
+    # PyTorch before 2.15 has it under a private name.
+    setter = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
+    setter(timeout)
 
 
 def _backend() -> str:

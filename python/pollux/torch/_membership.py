@@ -1,6 +1,6 @@
 """Who belongs to the group, and how it changes while it trains.
 
-    newest assignment ──> Invitation (rank 0 listens) <── newcomers knock, promise to stay
+    newest assignment ──> Invitation (rank 0 listens, tells where) <── newcomers knock, promise to stay
                               │ all are there
                               v
               everybody forms the next Group at the same step
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import operator
 import os
 import socket
 import sys
@@ -22,6 +23,7 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 
+from pollux import _native as native
 from pollux._native import Termination, Worker
 
 from ._errors import LostError, UsageError
@@ -36,8 +38,26 @@ _PATIENCE = datetime.timedelta(seconds=600)
 _KNOCK_S = 5.0
 _NEWS_S = 5.0
 _GLANCE_S = 0.02
+_BEAT_S = 0.1
+"""Who waits to be let in shows so often that it lives."""
+_PROOF_S = 0.5
+"""Who has not shown it for so long may be dead."""
 FIRST_ANSWER_S = 60.0
 """A scheduler that was just killed is back within seconds."""
+
+
+DEFAULT_GPU_TYPE = "gpu"
+"""What GPUs are called where nobody names them."""
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What the scheduler says of a training, besides who belongs to it."""
+
+    gpu_type: str = DEFAULT_GPU_TYPE
+    adapts_batch: bool = True
+    batch_size: int | None = None
+    """The user's batch, if it is kept and the user named one; otherwise the baseline is."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +66,10 @@ class Assignment:
 
     generation: int
     members: tuple[Member, ...]
-    address: str
-    port: int
+    endpoint: tuple[str, int] | None
+    """Where rank 0 waits, once it has told."""
+    is_given: bool = False
+    """Whether the scheduler is of version 0.1, which finds a port by itself."""
 
     def rank_of(self, replica: int) -> int | None:
         """The place of a process, if it has one."""
@@ -86,8 +108,20 @@ class Membership:
         heard = self.worker.assignment() if self.worker else None
         if heard is None or heard["state"] != "run" or heard["generation"] <= self.generation:
             return None
-        members = tuple(Member(item["replica"], item["local_rank"]) for item in heard["replicas"])
-        return Assignment(heard["generation"], members, heard["master_address"], heard["master_port"])
+        return _assignment(heard)
+
+    def conditions(self) -> Conditions:
+        """What the scheduler says of the training at the moment, besides who belongs to it."""
+        heard = self.worker.assignment() if self.worker else None
+        if heard is None:
+            return Conditions()
+        mine = [item["gpu_type"] for item in heard["replicas"] if item["replica"] == self.replica]
+        batch = heard["batch"]
+        return Conditions(mine[0] if mine else DEFAULT_GPU_TYPE, batch["mode"] != "fixed", batch.get("batch_size"))
+
+    def can_follow(self, later: Assignment) -> bool:
+        """Whether this process knows all it has to know to change over to a generation."""
+        return later.rank_of(self.replica) in (0, None) or later.endpoint is not None
 
     def enter(self) -> Group:
         """Finds the others, once everything slow is done."""
@@ -111,7 +145,10 @@ class Membership:
             assignment = entered
 
     def _lead(self, assignment: Assignment) -> Group | Assignment:
-        invitation = Invitation(assignment, newcomers=range(1, len(assignment.members)))
+        if len(assignment.members) == 1:
+            return Group(0, assignment.members, None)
+        assert self.worker is not None
+        invitation = Invitation(assignment, range(1, len(assignment.members)), self.worker)
         while not invitation.is_complete():
             self._apply_before_training()
             later = self.newest()
@@ -126,9 +163,9 @@ class Membership:
         """Knocks at rank 0's door and waits to be let in."""
         rank = assignment.rank_of(self.replica)
         assert rank is not None
-        prefer_loopback(assignment.address)
         store: dist.Store | None = None
         has_promised = False
+        beats, beat_at = 0, 0.0
         deadline = time.monotonic() + _PATIENCE.total_seconds()
         while True:
             if not has_promised:
@@ -138,10 +175,18 @@ class Membership:
                 return later
             try:
                 if store is None:
+                    assignment = self._told(assignment)
+                    if assignment.endpoint is None:
+                        time.sleep(_GLANCE_S)
+                        continue
+                    prefer_loopback(assignment.endpoint[0])
                     # PyTorch tells of a door that is still closed with a page of its own frames.
-                    socket.create_connection((assignment.address, assignment.port), timeout=_KNOCK_S).close()
-                    store = dist.TCPStore(assignment.address, assignment.port, is_master=False, timeout=_PATIENCE)
+                    socket.create_connection(assignment.endpoint, timeout=_KNOCK_S).close()
+                    store = dist.TCPStore(*assignment.endpoint, is_master=False, timeout=_PATIENCE)
                     store.set(f"joined/{rank}", "1")
+                if time.monotonic() >= beat_at:
+                    beats, beat_at = beats + 1, time.monotonic() + _BEAT_S
+                    store.set(f"alive/{rank}", str(beats))
                 if store.check(["go"]):
                     return _form(store, assignment, rank, "all", assignment.members)
                 if store.check(["void"]):
@@ -153,9 +198,15 @@ class Membership:
                 if has_promised and (later := self._overtaking(assignment)) is not None:
                     return later
                 if time.monotonic() > deadline or has_promised:
-                    raise LostError(f"rank 0 at {assignment.address}:{assignment.port} is gone: {error}") from error
+                    raise LostError(f"rank 0 at {assignment.endpoint} is gone: {error}") from error
                 store = None
             time.sleep(_GLANCE_S)
+
+    def _told(self, assignment: Assignment) -> Assignment:
+        """The same generation with all that is known of it by now."""
+        heard = self.worker.assignment() if self.worker else None
+        is_same = heard is not None and heard["generation"] == assignment.generation and heard["state"] == "run"
+        return _assignment(heard) if heard is not None and is_same else assignment
 
     def _overtaking(self, assignment: Assignment) -> Assignment | None:
         """The generation after one whose door is gone, if it is heard of soon."""
@@ -183,7 +234,8 @@ class Membership:
         if later is not None and self._invitation is None and later.rank_of(self.replica) == 0:
             known = {member.replica for member in group.members}
             newcomers = [rank for rank, member in enumerate(later.members) if member.replica not in known]
-            self._invitation = Invitation(later, newcomers)
+            assert self.worker is not None
+            self._invitation = Invitation(later, newcomers, self.worker)
 
     def is_complete(self, generation: int) -> bool:
         """Whether all newcomers of a generation are at this process's door."""
@@ -224,9 +276,11 @@ class Membership:
         if rank == 0:
             assert self._invitation is not None
             return self._invitation.store
-        prefer_loopback(later.address)
+        if later.endpoint is None:
+            raise LostError(f"rank 0 of generation {later.generation} has not told where it is")
+        prefer_loopback(later.endpoint[0])
         try:
-            return dist.TCPStore(later.address, later.port, is_master=False, timeout=_PATIENCE)
+            return dist.TCPStore(*later.endpoint, is_master=False, timeout=_PATIENCE)
         except RuntimeError as error:
             raise LostError(str(error)) from error
 
@@ -234,24 +288,45 @@ class Membership:
 class Invitation:
     """Rank 0's door: newcomers knock, are asked to stay, and are let in together."""
 
-    def __init__(self, assignment: Assignment, newcomers: Any):
-        prefer_loopback(assignment.address)
+    def __init__(self, assignment: Assignment, newcomers: Any, worker: Worker):
         self.assignment = assignment
-        self.store = dist.TCPStore(
-            assignment.address, assignment.port, is_master=True, wait_for_workers=False, timeout=_PATIENCE
-        )
-        self._joined = [f"joined/{rank}" for rank in newcomers]
-        self._stay = [f"stay/{rank}" for rank in newcomers]
+        self._ranks = list(newcomers)
         self._has_asked = False
+        self._beats: list[bytes] = []
+        self._beats_at = 0.0
+        self._are_alive = False
+        if assignment.is_given:
+            assert assignment.endpoint is not None
+            host, port = assignment.endpoint
+        else:
+            # It listens everywhere; what follows is how this process itself gets there.
+            host, port = "127.0.0.1", 0
+        prefer_loopback(host if assignment.is_given else worker.host)
+        self.store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=_PATIENCE)
+        if not assignment.is_given:
+            worker.publish_rendezvous(assignment.generation, self.store.port)
 
     def is_complete(self) -> bool:
-        """Whether all are there and have promised to stay."""
-        if not self._joined:
+        """Whether all are there, have promised to stay, and live."""
+        if not self._ranks:
             return True
-        if not self._has_asked and self.store.check(self._joined):
+        if not self._has_asked and self.store.check(self._keys("joined")):
             self.store.set("ask", "1")
             self._has_asked = True
-        return self._has_asked and self.store.check(self._stay)
+        shown = self._keys("stay") + self._keys("alive")
+        return self._has_asked and self.store.check(shown) and self._look_alive()
+
+    def _look_alive(self) -> bool:
+        """Whether all have shown that they live since they were looked at last, which must be a moment ago."""
+        now = time.monotonic()
+        if now >= self._beats_at + _PROOF_S:
+            before, self._beats = self._beats, self.store.multi_get(self._keys("alive"))
+            self._are_alive = len(before) == len(self._beats) and all(map(operator.ne, before, self._beats))
+            self._beats_at = now
+        return self._are_alive
+
+    def _keys(self, name: str) -> list[str]:
+        return [f"{name}/{rank}" for rank in self._ranks]
 
     def call_off(self) -> None:
         """Sends everybody away: a later generation counts."""
@@ -280,22 +355,28 @@ def _form(store: dist.Store, assignment: Assignment, rank: int, stage: str, memb
     return Group(rank, members, dist.PrefixStore(f"{assignment.generation}/{stage}", store))
 
 
+def _assignment(heard: native.Assignment) -> Assignment:
+    members = tuple(Member(item["replica"], item["local_rank"]) for item in heard["replicas"])
+    if "rendezvous" not in heard:
+        return Assignment(heard["generation"], members, (heard["master_address"], heard["master_port"]), is_given=True)
+    place = heard["rendezvous"]
+    return Assignment(heard["generation"], members, (place["address"], place["port"]) if place else None)
+
+
 def _started_for(worker: Worker) -> Assignment:
-    """The group that the environment tells of. Only rank 0's address is known of it, which is enough to knock."""
-    names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-    missing = [name for name in names if name not in os.environ]
+    """The group that the environment tells of."""
+    missing = [name for name in ("RANK", "WORLD_SIZE") if name not in os.environ]
     if missing:
         raise UsageError(f"{missing[0]} is not set, but POLLUX_JOB_ID is; accepted are both or neither")
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     heard = worker.assignment()
     if heard is not None and heard["generation"] == worker.generation and heard["state"] == "run":
-        members = [Member(item["replica"], item["local_rank"]) for item in heard["replicas"]]
-    else:
-        # The scheduler is further: replicas of others are told by rank 0 later on, ranks are enough to meet.
-        members = [Member(-1 - idx, (local + idx - rank) % local_size) for idx in range(world_size)]
-        members[rank] = Member(worker.replica, local)
-    return Assignment(worker.generation, tuple(members), os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+        return _assignment(heard)
+    # The scheduler is further: this group will not meet any more, only ranks are known of it.
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    members = [Member(-1 - idx, (local + idx - rank) % local_size) for idx in range(world_size)]
+    members[rank] = Member(worker.replica, local)
+    return Assignment(worker.generation, tuple(members), None)
 
 
 def _own_group() -> Group:

@@ -230,7 +230,7 @@ class Session:
     def _decide(self, brain: Brain, rows: list[Row], left: int, ends_epoch: bool) -> Decision:
         """Rank 0's part of a check-in."""
         self.transition.tell_ready()
-        terms = brain.terms(self.terms, self.reader.cost_s, ends_epoch)
+        terms = brain.terms(self.terms, self.reader.cost_s, ends_epoch, self.membership.conditions())
         self.reader.cost_s = 0.0
         brain.tell(self.membership, self.position, self._board, self.terms.tuning.batch_size(len(rows)))
         # Whoever took the training up between an epoch's last batch and what the user does after it would see no batch.

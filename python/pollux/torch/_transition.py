@@ -43,8 +43,11 @@ class Transition:
     def hear(self) -> tuple[int, bool]:
         """The newest generation to come, 0 if there is none, and whether its newcomers are at this process's door."""
         membership = self._session.membership
-        self._later = later = membership.newest()
+        later = membership.newest()
         membership.prepare(self._session.joined(), later)
+        if later is not None and not membership.can_follow(later):
+            later = None
+        self._later = later
         return (later.generation, membership.is_complete(later.generation)) if later else (0, False)
 
     def tell_ready(self) -> None:
@@ -121,7 +124,9 @@ class Transition:
                 session.brain = Brain(session.brain_settings(), archive.agent)
             archive.agent = None
             archive.open()
-            session.terms = session.brain.resize(group.nodes, group.world_size, session.terms)
+            session.terms = session.brain.resize(
+                group.nodes, group.world_size, session.terms, session.membership.conditions()
+            )
         else:
             session.brain = None
         session.terms = Terms.of(group.tell(session.terms.values()))

@@ -10,7 +10,6 @@ import json
 import multiprocessing
 import os
 import pickle
-import socket
 import threading
 import time
 from collections.abc import Callable
@@ -36,6 +35,8 @@ class Director:
         self.asked: set[int] = set()
         """Replicas that wait for news of the newest generation."""
         self.ready: list[dict[str, Any]] = []
+        self.reports: list[dict[str, Any]] = []
+        self.batch: dict[str, Any] = {"mode": "adaptive"}
         self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
@@ -45,8 +46,11 @@ class Director:
             self._assignment = {
                 "generation": self._assignment["generation"] + 1,
                 "state": "run",
-                "master_address": "127.0.0.1",
-                "master_port": _free_port(),
+                "rendezvous": None,
+                # Nobody can listen there: who tries does not speak the protocol.
+                "master_address": "192.0.2.1",
+                "master_port": 9,
+                "batch": self.batch,
                 "replicas": [
                     {
                         "replica": replica,
@@ -54,6 +58,7 @@ class Director:
                         "node": "a",
                         "local_rank": rank,
                         "local_world_size": len(replicas),
+                        "gpu_type": "t4",
                     }
                     for rank, replica in enumerate(replicas)
                 ],
@@ -115,13 +120,39 @@ class Director:
                 process.kill()
             process.join()
 
-    def assignment(self, replica: int, after: int, wait_s: float) -> dict[str, Any]:
-        """The newest assignment, as soon as it is newer than another."""
+    def assignment(self, replica: int, after: int, wants_rendezvous: bool, wait_s: float) -> dict[str, Any]:
+        """The newest assignment, as soon as it is newer than another or, if that is wanted, says where to meet."""
+
+        def is_news() -> bool:
+            meets = wants_rendezvous and self._assignment["rendezvous"] is not None
+            return self._assignment["generation"] > after or meets
+
         with self._news:
             if self._assignment["generation"] <= after:
                 self.asked.add(replica)
-                self._news.wait_for(lambda: self._assignment["generation"] > after, wait_s)
+                self._news.wait_for(is_news, wait_s)
             return self._assignment
+
+    def publish(self, told: dict[str, Any]) -> int:
+        """Rank 0 of a generation says where it waits."""
+        with self._news:
+            if told["generation"] != self._assignment["generation"]:
+                return 409
+            place = {"address": told["address"], "port": told["port"]}
+            self._assignment = self._assignment | {"rendezvous": place}
+            self._news.notify_all()
+        return 204
+
+    @property
+    def generation(self) -> int:
+        """The newest."""
+        generation: int = self._assignment["generation"]
+        return generation
+
+    def rendezvous(self) -> dict[str, Any] | None:
+        """Where the newest generation meets."""
+        place: dict[str, Any] | None = self._assignment["rendezvous"]
+        return place
 
 
 def _run(body: Callable[..., Any], args: Any, environment: dict[str, str], out: Any) -> None:
@@ -135,14 +166,18 @@ def _handler(director: Director) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             query = parse_qs(urlsplit(self.path).query)
             replica = int(self.headers["Authorization"].removeprefix("Bearer "))
-            assignment = director.assignment(replica, int(query["after"][0]), float(query["wait_s"][0]))
+            wants_rendezvous = query.get("rendezvous") == ["true"]
+            after, wait_s = int(query["after"][0]), float(query["wait_s"][0])
+            assignment = director.assignment(replica, after, wants_rendezvous, wait_s)
             self._answer(200, json.dumps(assignment).encode())
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             if self.path.endswith("/ready"):
                 director.ready.append(body)
-            self._answer(204, b"")
+            if self.path.endswith("/reports"):
+                director.reports.append(body)
+            self._answer(director.publish(body) if self.path.endswith("/rendezvous") else 204, b"")
 
         def _answer(self, status: int, body: bytes) -> None:
             self.send_response(status)
@@ -154,10 +189,3 @@ def _handler(director: Director) -> type[BaseHTTPRequestHandler]:
             pass
 
     return Handler
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port

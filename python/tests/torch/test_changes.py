@@ -2,6 +2,7 @@
 
 import collections
 import json
+import multiprocessing
 import os
 import time
 from pathlib import Path
@@ -134,3 +135,76 @@ def test_a_generation_that_is_overtaken_leads_on_to_the_next(director, tmp_path)
     check(tmp_path, [director.result(2), director.result(6)])
     assert sizes(tmp_path) == {1, 2}
     assert {ready["generation"] for ready in director.ready} == {1, 3, 5}
+
+
+def batches(folder: str) -> None:
+    """Trains until it is enough."""
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.01))
+    loader = px.DataLoader(Numbered(512), batch_size=16, max_batch_size=256, per_gpu=(2, 64), shuffle=True)
+    for _ in px.epochs(100_000):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+        if os.path.exists(f"{folder}/enough"):
+            return
+
+
+def test_a_batch_that_the_scheduler_leaves_to_the_user_is_kept_and_types_are_reported_by_name(tmp_path) -> None:
+    director = Director(batches, str(tmp_path))
+
+    def trains_at(batch: int, replicas: int) -> bool:
+        told = director.reports[-1] if director.reports else None
+        if told is None or told["generation"] != director.generation or told["report"]["tuning"] is None:
+            return False
+        tuning = told["report"]["tuning"]
+        return batch == replicas * tuning["local_batch"] * (tuning["accumulation_steps"] + 1)
+
+    try:
+        director.batch = {"mode": "fixed", "batch_size": 48}
+        director.announce(1)
+        director.wait_until(lambda: trains_at(48, 1) and director.reports[-1]["report"]["types"])
+        assert director.reports[-1]["report"]["types"][0]["gpu_type"] == "t4"
+        director.announce(1, 2)
+        director.wait_until(lambda: trains_at(48, 2))
+        director.batch = {"mode": "fixed"}  # Nobody named a batch: the baseline is kept.
+        director.announce(1)
+        director.wait_until(lambda: trains_at(16, 1))
+        (tmp_path / "enough").touch()
+        assert [director.code(replica) for replica in (1, 2)] == [0, 143]
+    finally:
+        director.close()
+
+
+def promise(place: dict, promised) -> None:
+    """A newcomer that knocks and promises to stay, and then does nothing."""
+    store = torch.distributed.TCPStore(place["address"], place["port"], is_master=False)
+    store.set("joined/1", "1")
+    store.set("alive/1", "1")
+    store.wait(["ask"])
+    store.set("stay/1", "1")
+    promised.set()
+    time.sleep(600)
+
+
+def test_a_newcomer_that_dies_after_its_promise_holds_nobody(tmp_path, director) -> None:
+    director.announce(1)
+    director.wait_until(lambda: lines(tmp_path))
+    director.announce(1, 2, launch=False)
+    director.wait_until(director.rendezvous)
+    context = multiprocessing.get_context("spawn")
+    promised = context.Event()
+    newcomer = context.Process(target=promise, args=(director.rendezvous(), promised))
+    newcomer.start()
+    director.wait_until(promised.is_set)
+    newcomer.kill()
+    newcomer.join()
+    seen = len(lines(tmp_path))
+    director.wait_until(lambda: len(lines(tmp_path)) >= seen + 60)
+    assert sizes(tmp_path) == {1}
+    # The scheduler starts another one for it.
+    director.announce(1, 3)
+    director.wait_until(lambda: 2 in sizes(tmp_path))
+    (tmp_path / "enough").touch()
+    check(tmp_path, [director.result(replica) for replica in (1, 3)])

@@ -7,6 +7,7 @@ from trainings import Numbered, loss_of, network, train
 
 import pollux.torch as px
 import torch
+from pollux.torch._membership import Conditions
 
 
 def loop(model, optimizer, epochs=1, size=256, after=None, **options):
@@ -139,25 +140,29 @@ def test_the_learning_rate_follows_the_batch_and_the_rule(monkeypatch) -> None:
 
 
 def test_a_schedule_per_epoch_counts_epochs_and_one_per_batch_counts_progress(monkeypatch) -> None:
-    monkeypatch.setattr("pollux.torch._brain.RETUNE_PERIOD_S", 0.0)
+    # How large the batch is, and which steps are measured, is said here and does not depend on how long they take.
+    monkeypatch.setattr("pollux.torch._brain.MEASURE_EVERY_MAX", 1)
+    fixed = Conditions(adapts_batch=False, batch_size=64)
+    monkeypatch.setattr("pollux.torch._membership.Membership.conditions", lambda _: fixed)
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
     by_epoch = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 1.0)
     by_step = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1e-3)
+    updates: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: updates.append(1))
     wrapped, optimizer = px.wrap(model, optimizer, scheduler=[by_epoch, by_step])
     loader = px.DataLoader(Numbered(1024), batch_size=4, max_batch_size=64, per_gpu=(1, 32))
-    batches = 0
     for _ in px.epochs(4):
         for batch in loader:
             optimizer.zero_grad()
             loss_of(wrapped, batch).backward()
             optimizer.step()
             by_step.step()
-            batches += 1
         by_epoch.step()
     assert by_epoch.last_epoch == 4
+    assert len(updates) == 4 * 1024 // 64
     progress = px.status().baseline_steps
-    assert batches < progress, "the batch never grew"
+    assert progress > len(updates), "a step of 64 is worth more than one of 4"
     assert abs(by_step.last_epoch - progress) <= 0.05 * progress
 
 

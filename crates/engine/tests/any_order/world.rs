@@ -1,7 +1,7 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Job, Node, Revision, Wait};
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, Work};
-use pollux_model::{BatchLimits, GpuType, NoiseStatistics, StepParams, ThroughputModel};
+use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{NodeId, NodeResources, PolicySettings, Timestamp};
 
 use crate::backend::Backend;
@@ -292,7 +292,7 @@ impl World {
         let value = |dice: &mut Dice| *dice.pick(&[1.0, 0.0, 250.0, f64::NAN, f64::INFINITY, -1.0]).expect("some");
         let parameter = if self.dice.percent(90) { 0.1 } else { value(&mut self.dice) };
         let model = ThroughputModel::DataParallel(StepParams { gamma: 2.0, ..StepParams::from_array([parameter; 7]) });
-        let learned = TypeReport { gpu_type: GpuType(0), model, replicas_profiled: self.dice.below(5) };
+        let learned = TypeReport { gpu_type: GpuTypeName::numbered(0), model, replicas_profiled: self.dice.below(5) };
         let baseline_steps = value(&mut self.dice);
         AgentReport {
             limits: BatchLimits::new(100, 1000, 10, 100).expect("ordered"),
@@ -310,7 +310,7 @@ impl World {
     fn join(&mut self) {
         let (gpus, node) = (self.dice.below(9), NodeId(self.nodes));
         // Gangs are not promised to start where several kinds of GPU share a cluster.
-        let gpu_type = GpuType(u16::from(!self.starts_all && self.dice.percent(20)));
+        let gpu_type = GpuTypeName::numbered(u16::from(!self.starts_all && self.dice.percent(20)));
         if gpus > 0 {
             self.nodes += 1;
             self.backend.nodes.insert(node, gpus);

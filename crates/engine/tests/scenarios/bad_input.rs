@@ -56,6 +56,8 @@ fn reports_with_numbers_that_cannot_be_are_refused() {
         "0  join n0 4               =>
          0  submit j1 1             =>
          60 tick j1=n0*1            => launch j1 g1 n0*1
+         61 report j1 g1 tuning=4294967295x4294967295 => refused: report of job 1: a tuning of 4294967295 samples and 4294967295 accumulation steps: accepted are 1 to 4294967295 samples of a replica in a step
+         61 report j1 g1 tuning=0x0 => refused: report of job 1: a tuning of 0 samples and 0 accumulation steps: accepted are 1 to 4294967295 samples of a replica in a step
          61 report j1 g1 steps=NaN  => refused: report of job 1: NaN baseline steps: accepted are 0 to 1e15
          61 report j1 g1 steps=-1   => refused: report of job 1: -1 baseline steps: accepted are 0 to 1e15
          61 report j1 g1 factor=inf => refused: report of job 1: learning-rate factor inf: accepted are finite numbers from 0

@@ -1,10 +1,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use pollux_agent::{AgentReport, Progress};
+use pollux_agent::{AgentReport, Progress, Tuning};
 use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Job, JobState, Revision, Wait};
 use pollux_job::{Flexibility, JobId, JobSpec, Work};
-use pollux_model::{BatchLimits, GpuType};
+use pollux_model::{BatchLimits, GpuTypeName};
 use pollux_policy::{Allocation, Assignment, ClusterView, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp};
 
 /// Plays a script under the default settings and compares what came out with what it says.
@@ -122,7 +122,7 @@ fn event(verb: &str, words: &[&str]) -> Event {
             Event::NodeJoined {
                 node: node(id),
                 gpus: gpus.parse().expect("GPUs"),
-                gpu_type: GpuType::default(),
+                gpu_type: value("type").map(|name| GpuTypeName::new(name).expect("a name")).unwrap_or_default(),
                 cpus: value("cpus").map(|text| text.parse().expect("CPUs")),
                 memory: value("memory").map(|text| text.parse().expect("bytes")),
             }
@@ -174,7 +174,11 @@ fn report(options: &[&str]) -> AgentReport {
         epoch_samples: value("epoch").map(|text| text.parse().expect("samples")),
         samples_per_s: value("rate").map(|text| text.parse().expect("a rate")),
         loss: None,
-        tuning: None,
+        tuning: value("tuning").map(|text| {
+            let (local_batch, accumulation_steps) = text.split_once('x').expect("a tuning such as 32x0");
+            let number = |text: &str| text.parse().expect("a number");
+            Tuning { local_batch: number(local_batch), accumulation_steps: number(accumulation_steps) }
+        }),
         learning_rate_factor: value("factor").map_or(1.0, |text| text.parse().expect("a factor")),
     }
 }

@@ -101,7 +101,7 @@ fn a_job_that_never_spoke_is_left_alone_until_it_reports() {
          90  view                     => j1 [n0*2] pinned restarts 0 cost_s 30
          91  silent j1 g1             => refused: job 1 is running: this cannot be done now
          95  report j1 g1             =>
-         95  view                     => j1 [n0*2] restarts 0 cost_s 30
+         95  view                     => j1 [n0*2] restarts 0 cost_s 35
          120 tick j1=n0*3             => resize j1 g2 keep n0*2 add n0*1; launch j1 g2 n0*1
          150 silent j1 g2             => refused: job 1 is resizing: this cannot be done now",
     );
@@ -134,5 +134,20 @@ fn nobody_waits_for_something_outside_for_ever() {
          86459 tick j1=n0*2             =>
          86460 tick j1=n0*2             => stop j1 g1 n0*2 failed
          86461 pending j1 g1            => refused: job 1 is queued, in which this cannot happen",
+    );
+}
+
+#[test]
+fn the_launch_of_a_program_that_was_silent_for_long_is_measured_when_it_first_speaks() {
+    check(
+        "0   join n0 4                =>
+         0   submit j1 2              =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         90  silent j1 g1             =>
+         160 ready j1 g1              =>
+         160 view                     => j1 [n0*2] restarts 0 cost_s 100
+         161 ready j1 g1              => refused: job 1 is running, in which this cannot happen
+         170 report j1 g1             =>
+         170 view                     => j1 [n0*2] restarts 0 cost_s 100",
     );
 }

@@ -18,8 +18,8 @@ pub(crate) struct Group {
     /// The oldest membership whose words count, with its revision.
     heard: (u64, Revision),
     pub(crate) members: Vec<ReplicaId>,
-    /// Host and port.
-    pub(crate) rendezvous: (String, u16),
+    /// Host and port, once its leader has told.
+    pub(crate) rendezvous: Option<(String, u16)>,
     /// Whether members of this revision are still to be launched.
     pub(crate) awaits_additions: bool,
     /// Whether members left since the newest membership was announced.
@@ -69,9 +69,9 @@ impl Group {
         };
     }
 
-    pub(super) fn announce(&mut self, rendezvous: (String, u16)) {
+    pub(super) fn announce(&mut self) {
         self.generation += 1;
-        self.rendezvous = rendezvous;
+        self.rendezvous = None;
         self.shrunk = false;
     }
 
@@ -119,7 +119,7 @@ impl From<&Group> for GroupRow {
             revision: group.revision,
             heard: group.heard,
             members: numbers(&group.members),
-            rendezvous: Some(group.rendezvous.clone()),
+            rendezvous: group.rendezvous.clone(),
             awaits_additions: group.awaits_additions,
             shrunk: group.shrunk,
             stopping: group.stopping,
@@ -137,7 +137,7 @@ impl From<GroupRow> for Group {
             revision: row.revision,
             heard: row.heard,
             members: replicas(row.members),
-            rendezvous: row.rendezvous.unwrap_or_default(),
+            rendezvous: row.rendezvous,
             awaits_additions: row.awaits_additions,
             shrunk: row.shrunk,
             stopping: row.stopping,

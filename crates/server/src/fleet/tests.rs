@@ -12,7 +12,7 @@ fn ids(numbers: &[u64]) -> Vec<ReplicaId> {
 
 fn apply(fleet: &mut Fleet, command: &Command) -> Effects {
     let mut out = Effects::default();
-    fleet.apply(command, &mut |node| Ok((format!("host-{}", node.0), 4711)), &mut out);
+    fleet.apply(command, &mut out);
     out
 }
 
@@ -182,7 +182,6 @@ fn survivors_of_a_lost_node_get_a_new_membership() {
     assert_eq!(out.regrouped, BTreeSet::from([JOB]));
     apply(&mut fleet, &resize(2, &[], &[]));
     assert_eq!((fleet.groups[&JOB].generation, &fleet.groups[&JOB].members), (2, &ids(&[3])));
-    assert_eq!(fleet.groups[&JOB].rendezvous.0, "host-1");
 }
 
 #[test]
@@ -203,12 +202,17 @@ fn guests_come_to_gpus_without_one_and_their_hosts_stay_longest() {
 }
 
 #[test]
-fn a_group_without_a_place_to_meet_has_failed() {
+fn a_group_meets_where_its_leader_says_until_it_changes() {
     let mut fleet = Fleet::default();
-    let mut out = Effects::default();
-    fleet.apply(&launch(1, &on(&[(0, 1)])), &mut |_| Err(io::Error::other("no port")), &mut out);
-    let (revision, node, kind) = (Revision(1), NodeId(0), FailureKind::Retryable);
-    assert_eq!(out.events, [Event::ReplicaFailed { job: JOB, revision, node, kind }]);
+    apply(&mut fleet, &launch(1, &on(&[(0, 2)])));
+    let place = || ("10.0.0.7".to_owned(), 4711);
+    assert!(!fleet.publish(JOB, 2, place()) && !fleet.publish(JobId(9), 1, place()));
+    assert_eq!(fleet.groups[&JOB].rendezvous, None);
+    assert!(fleet.publish(JOB, 1, place()));
+    assert_eq!(restarted(&fleet).groups[&JOB].rendezvous, Some(place()), "it survives a restart");
+    apply(&mut fleet, &resize(2, &[(0, 1)], &[]));
+    assert_eq!(fleet.groups[&JOB].rendezvous, None);
+    assert!(!fleet.publish(JOB, 1, place()), "that group is over");
 }
 
 #[test]

@@ -93,6 +93,7 @@ fn status_of(refused: &Refused) -> (StatusCode, &'static str) {
         Refused::Request(_) | Refused::Dependency { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_job"),
         Refused::Stale { .. } => (StatusCode::CONFLICT, "stale"),
         Refused::UnknownNode { .. } => (StatusCode::NOT_FOUND, "unknown_node"),
+        Refused::Rendezvous { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_rendezvous"),
         Refused::Label { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_label"),
         Refused::LabelUsed { .. } => (StatusCode::CONFLICT, "label_used"),
         Refused::UnknownLabel { .. } => (StatusCode::NOT_FOUND, "unknown_token"),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
-use pollux_api::{Assignment, AssignmentState, Failure, ReadyRequest, ReportRequest};
+use pollux_api::{Assignment, AssignmentState, Failure, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest};
 use pollux_engine::Refusal;
 use pollux_policy::JobId;
 use serde::Deserialize;
@@ -22,24 +22,32 @@ use crate::Metrics;
 const WAIT_MAX_S: f64 = 60.0;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(assignment)).routes(routes!(report)).routes(routes!(ready))
+    OpenApiRouter::new()
+        .routes(routes!(assignment))
+        .routes(routes!(report))
+        .routes(routes!(ready))
+        .routes(routes!(rendezvous))
 }
 
+// Workers of a later version may ask for more.
 #[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct AssignmentQuery {
     /// The newest generation that is known already.
     #[serde(default)]
     #[param(maximum = 18_446_744_073_709_551_615_u64)]
     after: u64,
+    /// Whether to answer, too, once that generation has a rendezvous.
+    #[serde(default)]
+    rendezvous: bool,
     /// How long to wait for another one, 60 at most.
     #[serde(default)]
     #[param(minimum = 0)]
     wait_s: f64,
 }
 
-/// Who belongs to the newest group of a job. Waits for a generation above `after`, or for an order to stop.
+/// Who belongs to the newest group of a job. Waits for a generation above `after`, for an order to stop,
+/// or for the rendezvous.
 #[utoipa::path(get, path = "/v1/jobs/{id}/assignment", tag = "workers", security(("token" = [])),
     params(Id, AssignmentQuery),
     responses((status = 200, body = Assignment), (status = "default", body = Failure)))]
@@ -53,7 +61,10 @@ async fn assignment(
     }
     let Some(mut watch) = state.handle.assignment(job) else { return Err(no_group(&state, job).await) };
     let _waiting = Waiting::new(&state);
-    let is_news = |told: &Assignment| told.generation > query.after || told.state == AssignmentState::Stop;
+    let is_news = |told: &Assignment| {
+        let meets = query.rendezvous && matches!(told.rendezvous, Rendezvous::At(_));
+        told.generation > query.after || told.state == AssignmentState::Stop || meets
+    };
     tokio::select! {
         // Whatever it is that ends the wait, the newest is told.
         _ = watch.wait_for(is_news) => {}
@@ -112,5 +123,18 @@ async fn ready(
     Json(ready): Json<ReadyRequest>,
 ) -> Result<StatusCode, HttpError> {
     state.handle.ready(job, ready).get().await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Where rank 0 of a generation waits for the others.
+#[utoipa::path(post, path = "/v1/jobs/{id}/rendezvous", tag = "workers", security(("token" = [])),
+    params(Id), request_body = RendezvousRequest,
+    responses((status = 204), (status = "default", body = Failure)))]
+async fn rendezvous(
+    State(state): State<AppState>,
+    Id(job): Id,
+    Json(rendezvous): Json<RendezvousRequest>,
+) -> Result<StatusCode, HttpError> {
+    state.handle.rendezvous(job, rendezvous).get().await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -4,7 +4,7 @@ use pollux_agent::AgentReport;
 use pollux_api as api;
 use pollux_engine::{Job, Refusal};
 use pollux_job::{JobId, JobSpec, Phase};
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{PolicySettings, Timestamp};
 use pollux_sim::{Change, LiveCluster, Newcomer, Training};
 use pollux_store::JobRow;
@@ -32,13 +32,13 @@ pub(super) struct ListedJob {
 }
 
 /// What another job has told of its training.
-pub(crate) struct Likeness {
+pub(crate) struct JobTemplate {
     spec: JobSpec,
     report: AgentReport,
     restart_cost_s: Option<f64>,
 }
 
-impl Likeness {
+impl JobTemplate {
     /// Of a live job; nothing if it has told nothing.
     pub(crate) fn of_live(job: &Job, now: Timestamp) -> Option<Self> {
         let report = job.report()?.report.clone();
@@ -57,7 +57,7 @@ impl Likeness {
 pub(crate) fn question(
     cluster: &Cluster<'_>,
     asked: &[api::Change],
-    likenesses: &BTreeMap<u64, Likeness>,
+    templates: &BTreeMap<u64, JobTemplate>,
 ) -> Result<Question, Refused> {
     if asked.len() > CHANGES_MAX {
         return Err(WhatIfError::TooMany { changes: asked.len(), limit: CHANGES_MAX }.into());
@@ -74,7 +74,7 @@ pub(crate) fn question(
         .collect();
     let mut changes = Vec::new();
     for change in asked {
-        let change = self::change(cluster, change, likenesses)?;
+        let change = self::change(cluster, change, templates)?;
         if let Change::Submit(newcomer) = &change {
             jobs.push(ListedJob { id: None, name: newcomer.spec.name.clone(), phase: None, replicas: 0 });
         }
@@ -86,10 +86,14 @@ pub(crate) fn question(
     Ok(Question { cluster, changes, jobs })
 }
 
-fn change(cluster: &Cluster<'_>, asked: &api::Change, likenesses: &BTreeMap<u64, Likeness>) -> Result<Change, Refused> {
+fn change(
+    cluster: &Cluster<'_>,
+    asked: &api::Change,
+    templates: &BTreeMap<u64, JobTemplate>,
+) -> Result<Change, Refused> {
     Ok(match asked {
         api::Change::Submit(job) => {
-            let newcomer = newcomer(job, likenesses)?;
+            let newcomer = newcomer(job, templates)?;
             cluster.engine().admit(&newcomer.spec)?;
             Change::Submit(Box::new(newcomer))
         }
@@ -98,7 +102,7 @@ fn change(cluster: &Cluster<'_>, asked: &api::Change, likenesses: &BTreeMap<u64,
             if ![count, gpus].iter().all(|number| (1..=NODES_MAX).contains(number)) {
                 return Err(WhatIfError::Nodes { count, gpus, limit: NODES_MAX }.into());
             }
-            Change::AddNodes { count, gpus, gpu_type: kind(cluster, gpu_type.as_deref())? }
+            Change::AddNodes { count, gpus, gpu_type: self::gpu_type(cluster, gpu_type.as_deref())? }
         }
         api::Change::Drain { node } => {
             let unknown = || Refused::UnknownNode { name: node.clone() };
@@ -120,23 +124,24 @@ fn live(cluster: &Cluster<'_>, job: u64) -> Result<JobId, Refusal> {
     }
 }
 
-/// A kind of GPU by its name, or that of the first node.
-fn kind(cluster: &Cluster<'_>, name: Option<&str>) -> Result<GpuType, WhatIfError> {
-    let mut kinds = cluster.engine().nodes().map(pollux_engine::Node::gpu_type);
+/// A type of GPU by its name, or that of the first node.
+fn gpu_type(cluster: &Cluster<'_>, name: Option<&str>) -> Result<GpuTypeName, WhatIfError> {
+    let engine = cluster.engine();
+    let mut types = engine.nodes().filter_map(|node| engine.gpu_type_name(node.gpu_type()));
     match name {
-        None => Ok(kinds.next().unwrap_or_default()),
+        None => Ok(types.next().cloned().unwrap_or_default()),
         Some(name) => {
-            let found = kinds.find(|kind| cluster.gpu_type_name(*kind) == name);
-            found.ok_or_else(|| WhatIfError::GpuType { gpu_type: name.to_owned() })
+            let found = types.find(|known| known.as_str() == name);
+            found.cloned().ok_or_else(|| WhatIfError::GpuType { gpu_type: name.to_owned() })
         }
     }
 }
 
-fn newcomer(asked: &api::HypotheticalJob, likenesses: &BTreeMap<u64, Likeness>) -> Result<Newcomer, WhatIfError> {
+fn newcomer(asked: &api::HypotheticalJob, templates: &BTreeMap<u64, JobTemplate>) -> Result<Newcomer, WhatIfError> {
     let (like, training) = match &asked.trains_like {
         api::TrainsLike::Job(job) => {
-            let Likeness { spec, report, restart_cost_s } =
-                likenesses.get(job).ok_or(WhatIfError::Unlike { job: *job })?;
+            let JobTemplate { spec, report, restart_cost_s } =
+                templates.get(job).ok_or(WhatIfError::Unlike { job: *job })?;
             (spec.clone(), Training::Like { report: report.clone(), restart_cost_s: *restart_cost_s })
         }
         api::TrainsLike::Application(name) => {

@@ -22,6 +22,7 @@ fn good() -> Vec<(&'static str, Value)> {
         ("/v1/jobs", job),
         ("/v1/jobs/1/reports", report),
         ("/v1/jobs/1/ready", json!({"generation": 1, "pause_s": 0.5})),
+        ("/v1/jobs/1/rendezvous", json!({"generation": 1, "address": "10.0.0.7", "port": 4711})),
         ("/v1/tokens", json!({"label": "ci"})),
     ]
 }

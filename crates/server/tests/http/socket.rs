@@ -4,12 +4,13 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
-use pollux_server::{Action, Daemon, ServerError};
+use pollux_server::{Action, Daemon, ServerError, ServerSettings};
+use pollux_worker::{Connection, Termination, Worker};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto, pki_types};
@@ -211,6 +212,78 @@ fn with_tls_strangers_get_a_certificate_and_workers_a_door_of_their_own() {
     fs::write(&tls.key, "no key").unwrap();
     let error = start(folder.path(), &http).unwrap_err().to_string();
     assert!(error.contains("key.pem: "), "{error}");
+}
+
+/// A certificate for this machine by an authority of its own, and that authority.
+fn certified(folder: &Path) -> (TlsFiles, PathBuf) {
+    let authority_key = rcgen::KeyPair::generate().unwrap();
+    let mut authority = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let authority_pem = authority.self_signed(&authority_key).unwrap().pem();
+    let issuer = rcgen::Issuer::new(authority, authority_key);
+    let key = rcgen::KeyPair::generate().unwrap();
+    let certificate =
+        rcgen::CertificateParams::new(["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let tls = TlsFiles { certificate: folder.join("cert.pem"), key: folder.join("key.pem") };
+    let file = folder.join("ca.pem");
+    fs::write(&tls.certificate, certificate.pem()).unwrap();
+    fs::write(&tls.key, key.serialize_pem()).unwrap();
+    fs::write(&file, authority_pem).unwrap();
+    (tls, file)
+}
+
+#[test]
+fn workers_reach_a_scheduler_by_tls_with_a_private_authority_and_nobody_else() {
+    let files = tempfile::tempdir().unwrap();
+    let (tls, authority) = certified(files.path());
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let http = HttpSettings {
+        listen: SocketAddr::from(([127, 0, 0, 1], port)),
+        tls: Some(tls),
+        hosts: vec!["localhost".to_owned()],
+    };
+    let world = World::new(&[("a", 1)]);
+    let settings = |url: &str| ServerSettings {
+        worker_url: Some(url.to_owned()),
+        worker_authority: Some(authority.clone()),
+        ..settings(folder.path(), PolicySettings::Fifo)
+    };
+    let insecure = Daemon::start(settings("http://gpu.example:7878"), &http, world.open()).unwrap_err().to_string();
+    assert!(insecure.starts_with("worker URL http://gpu.example:7878: accepted are https://"), "{insecure}");
+    let url = format!("https://localhost:{port}");
+    let daemon = Daemon::start(settings(&url), &http, world.open()).unwrap();
+    let job = daemon.handle().submit(request("resnet", 1)).wait().unwrap();
+    let order = eventually("the launch", || world.running_for(job).into_iter().next());
+    assert_eq!(order.environment["POLLUX_URL"], url);
+    assert_eq!(order.environment["POLLUX_CA_FILE"], authority.to_str().unwrap());
+    let connection = |authority: &Path| Connection {
+        url: url.clone(),
+        job: job.0.to_string(),
+        replica: order.replica.0,
+        token: order.secrets["POLLUX_TOKEN"].clone(),
+        generation: 1,
+        host: "127.0.0.1".to_owned(),
+        authority: Some(authority.to_owned()),
+    };
+    let worker = Worker::start(connection(&authority), Termination::default()).unwrap();
+    let heard = eventually("the assignment", || worker.assignment());
+    assert_eq!(heard.replicas[0].replica, order.replica.0);
+    worker.publish_rendezvous(1, 4711);
+    let published = || daemon.handle().assignment(job)?.borrow().endpoint().map(|endpoint| endpoint.port);
+    assert_eq!(eventually("the rendezvous", published), 4711);
+
+    let others = tempfile::tempdir().unwrap();
+    let (_, stranger) = certified(others.path());
+    let misled = Worker::start(connection(&stranger), Termination::default()).unwrap();
+    let error = eventually("the refusal", || misled.answered(PATIENCE).err()).to_string();
+    let expected = format!("{url} shows a certificate that cannot be trusted (");
+    assert!(error.starts_with(&expected) && error.lines().count() == 1, "{error}");
+    assert!(misled.assignment().is_none());
+    let missing =
+        Worker::start(connection(Path::new("/no/such/file")), Termination::default()).unwrap_err().to_string();
+    assert!(missing.starts_with("POLLUX_CA_FILE is \"/no/such/file\" ("), "{missing}");
+    end(daemon);
 }
 
 #[test]

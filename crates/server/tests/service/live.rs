@@ -8,11 +8,10 @@ use std::time::Duration;
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
 use pollux_backend::Exit;
 use pollux_job::JobSpec;
+use pollux_model::BatchMode;
 use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 use pollux_server::{Action, Handle, ManualClock, NodeAction, Server, ServerSettings};
-use pollux_sim::{
-    ApplicationSet, BatchMode, PlannedRound, PlannedShare, Script, ScriptedEvent, Trainee, shared_speeds,
-};
+use pollux_sim::{ApplicationSet, PlannedRound, PlannedShare, Script, ScriptedEvent, Trainee, shared_speeds};
 
 use crate::world::{World, request};
 
@@ -348,10 +347,7 @@ impl<'a> Live<'a> {
             if group.trainee.is_training() {
                 group.trainee.halt(self.now); // It moves.
             }
-            let fixed = settings.policy.adapts_batches();
-            let limits = group.trainee.limits();
-            let batch_size = self.script.jobs[job].spec.batch_size.unwrap_or(limits.batch_size_baseline());
-            group.trainee.set_mode(if fixed { BatchMode::Adaptive } else { BatchMode::Fixed(batch_size) });
+            group.trainee.set_mode(assignment.batch);
             if let Some(after_s) = self.script.jobs[job].fails_after_s {
                 let generation = assignment.generation;
                 self.push(self.now.after_s(after_s), Happening::ReplicaFails { job, generation });

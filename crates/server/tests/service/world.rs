@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
-use std::{fmt, io};
 
 use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
@@ -15,7 +15,7 @@ use pollux_backend::{
 };
 use pollux_engine::EngineSettings;
 use pollux_job::JobSpec;
-use pollux_model::{BatchLimits, GpuType, NoiseStatistics, Parallelism, StepParams};
+use pollux_model::{BatchLimits, NoiseStatistics, Parallelism, StepParams};
 use pollux_policy::{JobId, PolicySettings, PolluxSettings};
 use pollux_server::{Handle, Refused, Server, ServerSettings};
 
@@ -27,7 +27,6 @@ struct Machines {
     nodes: BTreeMap<String, u32>,
     replicas: BTreeMap<ReplicaId, Process>,
     observer: Option<Observer>,
-    ports: u16,
     /// Everything that must never happen.
     faults: Vec<String>,
     forgotten: BTreeSet<ReplicaId>,
@@ -46,7 +45,7 @@ fn node_up(node: &str, gpus: u32) -> Observation {
     Observation::NodeUp(NodeInfo {
         name: node.to_owned(),
         gpus,
-        gpu_type: "test".to_owned(),
+        gpu_type: gpu_type(node),
         cpus: None,
         memory: None,
         address: node.to_owned(),
@@ -160,6 +159,26 @@ impl World {
         self.machines().observe(observation);
     }
 
+    /// A replica that an earlier scheduler started runs.
+    pub(crate) fn left_behind(&self, replica: u64, job: u64, node: &str) {
+        let order = ReplicaOrder {
+            epoch: Epoch::default(),
+            replica: ReplicaId(replica),
+            job: JobId(job),
+            node: node.to_owned(),
+            gpus: 1,
+            cpus: None,
+            memory: None,
+            shares_with: None,
+            command: Vec::new(),
+            working_dir: PathBuf::from("/"),
+            checkpoint_dir: String::new(),
+            environment: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+        };
+        self.machines().replicas.insert(ReplicaId(replica), Process { order, exit: None, stubborn: false });
+    }
+
     pub(crate) fn set_stubborn(&self, replica: u64, stubborn: bool) {
         self.machines().replicas.get_mut(&ReplicaId(replica)).unwrap().stubborn = stubborn;
     }
@@ -198,6 +217,11 @@ impl World {
             }
         }
     }
+}
+
+/// Nodes such as `a100-0` have the type of GPU that they are called after.
+fn gpu_type(node: &str) -> String {
+    node.rsplit_once('-').map_or("test", |(gpu_type, _)| gpu_type).to_owned()
 }
 
 impl Machines {
@@ -281,12 +305,6 @@ impl Backend for Machine {
         machines.observe(Observation::Exited { replica, exit });
     }
 
-    fn rendezvous(&mut self, node: &str) -> io::Result<(String, u16)> {
-        let mut machines = self.0.machines();
-        machines.ports += 1;
-        Ok((node.to_owned(), machines.ports))
-    }
-
     fn forget(&mut self, epoch: Epoch, replica: ReplicaId) {
         let Some(mut machines) = self.admitted(epoch) else { return };
         machines.forgotten.insert(replica);
@@ -357,12 +375,12 @@ impl Checkpoints for World {
 }
 
 /// A job that is the faster the more GPUs it has.
-fn report(assignment: &Assignment) -> AgentReport {
+pub(crate) fn report(assignment: &Assignment) -> AgentReport {
     let params = StepParams::from_array([0.01, 0.01, 0.01, 1e-6, 0.02, 1e-6, 1.5]);
     AgentReport {
         limits: BatchLimits::new(64, 4096, 1, 512).unwrap(),
         types: vec![TypeReport {
-            gpu_type: GpuType::default(),
+            gpu_type: assignment.replicas[0].gpu_type.clone(),
             model: Parallelism::DataParallel.model(params).unwrap(),
             replicas_profiled: assignment.replicas.len() as u32,
         }],

@@ -73,7 +73,7 @@ impl<'a> World<'a> {
         let id = self.next_node();
         self.nodes[node].0 = id;
         let NodeGroup { gpus, cpus, memory, .. } = *self.nodes[node].1;
-        let gpu_type = self.settings.gpu_type(self.nodes[node].1);
+        let gpu_type = self.nodes[node].1.type_name();
         self.deliver(Event::NodeJoined { node: id, gpus, gpu_type, cpus, memory });
         if self.settings.failures.per_node_day > 0.0 {
             let mean_s = DAY_S / self.settings.failures.per_node_day;

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use pollux_model::Batch;
+use pollux_model::{Batch, BatchMode};
 
-use super::job::BatchMode;
 use crate::{Application, ApplicationName, Running};
 
 /// Times of jobs alone on part of the cluster, each computed once.
@@ -29,7 +28,7 @@ impl Isolated {
     fn whole_s(&mut self, application: &Application, mode: BatchMode, replicas: u32, on_a_node: u32) -> f64 {
         let fixed = match mode {
             BatchMode::Adaptive => None,
-            BatchMode::Fixed(batch_size) => Some(batch_size),
+            BatchMode::Fixed { batch_size } => batch_size.or(Some(application.limits().batch_size_baseline())),
         };
         *self
             .times_s

@@ -2,7 +2,7 @@ use std::cmp::Reverse;
 
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
 use pollux_engine::Revision;
-use pollux_model::{Batch, GpuType, GradientNorms, NoiseStatistics, Shape};
+use pollux_model::{Batch, BatchMode, GpuTypeName, GradientNorms, NoiseStatistics, Shape};
 use pollux_policy::{Allocation, JobId, Timestamp};
 
 use super::brain::Brain;
@@ -14,22 +14,13 @@ use crate::{Application, Running, TrainingState};
 /// from before them counts.
 const SMOOTHED_STEPS: u32 = 1_000_000;
 
-/// What decides a job's batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BatchMode {
-    /// Its agent.
-    Adaptive,
-    /// Its user: this total batch, whatever it runs on.
-    Fixed(u32),
-}
-
 /// A job as the simulated world has it: the physics, and the agent that watches it.
 pub(super) struct SimJob<'a> {
     pub(super) id: JobId,
     pub(super) application: &'a Application,
     /// What it is on each kind of GPU, where that makes a difference.
-    kinds: &'a [(GpuType, Application)],
-    gpu_type: GpuType,
+    kinds: &'a [(GpuTypeName, Application)],
+    gpu_type: GpuTypeName,
     mode: BatchMode,
     tune_for: TuneFor,
     brain: Brain,
@@ -109,7 +100,7 @@ impl<'a> SimJob<'a> {
     /// A job that has told how it trains on these kinds of GPU, the first of them if it is on another one.
     pub(super) fn told(
         id: JobId,
-        kinds: &'a [(GpuType, Application)],
+        kinds: &'a [(GpuTypeName, Application)],
         report: Option<AgentReport>,
         restart_s: f64,
     ) -> Self {
@@ -119,7 +110,7 @@ impl<'a> SimJob<'a> {
         let state = TrainingState { progress: baseline_steps, ..TrainingState::default() };
         Self {
             kinds,
-            gpu_type: *gpu_type,
+            gpu_type: gpu_type.clone(),
             state,
             checkpoint: state,
             ..Self::with_brain(id, application, brain, restart_s)
@@ -131,7 +122,7 @@ impl<'a> SimJob<'a> {
             id,
             application,
             kinds: &[],
-            gpu_type: GpuType::default(),
+            gpu_type: GpuTypeName::default(),
             mode: BatchMode::Adaptive,
             tune_for: TuneFor::Goodput,
             brain,
@@ -232,16 +223,16 @@ impl<'a> SimJob<'a> {
 
     /// Starts training with the current allocation, on GPUs of this kind; how fast beside another job is told right
     /// after.
-    pub(super) fn begin(&mut self, now: Timestamp, gpu_type: GpuType, shares: bool) {
+    pub(super) fn begin(&mut self, now: Timestamp, gpu_type: &GpuTypeName, shares: bool) {
         let Some(shape) = self.allocation.shape() else { return };
         self.shared_speed = shares.then_some(1.0);
         self.first_started.get_or_insert(now);
-        match self.kinds.iter().find(|(kind, _)| *kind == gpu_type) {
-            Some((kind, application)) => (self.gpu_type, self.application) = (*kind, application),
-            None if self.kinds.is_empty() => self.gpu_type = gpu_type,
+        match self.kinds.iter().find(|(kind, _)| kind == gpu_type) {
+            Some((kind, application)) => (self.gpu_type, self.application) = (kind.clone(), application),
+            None if self.kinds.is_empty() => self.gpu_type = gpu_type.clone(),
             None => {}
         }
-        let placement = Placement { shape, gpu_type: self.gpu_type };
+        let placement = Placement { shape, gpu_type: self.gpu_type.clone() };
         let batch = self.choose(|brain| brain.resize(placement));
         self.train(now, batch);
     }
@@ -295,17 +286,15 @@ impl<'a> SimJob<'a> {
 
     fn choose(&mut self, ask: impl FnOnce(&mut Brain) -> Option<Tuning>) -> Batch {
         let limits = self.application.limits();
-        let fixed = |batch_size| Batch::fixed(limits, batch_size, self.allocation.replicas());
+        let replicas = self.allocation.replicas();
         let chosen = ask(&mut self.brain).map(batch_of);
-        let batch = match self.mode {
-            BatchMode::Adaptive => chosen.or_else(|| fixed(limits.batch_size_max())),
-            BatchMode::Fixed(batch_size) => fixed(batch_size),
-        };
+        let batch = self.mode.batch(limits, replicas).or(chosen);
         // No batch fits more replicas than the largest has samples; nobody is given so many.
+        let batch = batch.or_else(|| Batch::fixed(limits, limits.batch_size_max(), replicas));
         let batch = batch.unwrap_or(Batch { local_batch: 1, accumulation_steps: 0 });
-        if let (BatchMode::Fixed(_), Some(shape)) = (self.mode, self.allocation.shape()) {
+        if let (BatchMode::Fixed { .. }, Some(shape)) = (self.mode, self.allocation.shape()) {
             let Batch { local_batch, accumulation_steps } = batch;
-            let placement = Placement { shape, gpu_type: self.gpu_type };
+            let placement = Placement { shape, gpu_type: self.gpu_type.clone() };
             self.brain.run_fixed(placement, Tuning { local_batch, accumulation_steps });
         }
         batch
@@ -345,7 +334,7 @@ impl<'a> SimJob<'a> {
 
     fn observe_step(&mut self, shape: Shape, batch: Batch, compute_s: f64, sync_s: f64) {
         let observation = StepObservation {
-            placement: Placement { shape, gpu_type: self.gpu_type },
+            placement: Placement { shape, gpu_type: self.gpu_type.clone() },
             local_batch: batch.local_batch,
             accumulation_steps: batch.accumulation_steps,
             compute_s,

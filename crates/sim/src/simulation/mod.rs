@@ -24,7 +24,6 @@ pub use error::SimulationError;
 pub use forecast::{
     Change, Cut, Forecast, ForecastError, JobForecast, LiveCluster, Newcomer, Training, Unforeseen, forecast,
 };
-pub use job::BatchMode;
 pub use outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome, Summary};
 pub use run::simulate;
 pub use script::{PlannedRound, PlannedShare, Script, ScriptOutcome, ScriptedEvent, ScriptedJob, ScriptedLife, play};

@@ -1,10 +1,9 @@
 //! What users of a workload ask for, and what they get of it.
 
 use pollux_job::{JobSpec as EngineJobSpec, Work};
-use pollux_model::Batch;
+use pollux_model::{Batch, BatchMode};
 
 use super::error::SimulationError;
-use super::job::BatchMode;
 use super::settings::SimulationSettings;
 use crate::{ApplicationName, ApplicationSet, JobSpec};
 
@@ -35,9 +34,8 @@ pub(super) fn check_request(
 pub(super) fn batch_mode(job: &JobSpec, adapts: bool) -> BatchMode {
     match (adapts, job.application) {
         // As published: it is done in minutes on one GPU at its largest batch.
-        (true, ApplicationName::Ncf) => BatchMode::Fixed(32_768),
-        (true, _) => BatchMode::Adaptive,
-        (false, _) => BatchMode::Fixed(job.requested_batch),
+        (true, ApplicationName::Ncf) => BatchMode::Fixed { batch_size: Some(32_768) },
+        (true | false, _) => BatchMode::of(adapts, Some(job.requested_batch)),
     }
 }
 

@@ -2,13 +2,13 @@ use std::collections::{BTreeSet, VecDeque};
 
 use pollux_engine::{Command, Engine, Event};
 use pollux_job::JobSpec as EngineJobSpec;
-use pollux_model::GpuType;
+use pollux_model::BatchMode;
 use pollux_policy::{JobId, NodeId, Sharing, Timestamp};
 
 use super::autoscaling::Scaling;
 use super::error::SimulationError;
 use super::halving::Halving;
-use super::job::{BatchMode, SimJob};
+use super::job::SimJob;
 use super::oracle::Oracles;
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Queue, SimEvent};
@@ -227,8 +227,8 @@ impl<'a> World<'a> {
     pub(super) fn begin(&mut self, job: usize, since: Timestamp) {
         let shares = self.shares(job);
         let node = self.jobs[job].allocation.iter().next().and_then(|(node, _)| self.engine.node(node));
-        let gpu_type = node.map_or_else(GpuType::default, pollux_engine::Node::gpu_type);
-        self.jobs[job].begin(since, gpu_type, shares);
+        let gpu_type = node.and_then(|node| self.engine.gpu_type_name(node.gpu_type())).cloned();
+        self.jobs[job].begin(since, &gpu_type.unwrap_or_default(), shares);
         self.predict(job);
     }
 

@@ -2,10 +2,11 @@
 
 use pollux_engine::{Engine, Event};
 use pollux_job::JobSpec as EngineJobSpec;
+use pollux_model::BatchMode;
 use pollux_policy::{JobId, NodeId, Timestamp};
 
 use super::error::SimulationError;
-use super::job::{BatchMode, SimJob};
+use super::job::SimJob;
 use super::queue::SimEvent;
 use super::run::{World, id_of};
 use super::settings::SimulationSettings;
@@ -128,7 +129,7 @@ pub fn play(
         let baseline = applications.get(job.application).limits().batch_size_baseline();
         match settings.policy.adapts_batches() {
             true => BatchMode::Adaptive,
-            false => BatchMode::Fixed(job.spec.batch_size.unwrap_or(baseline)),
+            false => BatchMode::Fixed { batch_size: Some(job.spec.batch_size.unwrap_or(baseline)) },
         }
     };
     let jobs = script.jobs.iter().enumerate().map(|(idx, job)| {

@@ -1,7 +1,6 @@
 use std::collections::BTreeMap;
 
 use pollux_engine::EngineSettings;
-use pollux_model::GpuType;
 use pollux_policy::{AutoscalerSettings, PolicySettings};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -152,18 +151,6 @@ impl SimulationSettings {
     /// GPUs of the first node.
     pub(super) fn node_gpus(&self) -> u32 {
         self.node().gpus
-    }
-
-    /// The number of the type of a group: types are numbered in the order of the groups.
-    pub(super) fn gpu_type(&self, group: &NodeGroup) -> GpuType {
-        let mut names: Vec<Option<&str>> = Vec::new();
-        for name in self.cluster.groups().iter().map(|group| group.gpu_type.as_deref()) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        let place = names.iter().position(|&name| name == group.gpu_type.as_deref());
-        place.and_then(|place| u16::try_from(place).ok()).map_or_else(GpuType::default, GpuType)
     }
 
     /// The most replicas of a job that there can be at once, on GPUs of one type, and those on the first node that has

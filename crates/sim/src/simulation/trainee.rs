@@ -1,8 +1,8 @@
 use pollux_agent::AgentReport;
-use pollux_model::{BatchLimits, GpuType};
+use pollux_model::{BatchLimits, BatchMode, GpuTypeName};
 use pollux_policy::{Allocation, Timestamp};
 
-use super::job::{BatchMode, SimJob};
+use super::job::SimJob;
 use super::run::id_of;
 use super::settings::SimulationSettings;
 use crate::Application;
@@ -26,7 +26,7 @@ impl<'a> Trainee<'a> {
     /// Its group trains on these replicas, which it may share with another job.
     pub fn begin(&mut self, now: Timestamp, allocation: Allocation, shares: bool) {
         self.0.allocation = allocation;
-        self.0.begin(now, GpuType::default(), shares);
+        self.0.begin(now, &GpuTypeName::default(), shares);
     }
 
     /// How busy it keeps its GPUs, while it trains.

@@ -30,8 +30,12 @@ impl GpuTypes {
         }
     }
 
+    fn all(&self) -> Vec<GpuTypeName> {
+        self.names.iter().map(|name| GpuTypeName::nearest(name)).collect()
+    }
+
     fn name(&self, number: u16) -> Option<GpuTypeName> {
-        self.names.get(usize::from(number)).map(|_| pollux_model::GpuType(number))
+        self.names.get(usize::from(number)).map(|name| GpuTypeName::nearest(name))
     }
 }
 
@@ -116,7 +120,7 @@ impl Report {
             Some(v2::TypeReport { gpu_type: types.name(gpu_type)?, model, replicas_profiled })
         };
         let mut learned: Vec<v2::TypeReport> = self.types.into_iter().filter_map(learned).collect();
-        learned.sort_by_key(|learned| learned.gpu_type);
+        learned.sort_by(|a, b| a.gpu_type.cmp(&b.gpu_type));
         v2::Report {
             limits: self.limits,
             types: learned,

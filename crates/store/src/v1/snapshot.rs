@@ -75,6 +75,7 @@ impl Snapshot {
             last_job: self.last_job,
             nodes: self.nodes.nodes.into_iter().map(|node| node.named(types)).collect(),
             last_node: self.nodes.last,
+            gpu_types: types.all(),
             rounds: self.rounds,
             succeeded: self.succeeded,
             outcomes: Vec::new(),

@@ -23,7 +23,7 @@ pub use rows::{GroupRow, NodeRow};
 pub(crate) use snapshot::{ClusterNode, Rounds, Snapshot, SucceededJob};
 pub(crate) use spec::{Flexibility, Spec, Work};
 
-pub(crate) use pollux_model::GpuType as GpuTypeName;
+pub(crate) use pollux_model::GpuTypeName;
 use pollux_policy::{Allocation, NodeId};
 
 /// Nodes and replicas on them.

@@ -65,7 +65,7 @@ impl From<ReceivedReport> for pollux_engine::ReceivedReport {
 impl From<&AgentReport> for Report {
     fn from(report: &AgentReport) -> Self {
         let learned = |learned: &pollux_agent::TypeReport| TypeReport {
-            gpu_type: learned.gpu_type,
+            gpu_type: learned.gpu_type.clone(),
             model: learned.model,
             replicas_profiled: learned.replicas_profiled,
         };

@@ -14,6 +14,9 @@ pub(crate) struct Snapshot {
     pub(crate) last_job: Option<u64>,
     pub(crate) nodes: Vec<ClusterNode>,
     pub(crate) last_node: Option<u32>,
+    /// Types of GPU, in the order of their numbers.
+    #[serde(default)]
+    pub(crate) gpu_types: Vec<GpuTypeName>,
     pub(crate) rounds: Rounds,
     pub(crate) succeeded: Vec<SucceededJob>,
     /// How the last jobs ended.
@@ -82,7 +85,7 @@ impl From<&EngineState> for Snapshot {
         let node = |node: &SavedNode| ClusterNode {
             id: node.id.0,
             gpus: node.gpus,
-            gpu_type: node.gpu_type,
+            gpu_type: node.gpu_type.clone(),
             cpus: node.cpus,
             memory: node.memory,
             draining: node.draining,
@@ -102,6 +105,7 @@ impl From<&EngineState> for Snapshot {
             last_job: state.last_job.map(|job| job.0),
             nodes: state.nodes.iter().map(node).collect(),
             last_node: state.last_node.map(|node| node.0),
+            gpu_types: state.gpu_types.clone(),
             rounds: Rounds { last: last.map(|at| at.0), timer: timer.0, requested: requested.map(|at| at.0) },
             succeeded: state.succeeded.iter().copied().map(Into::into).collect(),
             outcomes: state.outcomes.iter().map(|&(job, phase)| (job.0, phase.into())).collect(),
@@ -160,6 +164,7 @@ impl From<Snapshot> for EngineState {
             last_job: snapshot.last_job.map(JobId),
             nodes,
             last_node: snapshot.last_node.map(NodeId),
+            gpu_types: snapshot.gpu_types,
             rounds: RoundTimes {
                 last: last.map(Timestamp),
                 timer: Timestamp(timer),

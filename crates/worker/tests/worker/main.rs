@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use pollux_agent::{Agent, AgentReport, AgentSettings};
 use pollux_model::BatchLimits;
-use pollux_worker::{Assignment, Orders, Termination, Worker};
+use pollux_worker::{Assignment, Endpoint, Orders, Rendezvous, Termination, Worker};
 use server::{Answer, Server, assignment, connection};
 
 /// Far above what anything here takes, even on a busy machine.
@@ -56,6 +56,36 @@ fn a_new_assignment_is_heard_while_the_worker_waits_for_it() {
     server.answer(|request| if request.after() < 2 { json(&assignment(2, &[7, 8])) } else { Answer::Silence });
     let second = eventually("the second assignment", || worker.assignment().filter(|heard| heard.generation == 2));
     assert_eq!((second.replicas.len(), second.master_port), (2, 4711));
+}
+
+#[test]
+fn a_rendezvous_is_published_and_the_others_hear_of_it_without_another_generation() {
+    let unmet = || Assignment { rendezvous: Rendezvous::Awaited, ..assignment(1, &[7, 8]) };
+    let met = || {
+        let endpoint = Endpoint { address: "10.0.0.7".to_owned(), port: 4242 };
+        Assignment { rendezvous: Rendezvous::At(endpoint), ..assignment(1, &[7, 8]) }
+    };
+    let server = Server::new(move |request| match request.path() {
+        "assignment" if request.after() == 0 => json(&unmet()),
+        "assignment" => Answer::Silence,
+        _ => Answer::status(204),
+    });
+    let (worker, _) = start(&server);
+    assert_eq!(eventually("the assignment", || worker.assignment()).endpoint(), None);
+    let waiting = |request: &server::Request| request.line.contains("after=1&rendezvous=true");
+    eventually("the wish", || server.requests().iter().any(waiting).then_some(()));
+    worker.publish_rendezvous(1, 4711);
+    let post = eventually("the post", || server.posts().into_iter().next());
+    assert_eq!(
+        (post.path(), post.body.as_str()),
+        ("rendezvous", r#"{"generation":1,"address":"127.0.0.1","port":4711}"#)
+    );
+    let (other, _) = start(&server);
+    eventually("its assignment", || other.assignment());
+    server.answer(move |_| json(&met()));
+    let third = start(&server).0;
+    let endpoint = eventually("the rendezvous", || third.assignment()?.endpoint());
+    assert_eq!((endpoint.address.as_str(), endpoint.port), ("10.0.0.7", 4242));
 }
 
 #[test]

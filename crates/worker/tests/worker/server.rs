@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use pollux_worker::{AssignedReplica, Assignment, AssignmentState, Connection};
+use pollux_worker::{AssignedReplica, Assignment, AssignmentState, BatchMode, Connection, GpuTypeName, Rendezvous};
 
 /// What the server does with a request.
 pub(crate) enum Answer {
@@ -172,6 +172,8 @@ pub(crate) fn connection(port: u16) -> Connection {
         replica: 7,
         token: "secret".to_owned(),
         generation: 1,
+        host: "127.0.0.1".to_owned(),
+        authority: None,
     }
 }
 
@@ -184,10 +186,13 @@ pub(crate) fn assignment(generation: u64, replicas: &[u64]) -> Assignment {
         node: "local-0".to_owned(),
         local_rank: rank,
         local_world_size: count,
+        gpu_type: GpuTypeName::default(),
     });
     Assignment {
         generation,
         state: AssignmentState::Run,
+        rendezvous: Rendezvous::Given,
+        batch: BatchMode::Adaptive,
         master_address: "127.0.0.1".to_owned(),
         master_port: 4711,
         replicas: replicas.collect(),

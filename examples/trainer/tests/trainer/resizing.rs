@@ -1,5 +1,7 @@
 //! Groups that grow and shrink while they train.
 
+use pollux_model::BatchMode;
+
 use crate::processes::{Folder, Trainer, eventually};
 use crate::scheduler::Job;
 
@@ -164,4 +166,33 @@ fn a_training_goes_on_to_its_end_without_the_scheduler() {
         assert_eq!(trainer.wait(), Some(0), "{}", folder.logs());
     }
     assert_eq!(folder.audited_epochs(SAMPLES), 20);
+}
+
+/// The batch that the newest report tells of, at the size of the group.
+fn reported_batch(job: &Job) -> Option<u32> {
+    let report = job.scheduler.last_report().filter(|report| report.generation == job.generation)?.report;
+    let tuning = report.tuning?;
+    Some(job.group.len() as u32 * tuning.local_batch * (tuning.accumulation_steps + 1))
+}
+
+#[test]
+fn a_batch_that_the_scheduler_leaves_to_the_user_is_kept_at_every_size_and_types_are_reported_by_name() {
+    let mut job = job("fixed", 0.002, &["--batch-size", "64", "--max-batch-size", "4096"]);
+    job.batch = BatchMode::Fixed { batch_size: Some(96) };
+    job.launch(2);
+    eventually("a report", || reported_batch(&job) == Some(96));
+    job.resize(&[], 1);
+    eventually("a report of three", || reported_batch(&job) == Some(96));
+    let measured = || job.scheduler.last_report().is_some_and(|report| !report.report.types.is_empty());
+    eventually("a model", measured);
+    let types = job.scheduler.last_report().unwrap().report.types;
+    assert_eq!(types[0].gpu_type.as_str(), "t4");
+    // Nobody named a batch: the baseline is kept.
+    job.batch = BatchMode::Fixed { batch_size: None };
+    job.resize(&[job.group[2]], 0);
+    eventually("a report of the baseline", || reported_batch(&job) == Some(64));
+    job.batch = BatchMode::Adaptive;
+    job.resize(&[], 1);
+    eventually("a larger batch", || reported_batch(&job).is_some_and(|batch| batch > 96));
+    job.stop();
 }

@@ -7,9 +7,12 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pollux_api::{AssignedReplica, Assignment, AssignmentState, ReadyRequest, ReportRequest};
+use pollux_api::{
+    AssignedReplica, Assignment, AssignmentState, Endpoint, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest,
+};
+use pollux_model::{BatchMode, GpuTypeName};
 
-use crate::processes::{Folder, PATIENCE, Trainer, free_port};
+use crate::processes::{Folder, PATIENCE, Trainer};
 
 const TOKEN: &str = "secret";
 
@@ -101,6 +104,10 @@ fn answer(line: &str, body: &[u8], (heard, changed): &State) -> Option<(u16, Str
     let mut heard = heard.lock().unwrap();
     if path == "assignment" {
         let (after, wait_s) = query.strip_prefix("after=").unwrap().split_once("&wait_s=").unwrap();
+        let (after, wants_rendezvous) = match after.strip_suffix("&rendezvous=true") {
+            Some(after) => (after, true),
+            None => (after, false),
+        };
         let after: u64 = after.parse().unwrap();
         let deadline = Instant::now() + Duration::from_secs(wait_s.parse().unwrap());
         loop {
@@ -109,7 +116,8 @@ fn answer(line: &str, body: &[u8], (heard, changed): &State) -> Option<(u16, Str
             }
             let assignment = heard.assignment.as_ref().unwrap();
             let left = deadline.saturating_duration_since(Instant::now());
-            let news = assignment.generation > after || assignment.state == AssignmentState::Stop;
+            let meets = wants_rendezvous && matches!(assignment.rendezvous, Rendezvous::At(_));
+            let news = assignment.generation > after || assignment.state == AssignmentState::Stop || meets;
             if news || left.is_zero() {
                 return Some((200, serde_json::to_string(assignment).unwrap()));
             }
@@ -130,6 +138,15 @@ fn answer(line: &str, body: &[u8], (heard, changed): &State) -> Option<(u16, Str
             heard.reports.push(report);
             generation
         }
+        "rendezvous" => {
+            let RendezvousRequest { generation, address, port } = serde_json::from_slice(body).unwrap();
+            let assignment = heard.assignment.as_mut().unwrap();
+            if generation == assignment.generation {
+                assignment.rendezvous = Rendezvous::At(Endpoint { address, port });
+                changed.notify_all();
+            }
+            return Some((if generation == assignment.generation { 204 } else { 409 }, String::new()));
+        }
         other => panic!("{other} is no path of a worker"),
     };
     let current = (settled..=generation).contains(&spoken);
@@ -146,7 +163,7 @@ pub(crate) struct Job {
     pub(crate) group: Vec<u64>,
     pub(crate) generation: u64,
     next_replica: u64,
-    address: (String, u16),
+    pub(crate) batch: BatchMode,
 }
 
 impl Job {
@@ -159,7 +176,7 @@ impl Job {
             group: Vec::new(),
             generation: 0,
             next_replica: 17,
-            address: (String::new(), 0),
+            batch: BatchMode::Adaptive,
         };
         job.set_arguments(arguments);
         job
@@ -192,7 +209,6 @@ impl Job {
         self.group.retain(|replica| !remove.contains(replica));
         self.group.extend(&added);
         self.generation += 1;
-        self.address = ("127.0.0.1".to_owned(), free_port());
         self.scheduler.assign(self.assignment(AssignmentState::Run));
         remove.iter().for_each(|replica| self.replicas[replica].signal("TERM"));
         for replica in added {
@@ -260,12 +276,16 @@ impl Job {
             node: "local-0".to_owned(),
             local_rank: rank,
             local_world_size: world_size,
+            gpu_type: GpuTypeName::new("t4").unwrap(),
         });
         Assignment {
             generation: self.generation,
             state,
-            master_address: self.address.0.clone(),
-            master_port: self.address.1,
+            rendezvous: Rendezvous::Awaited,
+            // Nobody can listen there: who tries does not speak the protocol.
+            master_address: "192.0.2.1".to_owned(),
+            master_port: 9,
+            batch: self.batch,
             replicas: replicas.collect(),
         }
     }

@@ -6,7 +6,7 @@ use pollux_policy::{JobId, PolicySettings, Timestamp};
 
 use super::super::run::World;
 use super::super::settings::SimulationSettings;
-use super::trainees::{Trainee, restart_s};
+use super::trainees::{ForecastJob, restart_s};
 use super::{Change, Cut, Forecast, ForecastError, JobForecast, LiveCluster, Newcomer, Training, Unforeseen};
 use crate::{ApplicationName, ClusterSpec, NodeGroup, Parametric, SimulationError};
 
@@ -31,12 +31,12 @@ pub fn forecast(
         restart_delay_s: restart_s(None, &engine_settings),
         ..SimulationSettings::new(policy.clone(), shape(&engine)?)
     };
-    let mut trainees: Vec<Trainee> = engine.jobs().map(|job| Trainee::live(job, &engine_settings)).collect();
+    let mut trainees: Vec<ForecastJob> = engine.jobs().map(|job| ForecastJob::live(job, &engine_settings)).collect();
     let live = trainees.len();
     let mut id = engine.last_job().unwrap_or_default();
     for newcomer in changes.iter().filter_map(Change::newcomer) {
         id = JobId(id.0 + 1);
-        trainees.push(Trainee::newcomer(id, newcomer, &engine_settings)?);
+        trainees.push(ForecastJob::newcomer(id, newcomer, &engine_settings)?);
     }
     let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
     let mut world = World::around(engine, &settings, jobs);
@@ -143,7 +143,7 @@ impl World<'_> {
                         self.deliver(Event::NodeJoined {
                             node,
                             gpus: *gpus,
-                            gpu_type: *gpu_type,
+                            gpu_type: gpu_type.clone(),
                             cpus: None,
                             memory: None,
                         });

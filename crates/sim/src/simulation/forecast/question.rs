@@ -1,7 +1,7 @@
 use pollux_agent::AgentReport;
 use pollux_engine::{EngineSettings, EngineState};
 use pollux_job::JobSpec;
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 
 use crate::ApplicationName;
@@ -31,7 +31,7 @@ pub enum Change {
         /// GPUs of each.
         gpus: u32,
         /// Their kind.
-        gpu_type: GpuType,
+        gpu_type: GpuTypeName,
     },
     /// A node is emptied, and used no more.
     Drain(NodeId),

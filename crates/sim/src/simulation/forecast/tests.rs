@@ -1,9 +1,9 @@
 use pollux_engine::{Engine, EngineSettings, Event};
 use pollux_job::Work;
-use pollux_model::GpuType;
+use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 
-use super::trainees::Trainee;
+use super::trainees::ForecastJob;
 use super::*;
 use crate::simulation::run::World;
 use crate::{ApplicationName, ApplicationSet, JobSpec, ReplicaNeeds, SimulationSettings, Workload};
@@ -67,7 +67,7 @@ fn completion_s(forecast: &Forecast, job: u64) -> Result<f64, Unforeseen> {
 fn told_worlds(cluster: &LiveCluster, seconds: f64) -> Vec<(f64, f64)> {
     let engine = Engine::restore(cluster.settings, &cluster.policy, cluster.state.clone()).unwrap();
     let settings = SimulationSettings { restart_delay_s: 30.0, ..settings(cluster.policy.name()) };
-    let trainees: Vec<Trainee> = engine.jobs().map(|job| Trainee::live(job, &cluster.settings)).collect();
+    let trainees: Vec<ForecastJob> = engine.jobs().map(|job| ForecastJob::live(job, &cluster.settings)).collect();
     let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
     let mut world = World::around(engine, &settings, jobs);
     world.now = cluster.now;
@@ -122,7 +122,7 @@ fn changes_have_consequences() {
             let known = forecast.jobs.iter().filter_map(|it| it.completion_s.ok()).take(before.jobs.len());
             known.sum::<f64>() / before.jobs.len() as f64
         };
-        let nodes = Change::AddNodes { count: 4, gpus: 4, gpu_type: GpuType::default() };
+        let nodes = Change::AddNodes { count: 4, gpus: 4, gpu_type: GpuTypeName::default() };
         let larger = foretold(cluster, &[nodes]);
         assert!(mean(&larger) < 0.9 * mean(&before), "{before:?} {larger:?}");
 
@@ -179,7 +179,7 @@ fn what_cannot_be_known_is_not_made_up() {
     let message =
         |cluster: &LiveCluster, changes: &[Change]| forecast(cluster, changes, &mut || true).unwrap_err().to_string();
     assert_eq!(message(&empty(&engine), &[]), "no node is up: accepted is a cluster with one or more");
-    let gpu_type = GpuType::default();
+    let gpu_type = GpuTypeName::default();
     let joined = Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type, cpus: None, memory: None };
     engine.step(Timestamp(0), joined, &mut out);
     let nothing = Forecast { jobs: Vec::new(), horizon_s: 0.0, gpu_utilisation: None, cut: None };

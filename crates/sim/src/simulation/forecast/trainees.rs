@@ -1,16 +1,16 @@
 use pollux_agent::{AgentReport, Progress};
 use pollux_engine::{EngineSettings, Job, declared_samples};
 use pollux_job::Work;
-use pollux_model::GpuType;
+use pollux_model::{BatchMode, GpuTypeName};
 use pollux_policy::JobId;
 
-use super::super::job::{BatchMode, SimJob};
+use super::super::job::SimJob;
 use super::super::settings::SimulationSettings;
 use super::{Newcomer, Training, Unforeseen};
 use crate::{Application, ApplicationName, Parametric, PhysicsError, Profile, Reported};
 
 /// What is known of a job, from which its future is made.
-pub(super) struct Trainee {
+pub(super) struct ForecastJob {
     id: JobId,
     known: Known,
     /// Whether its end can be foretold, as far as it is up to the job.
@@ -19,12 +19,12 @@ pub(super) struct Trainee {
 
 enum Known {
     /// What it has told, if anything, and what it is on each kind of GPU.
-    Told { report: Option<AgentReport>, kinds: Vec<(GpuType, Application)>, restart_s: f64 },
+    Told { report: Option<AgentReport>, kinds: Vec<(GpuTypeName, Application)>, restart_s: f64 },
     /// What nobody but the world knows.
     Application(Application),
 }
 
-impl Trainee {
+impl ForecastJob {
     /// A job that there is.
     pub(super) fn live(job: &Job, settings: &EngineSettings) -> Self {
         let restart_cost_s = job.usage(job.phase_since()).restart_cost_s;
@@ -55,12 +55,12 @@ impl Trainee {
         };
         let report = report.filter(|report| !report.types.is_empty());
         let kinds = report.as_ref().map_or_else(
-            || vec![(GpuType::default(), Application::Reported(Reported::unknown()))],
+            || vec![(GpuTypeName::default(), Application::Reported(Reported::unknown()))],
             |report| {
                 let baseline = f64::from(report.limits.batch_size_baseline());
                 let baseline_steps = samples.map_or(f64::INFINITY, |samples| samples / baseline);
                 let on = |learned| Application::Reported(Reported::new(report, learned, baseline_steps));
-                report.types.iter().map(|learned| (learned.gpu_type, on(learned))).collect()
+                report.types.iter().map(|learned| (learned.gpu_type.clone(), on(learned))).collect()
             },
         );
         Self { id, known: Known::Told { report, kinds, restart_s }, outlook }

@@ -121,12 +121,21 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
     sentences
 }
 
+/// The type of a job's GPUs, in a cluster of more than one.
+fn gpu_type(cluster: &Cluster<'_>, job: &Job) -> String {
+    let engine = cluster.engine();
+    let mut types = engine.nodes().map(pollux_engine::Node::gpu_type);
+    let first = types.next();
+    let name = engine.gpu_type_of(job.id()).filter(|_| types.any(|other| Some(other) != first));
+    name.map_or_else(String::new, |name| format!(" ({name})"))
+}
+
 /// What it is doing.
 fn situation(cluster: &Cluster<'_>, job: &Job) -> String {
     let name = format!("{} (job {})", job.spec().name, job.id().0);
     let since = duration(cluster.now().since_s(job.phase_since()));
     let nodes: Vec<&str> = job.group().iter().map(|(node, _)| cluster.node_name(node)).collect();
-    let gpus = format!("{} of {}", gpus(job, job.group().replicas()), nodes.join(", "));
+    let gpus = format!("{}{} of {}", gpus(job, job.group().replicas()), gpu_type(cluster, job), nodes.join(", "));
     match job.phase() {
         Phase::Queued => format!("{name} has waited for {since}."),
         Phase::Starting => format!("{name} is starting on {gpus}, for {since} now."),

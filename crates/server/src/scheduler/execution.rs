@@ -2,13 +2,15 @@
 
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event};
+use pollux_job::JobId;
+use pollux_model::BatchMode;
 use pollux_policy::Timestamp;
 use pollux_store::{EndedJob, JobSummary, Record};
 use tracing::info;
 
 use super::Scheduler;
 use crate::fleet::Effects;
-use crate::orders::{LaunchContext, assignment, order};
+use crate::orders::{LaunchContext, assignment, batch_mode, order};
 use crate::views;
 use crate::{HistoryEvent, ServerError, narration};
 
@@ -39,8 +41,7 @@ impl Scheduler {
 
     fn apply(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
         let mut out = Effects::default();
-        let Self { fleet, registry, backend, .. } = self;
-        fleet.apply(command, &mut |node| backend.rendezvous(registry.name(node)), &mut out);
+        self.fleet.apply(command, &mut out);
         let kind = match command {
             Command::Launch { .. } => Some("launch"),
             Command::Resize { .. } => Some("resize"),
@@ -78,13 +79,20 @@ impl Scheduler {
         }
         let checkpoint_dir = &self.checkpoints.location(job);
         let (url, token) = (&self.settings.url, &self.secrets[&job]);
-        let context = LaunchContext { epoch: self.epoch, url, checkpoint_dir, token };
         let (replica, group, spec) = (self.fleet.replica(id), self.fleet.group(job), self.specs.get(&job));
         if let (Some(replica), Some(group), Some(spec)) = (replica, group, spec) {
-            let assignment = assignment(group, &self.fleet, &self.registry);
+            let address = self.registry.address(replica.node);
+            let authority = self.settings.worker_authority.as_deref();
+            let context = LaunchContext { epoch: self.epoch, url, authority, address, checkpoint_dir, token };
+            let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
             self.pending.starts.extend(order(id, replica, spec, &assignment, context));
         }
         Ok(())
+    }
+
+    /// Who chooses the batch of a job.
+    fn batch_mode(&self, job: JobId) -> BatchMode {
+        batch_mode(&self.settings, self.engine.job(job))
     }
 
     /// Keeps what is to be written and done; what the engine is to be told is added to `events`.
@@ -153,7 +161,10 @@ impl Scheduler {
         for job in std::mem::take(&mut self.pending.regrouped) {
             match self.fleet.group(job) {
                 // Workers that are told to leave find out why.
-                Some(group) => self.assignments.post(job, assignment(group, &self.fleet, &self.registry)),
+                Some(group) => {
+                    let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
+                    self.assignments.post(job, assignment);
+                }
                 None => {
                     self.assignments.remove(job);
                     self.tokens.forget(job);

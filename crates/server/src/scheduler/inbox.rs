@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use pollux_api::{ReadyRequest, ReportRequest};
+use pollux_agent::AgentReport;
+use pollux_api::{ReadyRequest, RendezvousRequest, ReportRequest};
 use pollux_backend::{Epoch, Observation, ReplicaId};
 use pollux_engine::{Event, FailureKind, Refusal};
 use pollux_job::{After, Dependency, JobId, JobSpec, Phase};
@@ -19,12 +20,14 @@ use crate::{Action, HistoryEvent, NodeAction, Refused, narration};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
+/// Longest name of a host.
+const ADDRESS_BYTES_MAX: usize = 255;
 /// More users' tokens than anybody needs.
 const TOKENS_MAX: usize = 1_000;
 
 /// What came in since the last turn.
 #[derive(Default)]
-pub(crate) struct Intake {
+pub(crate) struct Inbox {
     /// What was seen happens whether it can be written or not.
     pub(crate) seen: Vec<Event>,
     /// What was asked for is refused if it cannot be written.
@@ -33,6 +36,8 @@ pub(crate) struct Intake {
     pub(crate) history: Vec<HistoryEntry>,
     pub(crate) specs: BTreeMap<JobId, JobSpec>,
     pub(crate) token_changes: Vec<TokenChange>,
+    /// Who told where their group meets.
+    pub(crate) published: Vec<Reply<()>>,
     pub(crate) looks: Vec<Look>,
     pub(crate) shut_down: Option<Reply<()>>,
     /// The scheduler that has taken over.
@@ -71,7 +76,7 @@ impl TokenChange {
     }
 }
 
-impl Intake {
+impl Inbox {
     fn ask(&mut self, event: Event, reply: Reply<()>) {
         // Who asked may have gone.
         self.asked.push(Asked { event, answer: Box::new(|outcome| drop(reply.send(outcome))) });
@@ -80,7 +85,7 @@ impl Intake {
 
 impl Scheduler {
     /// Sorts a message.
-    pub(super) fn take(&mut self, now: Timestamp, message: Message, intake: &mut Intake) {
+    pub(super) fn take(&mut self, now: Timestamp, message: Message, intake: &mut Inbox) {
         match message {
             Message::Submit(spec, reply) => self.submit(now, *spec, reply, intake),
             Message::Act(job, action, reply) => {
@@ -101,6 +106,10 @@ impl Scheduler {
             },
             Message::Report(job, request, reply) => self.report(job, *request, reply, intake),
             Message::Ready(job, request, reply) => self.ready(job, request, reply, intake),
+            Message::Rendezvous(job, request, reply) => match self.publish(job, request) {
+                Ok(()) => intake.published.push(reply),
+                Err(refused) => refuse(reply, refused),
+            },
             Message::Grant { label, digest, replaces, reply } => match self.check_grant(&label, replaces, intake) {
                 Ok(()) => {
                     let gone = self.tokens.of_user(&label);
@@ -125,7 +134,7 @@ impl Scheduler {
         }
     }
 
-    fn submit(&mut self, now: Timestamp, mut spec: JobSpec, reply: Reply<JobId>, intake: &mut Intake) {
+    fn submit(&mut self, now: Timestamp, mut spec: JobSpec, reply: Reply<JobId>, intake: &mut Inbox) {
         let limit = self.settings.engine.live_jobs_max;
         let room = self.engine.jobs().len() + intake.submitted.len() < limit;
         let crowded = || if room { Ok(()) } else { Err(Refusal::TooManyJobs { limit }) };
@@ -151,7 +160,7 @@ impl Scheduler {
     }
 
     /// Dependencies that are still to be waited for. One on a job that did not end as it had to can never be met.
-    fn unmet(&self, depends_on: &[Dependency], intake: &Intake) -> Result<Vec<Dependency>, Refused> {
+    fn unmet(&self, depends_on: &[Dependency], intake: &Inbox) -> Result<Vec<Dependency>, Refused> {
         let mut unmet = Vec::new();
         for &dependency in depends_on {
             let job = dependency.job;
@@ -176,8 +185,9 @@ impl Scheduler {
         Ok(unmet)
     }
 
-    fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Intake) {
-        let ReportRequest { generation, report } = request;
+    fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Inbox) {
+        let ReportRequest { generation, mut report } = request;
+        self.name_types(job, &mut report);
         match self.group(job, generation).map(|group| group.revision_of(generation)) {
             Err(refused) => refuse(reply, refused),
             Ok(None) => refuse(reply, self.stale(job, generation)),
@@ -188,9 +198,10 @@ impl Scheduler {
         }
     }
 
-    fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Intake) {
+    fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Inbox) {
         let ReadyRequest { generation, pause_s } = request;
-        let is_running = self.engine.job(job).is_some_and(|job| job.phase() == Phase::Running);
+        // A program that was taken for one that never speaks may do so late.
+        let is_running = self.engine.job(job).is_some_and(|job| job.phase() == Phase::Running && !job.is_silent());
         match self.group(job, generation).map(|group| group.readiness(generation, is_running)) {
             Err(refused) => refuse(reply, refused),
             Ok(Readiness::Stale) => refuse(reply, self.stale(job, generation)),
@@ -198,6 +209,39 @@ impl Scheduler {
             Ok(Readiness::Partial | Readiness::Known) => drop(reply.send(Ok(()))),
             Ok(Readiness::Complete(revision)) => intake.ask(Event::GroupReady { job, revision, pause_s }, reply),
         }
+    }
+
+    /// Workers of version 0.1 number types, always by 0: the one they run on now.
+    fn name_types(&self, job: JobId, report: &mut AgentReport) {
+        if report.types.iter().all(|learned| learned.gpu_type.number().is_none()) {
+            return;
+        }
+        let current = self.engine.gpu_type_of(job).cloned();
+        report.types.retain_mut(|learned| match (learned.gpu_type.number(), &current) {
+            (None, _) => true,
+            (Some(0), Some(current)) => {
+                learned.gpu_type = current.clone();
+                true
+            }
+            (Some(_), _) => false,
+        });
+        report.types.sort_by(|a, b| a.gpu_type.cmp(&b.gpu_type));
+        report.types.dedup_by(|a, b| a.gpu_type == b.gpu_type);
+    }
+
+    /// Notes where a group meets. It is told to the others when it is durable.
+    fn publish(&mut self, job: JobId, request: RendezvousRequest) -> Result<(), Refused> {
+        let RendezvousRequest { generation, address, port } = request;
+        let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.:[]%".contains(letter);
+        if address.is_empty() || address.len() > ADDRESS_BYTES_MAX || !address.chars().all(is_letter) || port == 0 {
+            return Err(Refused::Rendezvous { address, port });
+        }
+        self.check_live(job)?;
+        if !self.fleet.publish(job, generation, (address, port)) {
+            return Err(self.stale(job, generation));
+        }
+        self.pending.regrouped.insert(job);
+        Ok(())
     }
 
     fn group(&self, job: JobId, generation: u64) -> Result<&Group, Refused> {
@@ -209,7 +253,7 @@ impl Scheduler {
         Refused::Stale { job, generation, current: self.fleet.group(job).map_or(0, |group| group.generation) }
     }
 
-    fn check_grant(&self, label: &str, replaces: bool, intake: &Intake) -> Result<(), Refused> {
+    fn check_grant(&self, label: &str, replaces: bool, intake: &Inbox) -> Result<(), Refused> {
         let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if label.is_empty() || label.len() > LABEL_BYTES_MAX || !label.chars().all(is_letter) {
             return Err(Refused::Label { label: label.to_owned() });
@@ -239,7 +283,7 @@ impl Scheduler {
         Err(Refused::Engine(if is_known { Refusal::EndedJob { job } } else { Refusal::UnknownJob { job } }))
     }
 
-    fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Intake) {
+    fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Inbox) {
         let mut out = Effects::default();
         narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
@@ -310,7 +354,7 @@ impl Scheduler {
     }
 
     /// What nobody says but time: nodes that stay away or may come, groups that do not speak.
-    pub(super) fn look_around(&mut self, now: Timestamp, intake: &mut Intake) {
+    pub(super) fn look_around(&mut self, now: Timestamp, intake: &mut Inbox) {
         let mut out = Effects::default();
         if self.registry.is_incomplete() && self.roll_call <= Instant::now() {
             self.registry.close_roll_call(&mut self.fleet, &mut out);
