@@ -122,7 +122,7 @@ impl Coordinator {
             learning_rate: finite.then_some(settings.learning_rate * self.learning_rate_factor),
             tuning: tuning.unwrap_or(deal.tuning),
             next,
-            brain: (next == Next::ShrunkGroup).then(|| Box::new(self.brain.state())),
+            brain: (next == Next::Shrink).then(|| Box::new(self.brain.state())),
         })
     }
 

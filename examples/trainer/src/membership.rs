@@ -184,7 +184,7 @@ impl Membership {
             return Next::Train;
         }
         if !same_replicas(&staying, group.members()) {
-            return Next::ShrunkGroup;
+            return Next::Shrink;
         }
         let newcomers = staying.len() as u32..candidate.replicas.len() as u32;
         let met =
@@ -193,7 +193,7 @@ impl Membership {
     }
 
     /// The group without those who are not in the newest assignment; `None` if this process is one of them.
-    pub(crate) fn shed(&mut self, group: Group) -> Result<Option<ShrunkGroup>, TrainerError> {
+    pub(crate) fn shrink(&mut self, group: Group) -> Result<Option<ShrunkGroup>, TrainerError> {
         let Some(candidate) = self.candidate.clone() else { return Err(unprepared()) };
         let members = staying(&candidate, group.members());
         let Some(rank) = members.iter().position(|member| member.replica == self.me) else { return Ok(None) };

@@ -61,7 +61,7 @@ pub(crate) struct StepDecision {
 pub(crate) enum Next {
     Train,
     /// Those who are not in the newest assignment leave; the others go on without them.
-    ShrunkGroup,
+    Shrink,
     /// The newcomers of the newest assignment have met and join.
     Grow,
     /// Everybody leaves. Those who were not told to may be wanted again, unless the whole group was meant.

@@ -147,7 +147,7 @@ impl Trainer {
             let stopped = Instant::now();
             group = match decision.next {
                 Next::Train => continue,
-                Next::ShrunkGroup => match self.shed(group, decision.brain)? {
+                Next::Shrink => match self.shrink(group, decision.brain)? {
                     Some(group) => group,
                     None => return Ok(Ending::Stopped),
                 },
@@ -294,8 +294,8 @@ impl Trainer {
 
     /// Goes on without those who leave; `None` if this process is one of them. Rank 0 may be among them, which is why it
     /// told everybody what it knows.
-    fn shed(&mut self, group: Group, brain: Option<Box<BrainState>>) -> Result<Option<Group>, TrainerError> {
-        match self.membership.shed(group)? {
+    fn shrink(&mut self, group: Group, brain: Option<Box<BrainState>>) -> Result<Option<Group>, TrainerError> {
+        match self.membership.shrink(group)? {
             None => Ok(None),
             Some(ShrunkGroup::Follower(line)) => self.hear_welcome(line).map(Some),
             Some(ShrunkGroup::Leader(mut group)) => {
