@@ -269,11 +269,11 @@ fn forbidden_dependencies_of_pure_crates_are_found() {
             ("crates/policy/clippy.toml", MODEL_CLIPPY),
         ],
         "crates/agent/Cargo.toml:4: pollux-policy is not allowed in this pure crate; \
-         allowed: pollux-model, serde, thiserror\n\
+         allowed: pollux-model, serde, thiserror, utoipa\n\
          crates/model/Cargo.toml:14: libc is not allowed in this pure crate; \
-         allowed: serde, thiserror\n\
+         allowed: serde, thiserror, utoipa\n\
          crates/policy/Cargo.toml:4: pollux-engine is not allowed in this pure crate; \
-         allowed: pollux-model, serde, thiserror",
+         allowed: pollux-job, pollux-model, serde, thiserror, utoipa",
     );
 }
 

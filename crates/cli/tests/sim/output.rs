@@ -151,19 +151,19 @@ fn workloads_that_are_called_the_same_are_numbered() {
 fn reports_show_what_tells_a_run_from_others() {
     let folder = folder("shown");
     let cluster = folder.join("two.toml");
-    let groups = "[[group]]\ncount = 2\ngpus = 8\ngpu_type = \"a100\"\n[[group]]\ncount = 3\ngpus = 4\n";
+    let groups = "[[group]]\ncount = 4\ngpus = 8\ngpu_type = \"a100\"\n[[group]]\ncount = 3\ngpus = 4\n";
     fs::write(&cluster, groups).unwrap();
     let (cluster, folder) = (cluster.to_str().unwrap(), folder.to_str().unwrap());
     let args = ["run", "--policy", "fifo", "--generate-jobs", "4", "--load", "1.5", "--cluster", cluster, "--failures"];
     let args = [&args[..], &["3", "--failure-seed", "7", "--seed", "2", "--report", folder]].concat();
     let table = sim(&args).stdout;
     let line = table.lines().next().unwrap();
-    let shown = format!("cluster {cluster} (2x8 a100, 3x4, 28 GPUs), rounds of");
+    let shown = format!("cluster {cluster} (4x8 a100, 3x4, 44 GPUs), rounds of");
     assert!(line.contains(&shown), "{line}");
     assert!(line.ends_with(", 4 jobs at load 1.5, 3 failures per node and day, failure seed 7"), "{line}");
     assert!(table.contains("\ngenerated-2 (6 jobs, seed 2)\n"), "{table}");
     let page = fs::read_to_string(format!("{folder}/index.html")).unwrap();
-    for shown in [r#"["jobs","4 jobs at load 1.5"]"#, r#"["failure seed","7"]"#, "(2x8 a100, 3x4, 28 GPUs)"] {
+    for shown in [r#"["jobs","4 jobs at load 1.5"]"#, r#"["failure seed","7"]"#, "(4x8 a100, 3x4, 44 GPUs)"] {
         assert!(page.contains(shown), "{shown}");
     }
     let settings = sim(&[&args[..], &["-o", "json"]].concat()).json()["settings"].clone();

@@ -160,7 +160,7 @@ fn what_the_machine_is_to_blame_for_uses_up_no_retries() {
          60  tick j1=n0*2                      => launch j1 g1 n0*2
          61  launch-failed j1 g1 n0 machine    => stop j1 g1 n0*2 failed
          62  released j1 g1 n0*2               =>
-         120 tick                              => launch j1 g2 n1*2
+         120 tick j1=n1*2                      => launch j1 g2 n1*2
          121 launch-failed j1 g2 n1 machine    => stop j1 g2 n1*2 failed
          121 show j1                           => queued until 141 leaving g2 n1*2",
     );

@@ -83,7 +83,7 @@ fn comes_first(at: Timestamp, happening: Happening, tick: Timestamp) -> bool {
 }
 
 fn name_of(node: usize) -> String {
-    format!("node-{node:02}")
+    format!("gpu-{node:02}")
 }
 
 impl<'a> Live<'a> {

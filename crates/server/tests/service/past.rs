@@ -17,7 +17,7 @@ fn folder() -> TempDir {
     let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../store/tests/fixtures/v1/state.sql");
     let database = Connection::open(folder.path().join("pollux.db")).unwrap();
     database.execute_batch(&fs::read_to_string(fixture).unwrap()).unwrap();
-    database.execute("UPDATE nodes SET name = json_set(name, '$.gpu_type', 'test')", []).unwrap();
+    database.execute("UPDATE nodes SET name = json_set(name, '$.gpu_type', 'local')", []).unwrap();
     folder
 }
 
