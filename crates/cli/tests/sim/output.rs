@@ -169,7 +169,7 @@ fn reports_show_what_tells_a_run_from_others() {
     let settings = sim(&[&args[..], &["-o", "json"]].concat()).json()["settings"].clone();
     assert_eq!((&settings["generate_jobs"], &settings["load"]), (&Value::from(4), &Value::from(1.5)));
     assert_eq!(settings["failure_seed"], 7);
-    let groups = serde_json::json!([{"count": 2, "gpus": 8, "gpu_type": "a100"}, {"count": 3, "gpus": 4}]);
+    let groups = serde_json::json!([{"count": 4, "gpus": 8, "gpu_type": "a100"}, {"count": 3, "gpus": 4}]);
     assert_eq!(settings["groups"], groups);
 }
 

@@ -333,7 +333,7 @@ impl<'a> Live<'a> {
         if assignment.generation == self.groups[job].generation {
             return;
         }
-        let number = |name: &str| -> usize { name.trim_start_matches("node-").parse().unwrap() };
+        let number = |name: &str| -> usize { name.trim_start_matches("gpu-").parse().unwrap() };
         let members: BTreeMap<u64, usize> =
             assignment.replicas.iter().map(|replica| (replica.replica, number(&replica.node))).collect();
         let group = &mut self.groups[job];
