@@ -76,7 +76,7 @@ async function updates(browser: Browser, cluster: Cluster): Promise<void> {
       });
       Object.assign(globalThis, { shown });
     }, name);
-    const id = await cluster.submit({ name, command: ["true"], replicas_min: 64, replicas_requested: 64 });
+    const id = await cluster.submit({ name, command: ["true"], replicas_min: 64, replicas: 64 });
     const shown = await page.evaluate(() => (globalThis as unknown as { shown: Promise<number> }).shown);
     delays.push(shown - (await cluster.job(id)).submitted_ms);
     await cluster.post(`/v1/jobs/${id}/cancel`);
@@ -97,7 +97,7 @@ async function work(browser: Browser, cluster: Cluster, hash: string): Promise<v
   let turn = 0;
   while (Date.now() - began < WATCHED_S * 1_000) {
     // It is submitted, cancelled and over: three events.
-    const id = await cluster.submit({ name: "brief", command: ["true"], replicas_min: 64, replicas_requested: 64 });
+    const id = await cluster.submit({ name: "brief", command: ["true"], replicas_min: 64, replicas: 64 });
     await cluster.post(`/v1/jobs/${id}/cancel`);
     turn += 1;
     await sleep(Math.max(0, began + (turn * 3_000) / EVENTS_PER_S - Date.now()));

@@ -61,11 +61,11 @@ async function busy(cluster: Cluster): Promise<{ vision: number }> {
   await cluster.train("speech", 60, "medium");
   await cluster.train("recommender", 40, "poor");
   const paused = await cluster.train("ablation", 60, "medium");
-  await cluster.submit({ name: "broken", command: ["false"], retries_max: 0, flexibility: "rigid" });
+  await cluster.submit({ name: "broken", command: ["false"], retries: 0, flexibility: "rigid" });
   await until("a start", async () => (await state(paused)).phase === "running");
   await cluster.post(`/v1/jobs/${paused}/pause`);
   await cluster.train("language", 90, "good");
-  await cluster.submit({ name: "large", command: ["sleep", "600"], flexibility: "rigid", replicas_requested: 8 });
+  await cluster.submit({ name: "large", command: ["sleep", "600"], flexibility: "rigid", replicas: 8 });
   await until("some progress", async () => ((await state(vision)).epochs ?? 0) >= 8);
   return { vision };
 }

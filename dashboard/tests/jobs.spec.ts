@@ -91,7 +91,7 @@ test("names that turn text around turn nothing around", async ({ page, cluster }
 });
 
 test("the server looks for jobs that are over, so that not all of them are loaded", async ({ page, cluster }) => {
-  const id = await cluster.submit({ name: "needle", command: ["true"], flexibility: "rigid", retries_max: 0 });
+  const id = await cluster.submit({ name: "needle", command: ["true"], flexibility: "rigid", retries: 0 });
   await until("its end", async () => (await cluster.job(id)).ended_ms != null);
   await open(page, cluster, "/jobs?phase=all");
   const asked: string[] = [];
@@ -107,7 +107,7 @@ test("many jobs are found, sorted and kept over a reload, and only rows in view 
   const ids: number[] = [];
   for (let idx = 0; idx < 120; idx++) {
     ids.push(
-      await cluster.submit({ name: `crowd-${idx}`, command: ["true"], replicas_requested: 64, replicas_min: 64 }),
+      await cluster.submit({ name: `crowd-${idx}`, command: ["true"], replicas: 64, replicas_min: 64 }),
     );
   }
   await open(page, cluster, "/jobs");

@@ -3,7 +3,7 @@
 import type { Page } from "@playwright/test";
 import { Cluster, expect, open, test, until } from "./cluster";
 
-const WAITS = { command: ["true"], replicas_requested: 64, replicas_min: 64 };
+const WAITS = { command: ["true"], replicas: 64, replicas_min: 64 };
 
 async function setHidden(page: Page, hidden: boolean): Promise<void> {
   await page.evaluate((value) => {

@@ -9,4 +9,5 @@ mod daemon;
 mod faults;
 mod kills;
 mod processes;
+mod upgrade;
 mod workers;

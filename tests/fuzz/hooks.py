@@ -2,7 +2,7 @@
 
 import schemathesis
 
-SIZES = ("replicas_min", "replicas_requested", "replicas_max")
+SIZES = ("replicas_min", "replicas", "replicas_max")
 
 
 @schemathesis.hook

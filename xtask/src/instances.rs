@@ -140,6 +140,8 @@ fn plan(instance: &Instance) -> Result<Outcome> {
             JobView {
                 id: JobId(idx as u64),
                 submitted: Timestamp(now.0 - (job.age * 1000.0) as u64),
+                queued_since: now,
+                running_since: None,
                 attained_gpu_s: job.attained_service,
                 executed_s: 0.0,
                 restarts: job.num_restarts,

@@ -45,6 +45,9 @@ pub struct Node {
     pub gpus_held: u32,
     /// Whether it is being emptied.
     pub is_draining: bool,
+    /// Whether it does not answer: nothing is placed there, and what it had stays taken.
+    #[serde(default)]
+    pub is_unreachable: bool,
     /// After failures: nothing is placed there until then.
     pub cooling_until_ms: Option<u64>,
     /// Jobs with replicas there.

@@ -9,6 +9,7 @@
 //!
 //! No behaviour of any kind. Requests refuse unknown fields; responses may gain some, which older readers ignore.
 
+mod checkpoint;
 mod cluster;
 mod event;
 mod explanation;
@@ -21,6 +22,7 @@ mod token;
 mod what_if;
 mod worker;
 
+pub use checkpoint::{JobCheckpoints, PruneReport, PruneRequest};
 pub use cluster::{ClusterStatus, Node, NodeJob, NodeList};
 pub use event::{Event, EventList};
 pub use explanation::{Explanation, Payer, SizeOutlook};

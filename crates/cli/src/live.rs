@@ -19,6 +19,8 @@ mod logs;
 mod lookup;
 mod nodes;
 mod patience;
+mod prune;
+mod priority;
 mod ps;
 mod server_args;
 mod submit;
@@ -63,6 +65,8 @@ pub(crate) enum LiveCommand {
     Drain(act::NodesArgs),
     /// Use drained nodes again
     Undrain(act::NodesArgs),
+    /// Delete old checkpoints of jobs that are over
+    Prune(prune::PruneArgs),
     /// Watch the cluster live
     Top(top::TopArgs),
     /// Print or open the link to the dashboard
@@ -87,6 +91,7 @@ pub(crate) fn run(command: &LiveCommand) -> anyhow::Result<()> {
         LiveCommand::Nodes(args) => nodes::run(args),
         LiveCommand::Drain(args) => act::run_on_nodes(args, NodeAction::Drain),
         LiveCommand::Undrain(args) => act::run_on_nodes(args, NodeAction::Undrain),
+        LiveCommand::Prune(args) => prune::run(args),
         LiveCommand::Top(args) => top::run(args),
         LiveCommand::Dashboard(args) => dashboard::run(args),
         LiveCommand::Token(args) => token::run(args),

@@ -18,7 +18,7 @@ use pollux_engine::EngineSettings;
 use pollux_lab::policy_named;
 use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
-use pollux_server::{Daemon, ServerSettings};
+use pollux_server::{Daemon, Retention, ServerSettings};
 
 use crate::live::StateArgs;
 use crate::output;
@@ -41,7 +41,7 @@ pub(crate) struct UpArgs {
 
     /// Who gets what: pollux, castor, optimus, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or a .toml file with
     /// settings of one
-    #[arg(long, value_name = "NAME", default_value = "pollux")]
+    #[arg(long, value_name = "NAME", default_value = PolicySettings::default().name())]
     policy: String,
 
     /// Slots without GPUs [default: the GPUs of this machine, or a slot for each core]
@@ -66,6 +66,14 @@ pub(crate) struct UpArgs {
     /// Where jobs save, in a folder for each: a folder of its own [default: `checkpoints` in the state folder]
     #[arg(long, value_name = "FOLDER")]
     checkpoint_dir: Option<PathBuf>,
+
+    /// How long checkpoints are kept of jobs that are over, such as 12h or 7d
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = pollux_job::seconds)]
+    keep_checkpoints_for: u64,
+
+    /// How much room they may take together, such as 50G or 500M; the oldest go first
+    #[arg(long, value_name = "BYTES", default_value = "50G", value_parser = pollux_job::bytes)]
+    keep_checkpoints_bytes: u64,
 
     /// Certificate of the server, followed by those that vouch for it: a PEM file
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -144,8 +152,10 @@ fn server_settings(args: &UpArgs, state_dir: &Path, policy: PolicySettings) -> S
         ..EngineSettings::default()
     };
     let grace = Duration::from_secs(args.grace);
+    let keep_for = Duration::from_secs(args.keep_checkpoints_for);
+    let retention = Retention { keep_for, keep_bytes: args.keep_checkpoints_bytes };
     // The address is filled in once it is known.
-    ServerSettings { engine, grace, ..ServerSettings::new(state_dir, "", policy) }
+    ServerSettings { engine, grace, retention, ..ServerSettings::new(state_dir, "", policy) }
 }
 
 fn http_settings(args: &UpArgs) -> HttpSettings {

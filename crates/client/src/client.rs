@@ -4,8 +4,8 @@ use std::io::{self, BufReader, Read};
 use std::time::Duration;
 
 use pollux_api::{
-    ClusterStatus, EventList, Explanation, Failure, IssuedToken, Job, JobDetail, JobList, NodeList, TokenList,
-    TokenRequest, WhatIf, WhatIfRequest,
+    ClusterStatus, EventList, Explanation, Failure, IssuedToken, Job, JobDetail, JobList, NodeList, PruneReport,
+    PruneRequest, TokenList, TokenRequest, WhatIf, WhatIfRequest,
 };
 use pollux_job::{JobSpec, Phase};
 use serde::Serialize;
@@ -258,6 +258,11 @@ impl Client {
         let request = self.agent.get(self.at(path)).config().timeout_per_read(Some(SILENCE)).build();
         let body = self.call(request)?.into_body().into_reader();
         Ok(Messages::new(self.url.clone(), Box::new(BufReader::new(body))))
+    }
+
+    /// Deletes old checkpoints of jobs that are over, or says what would be deleted.
+    pub fn prune(&self, request: &PruneRequest) -> Result<PruneReport, ClientError> {
+        self.post("checkpoints/prune", request)
     }
 
     /// Labels of the tokens of users.

@@ -28,7 +28,7 @@ impl std::fmt::Debug for Connection {
 
 /// What a server writes into its state folder. It may say more.
 #[derive(Deserialize)]
-struct Whereabouts {
+struct ServerFile {
     url: String,
 }
 
@@ -64,7 +64,7 @@ fn address_in(state_dir: &Path) -> Result<String, ClientError> {
         }
         Err(error) => return Err(ClientError::File { file, reason: error.to_string(), remedy }),
     };
-    let whereabouts: Result<Whereabouts, _> = serde_json::from_slice(&text);
+    let whereabouts: Result<ServerFile, _> = serde_json::from_slice(&text);
     whereabouts.map(|it| it.url).map_err(|error| ClientError::File { file, reason: error.to_string(), remedy })
 }
 

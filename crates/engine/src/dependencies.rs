@@ -64,6 +64,8 @@ impl Engine {
                 self.end(id, JobState::Failed { reason }, StopReason::Failed, out);
             } else {
                 job.waits_for.retain(|dependency| dependency.job != ended);
+                // Only from now on it waits for GPUs.
+                job.standing.queued_since = self.now;
             }
         }
     }

@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use pollux_job::{JobId, JobSpec, Phase};
 use pollux_model::{GpuType, GpuTypeName};
-use pollux_policy::{NodeId, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
+use pollux_policy::{NodeId, NodeResources, Plan, Policy, PolicySettings, SucceededJob, Timestamp};
 
 use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
@@ -81,12 +81,18 @@ impl Engine {
             Event::OracleSpoke { job, oracle } => self.set_oracle(job, oracle),
             Event::GroupReady { job, revision, pause_s } => self.ready(job, revision, pause_s),
             Event::GroupSilent { job, revision } => self.silent(job, revision),
+            Event::GroupPending { job, revision } => self.pending(job, revision),
+            Event::GroupPlaced { job, revision } => self.placed(job, revision),
             Event::ReplicasReleased { job, revision, allocation } => self.released(job, revision, &allocation, out),
             Event::JobSucceeded { job, revision } => self.succeed(job, revision, out),
             Event::ReplicaFailed { job, revision, node, kind } => self.replica_failed(job, revision, node, kind, out),
             Event::LaunchFailed { job, revision, node, kind } => self.launch_failed(job, revision, node, kind, out),
-            Event::NodeJoined { node, gpus, gpu_type } => self.join(node, gpus, gpu_type),
+            Event::NodeJoined { node, gpus, gpu_type, cpus, memory } => {
+                self.join(node, NodeResources { gpus, cpus, memory }, gpu_type)
+            }
             Event::NodeLost { node } => self.lose(node, out),
+            Event::NodeUnreachable { node } => self.unreachable(node, out),
+            Event::NodeReachable { node } => self.reachable(node),
             Event::NodeDrain { node } => self.drain(node, out),
             Event::NodeUndrain { node } => self.undrain(node),
             Event::Cancel { job } => self.cancel(job, out),

@@ -49,6 +49,21 @@ pub enum Event {
         /// Which revision.
         revision: Revision,
     },
+    /// Replicas of a revision were accepted and cannot run yet, for reasons outside of the cluster: an image is pulled,
+    /// another scheduler has a queue. Their time to train has not begun.
+    GroupPending {
+        /// Which job.
+        job: JobId,
+        /// Which revision.
+        revision: Revision,
+    },
+    /// No replica of a revision waits for anything outside of the cluster any more.
+    GroupPlaced {
+        /// Which job.
+        job: JobId,
+        /// Which revision.
+        revision: Revision,
+    },
     /// Processes of replicas that were told to leave are gone: their GPUs are free.
     ReplicasReleased {
         /// Which job.
@@ -95,9 +110,23 @@ pub enum Event {
         gpus: u32,
         /// Their type.
         gpu_type: GpuTypeName,
+        /// CPUs it has; nothing if they are not counted there.
+        cpus: Option<u32>,
+        /// Bytes of memory it has; nothing if they are not counted there.
+        memory: Option<u64>,
     },
     /// A node is gone, and every replica on it.
     NodeLost {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node does not answer. It takes nothing new, and what is there is kept as it is: it may run on.
+    NodeUnreachable {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node answers again. Nothing of it was given away.
+    NodeReachable {
         /// Which node.
         node: NodeId,
     },
@@ -137,6 +166,9 @@ pub enum FailureKind {
     Retryable,
     /// It will fail again.
     Permanent,
-    /// The machine could not do its part. The job has nothing to do with it: it is tried again, however often.
+    /// The machine could not do its part. That costs the job no retry, and it waits longer each time; after
+    /// [`EngineSettings::machine_failures_max`] in a row it is given up.
+    ///
+    /// [`EngineSettings::machine_failures_max`]: crate::EngineSettings::machine_failures_max
     Machine,
 }

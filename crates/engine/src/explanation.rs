@@ -27,6 +27,8 @@ pub enum Wait {
     Release,
     /// Its replicas, which do not train in their new group yet.
     Ready,
+    /// Something outside of the cluster, without which its replicas cannot run: an image, another scheduler's queue.
+    Pending,
     /// The end of its backoff after a failure.
     Backoff {
         /// When that is.
@@ -54,6 +56,7 @@ fn wait(job: &Job) -> Option<Wait> {
         JobState::Queued { retry_at: None } if job.reason.is_none() => Some(Wait::Round),
         JobState::Queued { retry_at: None } => Some(Wait::Gpus),
         JobState::Resizing { .. } if job.group != job.target => Some(Wait::Release),
+        JobState::Starting | JobState::Resizing { .. } if job.pending => Some(Wait::Pending),
         JobState::Starting | JobState::Resizing { .. } => Some(Wait::Ready),
         JobState::Paused => Some(Wait::Resume),
         JobState::Running | JobState::Succeeded | JobState::Failed { .. } | JobState::Cancelled => None,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use pollux_model::{GpuType, Shape};
-use pollux_policy::{Timestamp, TypeProfile};
+use pollux_policy::{NodeResources, Timestamp, TypeProfile};
 
 use crate::outlook::nodes_for;
 use crate::{Engine, Job};
@@ -12,8 +12,8 @@ use crate::{Engine, Job};
 #[derive(Clone, Debug, PartialEq)]
 pub struct FairShare {
     gpus: f64,
-    /// GPUs of usable nodes by kind, the largest node first.
-    capacities: BTreeMap<GpuType, Vec<u32>>,
+    /// Usable nodes by kind.
+    nodes: BTreeMap<GpuType, Vec<NodeResources>>,
 }
 
 /// How fairly jobs are treated that tell enough: 1 is as if each had its share to itself, more is later.
@@ -29,14 +29,11 @@ impl Engine {
     /// What an equal share is; nothing without jobs.
     pub fn equal_share(&self) -> Option<FairShare> {
         let gpus = self.fair_share()?;
-        let mut capacities: BTreeMap<GpuType, Vec<u32>> = BTreeMap::new();
+        let mut nodes: BTreeMap<GpuType, Vec<NodeResources>> = BTreeMap::new();
         for node in self.nodes().filter(|node| node.is_schedulable(self.now())) {
-            capacities.entry(node.gpu_type()).or_default().push(node.gpus());
+            nodes.entry(node.gpu_type()).or_default().push(node.resources());
         }
-        for gpus in capacities.values_mut() {
-            gpus.sort_unstable_by(|a, b| b.cmp(a));
-        }
-        Some(FairShare { gpus, capacities })
+        Some(FairShare { gpus, nodes })
     }
 
     /// How fairly jobs that train are treated.
@@ -49,19 +46,19 @@ impl Engine {
 }
 
 impl FairShare {
-    /// Goodput of a job alone on its share, as its model tells: below one GPU, that one is shared in time; between two
-    /// whole numbers, speeds are interpolated.
+    /// Goodput of a job alone on its share, as its model tells: below one replica, that one is shared in time; between
+    /// two whole numbers, speeds are interpolated.
     pub fn goodput(&self, job: &Job) -> Option<f64> {
         let least = f64::from(job.spec.fewest());
-        let gpus = self.gpus.min(f64::from(job.spec.most()));
-        if gpus <= least {
-            return Some(self.whole(job, job.spec.fewest())? * gpus / least);
+        let replicas = (self.gpus / f64::from(job.per_replica().gpus)).min(f64::from(job.spec.most()));
+        if replicas <= least {
+            return Some(self.whole(job, job.spec.fewest())? * replicas / least);
         }
-        let (low, high) = (gpus.floor(), gpus.ceil());
+        let (low, high) = (replicas.floor(), replicas.ceil());
         let slow = self.whole(job, low as u32)?;
-        // A share of a part of a GPU more may be more than there is of one kind.
+        // A share of a part of a replica more may be more than there is of one kind.
         let fast = self.whole(job, high as u32).unwrap_or(slow);
-        Some(slow + (fast - slow) * (gpus - low))
+        Some(slow + (fast - slow) * (replicas - low))
     }
 
     /// Its goodput against that on its share.
@@ -79,11 +76,13 @@ impl FairShare {
         ratio(now.since_s(job.usage.submitted) + remaining_s, alone_s)
     }
 
-    fn whole(&self, job: &Job, gpus: u32) -> Option<f64> {
+    fn whole(&self, job: &Job, replicas: u32) -> Option<f64> {
         let best = |profile: &TypeProfile| {
-            let capacities = self.capacities.get(&profile.gpu_type)?;
-            let shape = Shape::new(nodes_for(gpus, capacities), gpus).ok()?;
-            (capacities.iter().sum::<u32>() >= gpus).then(|| profile.goodput.best(shape).ok()).flatten()
+            let nodes = self.nodes.get(&profile.gpu_type)?;
+            let mut capacities: Vec<u32> = nodes.iter().map(|node| node.fits(job.per_replica())).collect();
+            capacities.sort_unstable_by(|a, b| b.cmp(a));
+            let shape = Shape::new(nodes_for(replicas, &capacities), replicas).ok()?;
+            (capacities.iter().sum::<u32>() >= replicas).then(|| profile.goodput.best(shape).ok()).flatten()
         };
         job.profiles.iter().filter_map(best).map(|choice| choice.goodput).max_by(f64::total_cmp)
     }
@@ -128,7 +127,7 @@ mod tests {
             learning_rate_factor: 1.0,
         };
         for (at, event) in [
-            (0, Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type }),
+            (0, Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type, cpus: None, memory: None }),
             (0, Event::JobSubmitted { job: JobId(1), spec }),
             (0, Event::JobSubmitted { job: JobId(2), spec: JobSpec::new("waits", 2) }),
             (60_000, Event::Tick),

@@ -25,6 +25,14 @@ impl GpuTypes {
         self.names.get(usize::from(number.0))
     }
 
+    /// The numbers of the types that a job may run on, as far as there are nodes of them; nothing if it may on any.
+    pub(crate) fn numbers(&self, names: &[String]) -> Option<Vec<GpuType>> {
+        let known = names.iter().filter_map(|name| self.number(&GpuTypeName::nearest(name)));
+        let mut numbers: Vec<GpuType> = known.collect();
+        numbers.sort_unstable();
+        (!names.is_empty()).then_some(numbers)
+    }
+
     pub(crate) fn names(&self) -> &[GpuTypeName] {
         &self.names
     }

@@ -15,12 +15,13 @@ impl Engine {
         self.nodes.forget(id, &job.target);
         job.target = Allocation::NONE;
         let allocation = std::mem::take(&mut job.group);
+        job.stranded = false;
         let guest = job.guest;
         if !allocation.is_empty() {
             job.size_change = Some(SizeChange { at: self.now, from: allocation.replicas(), to: 0 });
             job.leave(&allocation, why);
             if job.guest_of.is_some() {
-                self.nodes.crowd(&allocation);
+                self.nodes.crowd(job.per_replica(), &allocation);
             }
             out.push(Command::Stop { job: id, revision: job.revision, allocation, why });
         }
@@ -67,7 +68,7 @@ impl Engine {
             let beside = leaving.seats.owned.common(&group);
             leaving.seats.owned = leaving.seats.owned.minus(&beside);
             leaving.seats.shared = leaving.seats.shared.plus(&beside);
-            self.nodes.crowd(&beside);
+            self.nodes.crowd(host.per_replica(), &beside);
         }
     }
 
@@ -92,7 +93,7 @@ impl Engine {
         job.revision = job.revision.next();
         job.leave(&remove, StopReason::Resized);
         if job.guest_of.is_some() {
-            self.nodes.crowd(&remove);
+            self.nodes.crowd(job.per_replica(), &remove);
         }
         job.group = keep.clone();
         self.nodes.expect(id, &add);
@@ -109,11 +110,11 @@ impl Engine {
         let job = self.jobs.get_mut(&id).expect("it was just there");
         job.accrue(self.now);
         self.nodes.forget(id, &addition);
-        if job.guest_of.is_none() {
-            self.nodes.hold(&addition);
-        }
+        let replica = job.per_replica();
+        self.nodes.hold(if job.guest_of.is_some() { replica.as_guest() } else { replica }, &addition);
         job.group = job.target.clone();
         job.commanded = self.now;
+        job.pending = false;
         if matches!(job.state, JobState::Queued { .. }) {
             job.revision = job.revision.next();
             job.revision_heard = job.revision;
@@ -121,6 +122,7 @@ impl Engine {
             let change = SizeChange { at: self.now, from: 0, to: job.group.replicas() };
             job.size_change = (!is_first).then_some(change);
             job.usage.started(self.now);
+            job.standing.launched = Some(self.now);
             job.enter(JobState::Starting, self.now);
         }
         let (revision, guest_of, guest) = (job.revision, job.guest_of, job.guest);
@@ -135,11 +137,14 @@ impl Engine {
     /// What a job waits for, if all of it is free.
     pub(crate) fn launchable(&self, job: &Job) -> Option<Allocation> {
         let addition = job.addition()?;
+        if self.nodes.strand(&addition) {
+            return None;
+        }
         let free = match job.guest_of {
-            None => self.nodes.have_room(&addition),
+            None => self.nodes.have_room(job.per_replica(), &addition),
             Some(host) => {
                 let there = self.jobs.get(&host).is_some_and(|host| job.target.is_within(&host.group));
-                there && self.nodes.are_uncrowded(&addition)
+                there && self.nodes.have_room_for_guests(job.per_replica(), &addition)
             }
         };
         free.then_some(addition)
@@ -157,7 +162,7 @@ impl Engine {
         let job = job.ok_or(if unknown { Refusal::UnknownJob { job: id } } else { Refusal::EndedJob { job: id } })?;
         job.accrue(self.now);
         let (released, seats) = job.release(revision, allocation);
-        self.nodes.release(&seats);
+        self.nodes.release(job.per_replica(), &released, &seats);
         self.retire(id);
 
         let on_nodes = released.iter().filter_map(|(node, _)| self.nodes.get(node));

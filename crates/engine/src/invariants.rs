@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use pollux_policy::{Allocation, JobId, NodeId};
+use pollux_policy::{Allocation, JobId, NodeId, ReplicaResources};
 
 use crate::job::Seats;
 use crate::{Engine, Job, JobState, Leaving, Revision};
@@ -17,13 +17,14 @@ impl Engine {
             assert_eq!(id, job.id, "a job is filed under another number");
             check_job(job);
             self.check_guest(job);
-            if job.guest_of.is_none() {
-                held.add(&job.group);
-                planned.add(&job.target);
-            }
+            let replica = job.per_replica();
+            let owner = if job.guest_of.is_some() { replica.as_guest() } else { replica };
+            held.add(owner, &job.group);
+            planned.add(owner, &job.target);
             for leaving in &job.leaving {
-                held.add(&leaving.seats.owned);
-                crowding.add(&leaving.seats.shared);
+                held.add(replica.as_guest(), &leaving.allocation);
+                held.add(only_gpus(replica), &leaving.seats.owned);
+                crowding.add(only_gpus(replica), &leaving.seats.shared);
             }
             waiting.extend(job.target.minus(&job.group).iter().map(|(node, _)| (node, id)));
             timers.extend(job.timer.map(|at| (at, id)));
@@ -33,10 +34,16 @@ impl Engine {
         for node in self.nodes.iter() {
             let (id, gpus) = (node.id(), node.gpus());
             assert!(node.gpus_held() <= gpus, "{id} has {gpus} GPUs but {} are held", node.gpus_held());
-            assert_eq!(node.gpus_held(), held.take(id), "{id} and its jobs disagree about the GPUs held");
-            assert_eq!(node.crowding(), crowding.take(id), "{id} and its jobs disagree about who is in the way");
+            let held = held.take(id);
+            assert_eq!(node.gpus_held(), held.gpus, "{id} and its jobs disagree about the GPUs held");
+            assert_eq!(node.crowding(), crowding.take(id).gpus, "{id} and its jobs disagree about who is in the way");
+            let (cpus, memory) = (u64::from(node.cpus_held()), u128::from(node.memory_held()));
+            let counted = (node.cpus().map_or(0, |_| held.cpus), node.memory().map_or(0, |_| held.memory));
+            assert_eq!((cpus, memory), counted, "{id} and its jobs disagree about CPUs and memory");
             let planned = planned.take(id);
-            assert!(planned <= gpus, "{id} has {gpus} GPUs but {planned} are planned");
+            assert!(planned.gpus <= gpus, "{id} has {gpus} GPUs but {} are planned", planned.gpus);
+            assert!(node.cpus().is_none_or(|cpus| planned.cpus <= cpus.into()), "{id} is planned too many CPUs");
+            assert!(node.memory().is_none_or(|memory| planned.memory <= memory.into()), "{id} is planned too full");
             let expected: BTreeSet<JobId> =
                 waiting.range((id, JobId(0))..=(id, JobId(u64::MAX))).map(|&(_, job)| job).collect();
             assert_eq!(*node.waiting(), expected, "{id} and the jobs that wait for it disagree");
@@ -58,6 +65,7 @@ impl Engine {
                 "{id} is to go where its host is not"
             );
             assert!(job.group.is_within(&host.group), "{id} is where its host is not");
+            assert_eq!(job.per_replica().gpus, host.per_replica().gpus, "{id} shares GPUs with other replicas");
         }
         let guest = job.guest.and_then(|guest| self.jobs.get(&guest));
         assert!(job.guest.is_none() || guest.is_some_and(|guest| guest.guest_of == Some(id)), "{id} lost its guest");
@@ -115,18 +123,32 @@ fn check_revisions(job: &Job) {
     }
 }
 
-/// Replicas per node, over many jobs.
+const fn only_gpus(replica: ReplicaResources) -> ReplicaResources {
+    ReplicaResources { cpus: 0, memory: 0, ..replica }
+}
+
+/// What replicas need per node, over many jobs.
 #[derive(Debug, Default)]
-struct Tally(BTreeMap<NodeId, u32>);
+struct Tally(BTreeMap<NodeId, Needed>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Needed {
+    gpus: u32,
+    cpus: u64,
+    memory: u128,
+}
 
 impl Tally {
-    fn add(&mut self, allocation: &Allocation) {
+    fn add(&mut self, replica: ReplicaResources, allocation: &Allocation) {
         for (node, replicas) in allocation.iter() {
-            *self.0.entry(node).or_default() += replicas;
+            let needed = self.0.entry(node).or_default();
+            needed.gpus += replica.gpus_of(replicas);
+            needed.cpus += replica.cpus_of(replicas);
+            needed.memory += u128::from(replica.memory) * u128::from(replicas);
         }
     }
 
-    fn take(&mut self, node: NodeId) -> u32 {
-        self.0.remove(&node).unwrap_or(0)
+    fn take(&mut self, node: NodeId) -> Needed {
+        self.0.remove(&node).unwrap_or_default()
     }
 }

@@ -1,10 +1,10 @@
 use pollux_agent::{AgentReport, Tuning};
 use pollux_job::{Dependency, Flexibility, JobId, JobSpec, Phase, Work};
-use pollux_model::{Goodput, NoiseStatistics};
-use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, Timestamp, TypeProfile};
+use pollux_model::{Goodput, GpuType, NoiseStatistics};
+use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, ReplicaResources, Timestamp, TypeProfile};
 
 use crate::gpu_types::GpuTypes;
-use crate::{JobState, JobUsage, ReportFault, Revision, StopReason};
+use crate::{JobState, JobUsage, ReportFault, Revision, Standing, StopReason};
 
 /// Kinds of GPU that one report may speak of.
 const KINDS_MAX: usize = 64;
@@ -35,10 +35,17 @@ pub struct Job {
     /// The job that is, or is to be, on GPUs of this one.
     pub(crate) guest: Option<JobId>,
     pub(crate) leaving: Vec<Leaving>,
+    pub(crate) standing: Standing,
     /// When the newest group was last told to change.
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
     pub(crate) timer: Option<Timestamp>,
+    /// Whether replicas of its group wait for something outside of the cluster.
+    pub(crate) pending: bool,
+    /// Whether part of its group is on a node that does not answer.
+    pub(crate) stranded: bool,
+    /// Failures because of machines since it last trained.
+    pub(crate) machine_failures: u32,
     /// When its time limit is reached, if it goes on holding GPUs.
     pub(crate) deadline: Option<Timestamp>,
     /// Jobs that have to end before it.
@@ -51,6 +58,8 @@ pub struct Job {
     pub(crate) silent: bool,
     /// Follows from the report.
     pub(crate) profiles: Vec<TypeProfile>,
+    /// Kinds of GPU that it may run on, of those that are known; any if it named none.
+    pub(crate) gpu_types: Option<Vec<GpuType>>,
     pub(crate) remaining_samples: Option<f64>,
     /// Told by a simulator to a policy that needs it.
     pub(crate) oracle: Option<Oracle>,
@@ -113,8 +122,12 @@ impl Job {
             guest_of: None,
             guest: None,
             leaving: Vec::new(),
+            standing: Standing::since(now),
             commanded: now,
             timer: None,
+            pending: false,
+            stranded: false,
+            machine_failures: 0,
             deadline: None,
             waits_for: Vec::new(),
             usage: JobUsage::new(now),
@@ -123,6 +136,7 @@ impl Job {
             report: None,
             silent: false,
             profiles: Vec::new(),
+            gpu_types: None,
             remaining_samples: None,
             oracle: None,
         }
@@ -193,10 +207,19 @@ impl Job {
         &self.leaving
     }
 
+    /// What one of its replicas takes of its node.
+    pub fn per_replica(&self) -> ReplicaResources {
+        ReplicaResources {
+            gpus: self.spec.gpus_per_replica.max(1),
+            cpus: self.spec.cpus.unwrap_or(0),
+            memory: self.spec.memory.unwrap_or(0),
+        }
+    }
+
     /// GPUs on which a process of it may be.
     pub fn gpus_held(&self) -> u32 {
         let leaving = self.leaving.iter().map(|leaving| leaving.allocation.replicas());
-        leaving.fold(self.group.replicas(), u32::saturating_add)
+        self.per_replica().gpus_of(leaving.fold(self.group.replicas(), u32::saturating_add))
     }
 
     /// Its usage, brought up to `now`.
@@ -221,6 +244,16 @@ impl Job {
         self.size_change
     }
 
+    /// Whether replicas of its group wait for something outside of the cluster.
+    pub const fn is_pending(&self) -> bool {
+        self.pending
+    }
+
+    /// Failures because of machines since it last trained.
+    pub const fn machine_failures(&self) -> u32 {
+        self.machine_failures
+    }
+
     /// Whether it runs and has never said anything, so that plans leave it alone.
     pub const fn is_silent(&self) -> bool {
         self.silent
@@ -242,8 +275,12 @@ impl Job {
 
     pub(crate) fn enter(&mut self, state: JobState, now: Timestamp) {
         self.accrue(now);
+        if matches!(state, JobState::Queued { .. }) && !matches!(self.state, JobState::Queued { .. }) {
+            self.standing.queued_since = now;
+        }
         self.state = state;
         self.phase_since = now;
+        self.pending = false;
     }
 
     /// Replicas that may be launched as soon as their GPUs are free. A whole group waits until the one before it is
@@ -314,10 +351,34 @@ impl Job {
     }
 
     /// Whether plans must leave its group alone. One that does not train yet is: jobs that start slowly would otherwise
-    /// be moved for ever. One that is silent may know nothing of us, and lose all it has done.
-    fn is_pinned(&self) -> bool {
+    /// be moved for ever. One that is silent may know nothing of us, and lose all it has done. One on a node that does
+    /// not answer could not be told anything.
+    ///
+    /// One that failed to start before is, until it has trained for a while: nobody makes room for what may fail again.
+    fn is_pinned(&self, now: Timestamp) -> bool {
         let settling = matches!(self.state, JobState::Starting | JobState::Resizing { .. });
-        self.state.has_group() && (settling || self.silent || self.spec.flexibility != Flexibility::Elastic)
+        let on_trial = self.standing.failed_starts > 0 && !self.has_proven_itself(now);
+        let is_kept = settling || on_trial || self.silent || self.stranded;
+        self.state.has_group() && (is_kept || self.spec.flexibility != Flexibility::Elastic)
+    }
+
+    /// Whether its group has trained for a while.
+    fn has_proven_itself(&self, now: Timestamp) -> bool {
+        self.state != JobState::Starting && self.standing.is_proven(now)
+    }
+
+    /// Whether it waits and may have only what nobody uses.
+    pub(crate) fn yields(&self, now: Timestamp) -> bool {
+        !self.state.has_group() && now < self.standing.yields_until
+    }
+
+    /// A group has failed.
+    pub(crate) fn note_failure(&mut self, now: Timestamp) {
+        if self.has_proven_itself(now) {
+            self.standing.forgive();
+        } else {
+            self.standing.note_failed_start(now);
+        }
     }
 
     /// Takes a checked report in.
@@ -329,6 +390,7 @@ impl Job {
 
     /// What its report says of the types of GPU that are known; the rest is kept until they are.
     pub(crate) fn learn_types(&mut self, types: &GpuTypes) {
+        self.gpu_types = types.numbers(&self.spec.gpu_types);
         let Some(report) = self.report.as_ref().map(|received| &received.report) else { return };
         let noise = report.noise.unwrap_or(NoiseStatistics::NOISELESS);
         let known = report.types.iter().filter_map(|learned| Some((types.number(&learned.gpu_type)?, learned)));
@@ -347,14 +409,17 @@ impl Job {
         let report = self.report.as_ref().map(|received| &received.report);
         let flexibility = match self.spec.flexibility {
             // A guest that must stay where it is needs its host there.
-            Flexibility::Elastic if self.is_pinned() || guest.is_some_and(Self::is_pinned) => {
+            Flexibility::Elastic if self.is_pinned(now) || guest.is_some_and(|guest| guest.is_pinned(now)) => {
                 Flexibility::NonPreemptible
             }
             flexibility @ (Flexibility::Elastic | Flexibility::NonPreemptible | Flexibility::Rigid) => flexibility,
         };
+        let ReplicaResources { gpus: gpus_per_replica, cpus, memory } = self.per_replica();
         JobView {
             id: self.id,
             submitted: usage.submitted,
+            queued_since: self.standing.queued_since,
+            running_since: self.standing.launched.filter(|_| self.state.has_group()),
             attained_gpu_s: usage.attained_gpu_s(),
             executed_s: usage.executed_s(),
             restarts: usage.restarts,
@@ -365,10 +430,10 @@ impl Job {
             replicas_requested: self.spec.replicas,
             replicas_min: self.spec.replicas_min,
             replicas_max: self.spec.replicas_limit(),
-            gpus_per_replica: self.spec.gpus_per_replica,
-            cpus: self.spec.cpus.unwrap_or(0),
-            memory: self.spec.memory.unwrap_or(0),
-            gpu_types: None,
+            gpus_per_replica,
+            cpus,
+            memory,
+            gpu_types: self.gpu_types.as_deref(),
             flexibility,
             batch_size: self.spec.batch_size,
             priority: self.spec.priority,

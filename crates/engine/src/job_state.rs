@@ -122,6 +122,13 @@ pub enum FailureReason {
         /// What failed last.
         cause: FailureCause,
     },
+    /// As many failures in a row as machines may cause.
+    MachineFailures {
+        /// How many.
+        failures: u32,
+        /// What failed last.
+        cause: FailureCause,
+    },
     /// It has held GPUs for as long as its user allowed.
     TimeLimit {
         /// Seconds allowed.

@@ -23,7 +23,9 @@ impl Engine {
             self.rounds.wake(self.now);
         }
         self.last_job = Some(id);
-        self.jobs.insert(id, Job::new(id, spec, self.now));
+        let mut job = Job::new(id, spec, self.now);
+        job.learn_types(&self.gpu_types);
+        self.jobs.insert(id, job);
         self.await_dependencies(id, out);
         self.rounds.request(self.now);
         Ok(())
@@ -75,6 +77,25 @@ impl Engine {
         Ok(())
     }
 
+    /// The group's time to train begins when it runs, which is waited for much longer.
+    pub(crate) fn pending(&mut self, id: JobId, revision: Revision) -> Result<(), Refusal> {
+        let limit_s = self.settings.pending_timeout_s;
+        let job = self.settling(id, revision)?;
+        let limit = job.commanded.after_s(limit_s);
+        if !std::mem::replace(&mut job.pending, true) {
+            self.set_timer(id, Some(limit));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn placed(&mut self, id: JobId, revision: Revision) -> Result<(), Refusal> {
+        let limit = self.now.after_s(self.settings.settle_timeout_s);
+        if std::mem::take(&mut self.settling(id, revision)?.pending) {
+            self.set_timer(id, Some(limit));
+        }
+        Ok(())
+    }
+
     /// A group that was taken for one that never speaks does: only now it is known how long its launch took.
     fn break_silence(&mut self, id: JobId) {
         let now = self.now;
@@ -89,6 +110,7 @@ impl Engine {
     fn train(&mut self, id: JobId) {
         let now = self.now;
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
+        job.machine_failures = 0;
         job.revision_heard = job.revision;
         job.enter(JobState::Running, now);
         self.set_timer(id, None);
@@ -169,6 +191,8 @@ impl Engine {
             return Err(Refusal::WrongPhase { job: id, phase: job.phase() });
         }
         job.enter(JobState::QUEUED, now);
+        // Its user has perhaps mended it.
+        job.standing.forgive();
         self.rounds.request(now);
         Ok(())
     }
@@ -236,9 +260,18 @@ impl Engine {
                 return;
             }
             FailureKind::Retryable if retries >= job.spec.retries => FailureReason::RetriesExhausted { retries, cause },
+            FailureKind::Machine if job.machine_failures >= self.settings.machine_failures_max => {
+                FailureReason::MachineFailures { failures: job.machine_failures + 1, cause }
+            }
             FailureKind::Retryable | FailureKind::Machine => {
-                job.usage.retries += u32::from(kind == FailureKind::Retryable);
-                let retry_at = self.now.after_s(self.settings.backoff_s(retries + 1));
+                let count = if kind == FailureKind::Retryable {
+                    job.note_failure(self.now);
+                    &mut job.usage.retries
+                } else {
+                    &mut job.machine_failures
+                };
+                *count += 1;
+                let retry_at = self.now.after_s(self.settings.backoff_s(*count));
                 self.stop_group(id, JobState::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);
                 self.set_timer(id, Some(retry_at));
                 self.rounds.request(self.now);

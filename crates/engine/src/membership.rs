@@ -1,17 +1,17 @@
 //! What happens to nodes, and to the jobs on them.
 
 use pollux_model::GpuTypeName;
-use pollux_policy::{Allocation, Flexibility, JobId, NodeId};
+use pollux_policy::{Allocation, Flexibility, JobId, NodeId, NodeResources};
 
 use crate::gpu_types::GpuTypes;
 use crate::{Command, Engine, JobState, Refusal, ResizeCause, StopReason};
 
 impl Engine {
-    pub(crate) fn join(&mut self, node: NodeId, gpus: u32, gpu_type: GpuTypeName) -> Result<(), Refusal> {
+    pub(crate) fn join(&mut self, node: NodeId, has: NodeResources, gpu_type: GpuTypeName) -> Result<(), Refusal> {
         let limit = GpuTypes::LIMIT;
         let found = self.gpu_types.number_or_next(&gpu_type);
         let (number, is_new) = found.ok_or(Refusal::TooManyGpuTypes { node, limit })?;
-        self.nodes.join(node, gpus, number)?;
+        self.nodes.join(node, has, number)?;
         if is_new {
             self.gpu_types.push(gpu_type);
             // Some may have been there before.
@@ -31,12 +31,39 @@ impl Engine {
         for id in touched.map(|job| job.id).collect::<Vec<_>>() {
             self.lose_replicas(id, node, out);
         }
+        self.note_stranded();
         self.rounds.request(self.now);
         Ok(())
     }
 
+    /// Nothing is given away there: who holds its GPUs may run on.
+    pub(crate) fn unreachable(&mut self, id: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
+        self.nodes.set_unreachable(id, true)?;
+        self.note_stranded();
+        self.send_elsewhere(id, out)
+    }
+
+    pub(crate) fn reachable(&mut self, id: NodeId) -> Result<(), Refusal> {
+        self.nodes.set_unreachable(id, false)?;
+        self.note_stranded();
+        self.rounds.request(self.now);
+        Ok(())
+    }
+
+    /// Nodes come and go rarely: a scan is cheaper than an index.
+    fn note_stranded(&mut self) {
+        for job in self.jobs.values_mut() {
+            job.stranded = self.nodes.strand(&job.group);
+        }
+    }
+
     pub(crate) fn drain(&mut self, id: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
         self.nodes.set_draining(id, true)?;
+        self.send_elsewhere(id, out)
+    }
+
+    /// Whoever waits for GPUs of a node does without them.
+    fn send_elsewhere(&mut self, id: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
         let node = self.nodes.get(id).ok_or(Refusal::UnknownNode { node: id })?;
         for job in node.waiting().iter().copied().collect::<Vec<_>>() {
             // What one does without may be what another waited for.

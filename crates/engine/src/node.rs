@@ -1,7 +1,7 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use pollux_model::GpuType;
-use pollux_policy::{Allocation, JobId, NodeId, NodeView, Timestamp};
+use pollux_policy::{Allocation, JobId, NodeId, NodeResources, NodeView, ReplicaResources, Timestamp};
 
 use crate::Refusal;
 use crate::job::Seats;
@@ -21,10 +21,16 @@ pub struct Node {
     pub(crate) id: NodeId,
     pub(crate) gpus: u32,
     pub(crate) gpu_type: GpuType,
+    pub(crate) cpus: Option<u32>,
+    pub(crate) memory: Option<u64>,
     pub(crate) draining: bool,
+    pub(crate) unreachable: bool,
     pub(crate) cooling_until: Option<Timestamp>,
     pub(crate) held: u32,
     pub(crate) crowding: u32,
+    /// CPUs and memory of all replicas that may be here, guests and those on their way out included, where counted.
+    pub(crate) cpus_held: u32,
+    pub(crate) memory_held: u64,
     /// Jobs with additions that are to be launched here.
     pub(crate) waiting: BTreeSet<JobId>,
     /// The newest failure of each job that failed here lately.
@@ -52,6 +58,11 @@ impl Node {
         self.draining
     }
 
+    /// Whether it does not answer.
+    pub const fn is_unreachable(&self) -> bool {
+        self.unreachable
+    }
+
     /// Until when it takes nothing new because several jobs failed on it.
     pub const fn cooling_until(&self) -> Option<Timestamp> {
         self.cooling_until
@@ -62,14 +73,48 @@ impl Node {
         self.held
     }
 
-    /// Replicas on their way out beside those who own their GPUs.
+    /// CPUs it has, if they are counted.
+    pub const fn cpus(&self) -> Option<u32> {
+        self.cpus
+    }
+
+    /// Bytes of memory it has, if they are counted.
+    pub const fn memory(&self) -> Option<u64> {
+        self.memory
+    }
+
+    /// CPUs of replicas that may be here, where they are counted.
+    pub const fn cpus_held(&self) -> u32 {
+        self.cpus_held
+    }
+
+    /// Bytes of memory of replicas that may be here, where they are counted.
+    pub const fn memory_held(&self) -> u64 {
+        self.memory_held
+    }
+
+    /// All that it has.
+    pub(crate) const fn resources(&self) -> NodeResources {
+        NodeResources { gpus: self.gpus, cpus: self.cpus, memory: self.memory }
+    }
+
+    /// What nobody has. Who leaves a GPU beside its owner may be the last on it, once that is gone.
+    pub(crate) fn free(&self) -> NodeResources {
+        NodeResources {
+            gpus: (self.gpus - self.held).saturating_sub(self.crowding),
+            cpus: self.cpus.map(|cpus| cpus.saturating_sub(self.cpus_held)),
+            memory: self.memory.map(|memory| memory.saturating_sub(self.memory_held)),
+        }
+    }
+
+    /// GPUs of replicas on their way out beside those who own them.
     pub(crate) const fn crowding(&self) -> u32 {
         self.crowding
     }
 
     /// Whether it takes replicas.
     pub fn is_schedulable(&self, now: Timestamp) -> bool {
-        !self.draining && !self.is_cooling(now)
+        !self.draining && !self.unreachable && !self.is_cooling(now)
     }
 
     pub(crate) const fn waiting(&self) -> &BTreeSet<JobId> {
@@ -106,7 +151,8 @@ impl Nodes {
         self.last
     }
 
-    pub(crate) fn join(&mut self, node: NodeId, gpus: u32, gpu_type: GpuType) -> Result<(), Refusal> {
+    pub(crate) fn join(&mut self, node: NodeId, has: NodeResources, gpu_type: GpuType) -> Result<(), Refusal> {
+        let NodeResources { gpus, cpus, memory } = has;
         if let Some(last) = self.last.filter(|&last| node <= last) {
             return Err(Refusal::NodeIdUsed { node, last });
         }
@@ -121,10 +167,15 @@ impl Nodes {
             id: node,
             gpus,
             gpu_type,
+            cpus,
+            memory,
             draining: false,
+            unreachable: false,
             cooling_until: None,
             held: 0,
             crowding: 0,
+            cpus_held: 0,
+            memory_held: 0,
             waiting: BTreeSet::new(),
             failures: Vec::new(),
         });
@@ -142,41 +193,72 @@ impl Nodes {
         Ok(())
     }
 
-    /// Whether all GPUs of an allocation are free. Who leaves a GPU beside its owner may be the last on it, once that is
-    /// gone.
-    pub(crate) fn have_room(&self, allocation: &Allocation) -> bool {
-        let free = |node: &Node| (node.gpus - node.held).saturating_sub(node.crowding);
-        allocation.iter().all(|(id, gpus)| self.get(id).is_some_and(|node| free(node) >= gpus))
+    pub(crate) fn set_unreachable(&mut self, node: NodeId, unreachable: bool) -> Result<(), Refusal> {
+        self.get_mut(node).ok_or(Refusal::UnknownNode { node })?.unreachable = unreachable;
+        Ok(())
     }
 
-    /// Whether nobody is on the way out beside the owners of GPUs there.
-    pub(crate) fn are_uncrowded(&self, allocation: &Allocation) -> bool {
-        allocation.iter().all(|(id, _)| self.get(id).is_some_and(|node| node.crowding == 0))
+    /// Whether a part of an allocation is on a node that does not answer.
+    pub(crate) fn strand(&self, allocation: &Allocation) -> bool {
+        allocation.iter().any(|(id, _)| self.get(id).is_some_and(Node::is_unreachable))
+    }
+
+    /// Whether all that replicas on GPUs of their own need is free.
+    pub(crate) fn have_room(&self, replica: ReplicaResources, allocation: &Allocation) -> bool {
+        let fits = |id, replicas| self.get(id).is_some_and(|node| node.free().fits(replica) >= replicas);
+        allocation.iter().all(|(id, replicas)| fits(id, replicas))
+    }
+
+    /// Whether guests find what they need beside the owners of their GPUs, and nobody else is on the way out there.
+    pub(crate) fn have_room_for_guests(&self, replica: ReplicaResources, allocation: &Allocation) -> bool {
+        let fits = |node: &Node, replicas| node.crowding == 0 && node.free().fits(replica.as_guest()) >= replicas;
+        allocation.iter().all(|(id, replicas)| self.get(id).is_some_and(|node| fits(node, replicas)))
     }
 
     /// Notes replicas that are on their way out beside the owners of their GPUs.
-    pub(crate) fn crowd(&mut self, allocation: &Allocation) {
-        for (id, gpus) in allocation.iter() {
-            self.get_mut(id).expect("what was on a lost node is forgotten").crowding += gpus;
+    pub(crate) fn crowd(&mut self, replica: ReplicaResources, allocation: &Allocation) {
+        for (id, replicas) in allocation.iter() {
+            self.get_mut(id).expect("what was on a lost node is forgotten").crowding += replica.gpus_of(replicas);
         }
     }
 
-    pub(crate) fn hold(&mut self, allocation: &Allocation) {
-        for (id, gpus) in allocation.iter() {
+    /// Gives replicas what they need; guests get no GPUs of their own, but everything else.
+    pub(crate) fn hold(&mut self, replica: ReplicaResources, allocation: &Allocation) {
+        for (id, replicas) in allocation.iter() {
             let node = self.get_mut(id).expect("only nodes that are up are given away");
-            node.held += gpus;
+            node.held += replica.gpus_of(replicas);
             assert!(node.held <= node.gpus, "{id} has {} GPUs but {} are held", node.gpus, node.held);
+            if let Some(cpus) = node.cpus {
+                node.cpus_held += replica.cpus * replicas;
+                assert!(node.cpus_held <= cpus, "{id} has {cpus} CPUs but {} are held", node.cpus_held);
+            }
+            if let Some(memory) = node.memory {
+                node.memory_held += replica.memory_of(replicas);
+                assert!(node.memory_held <= memory, "{id} has {memory} bytes but {} are held", node.memory_held);
+            }
         }
     }
 
-    pub(crate) fn release(&mut self, seats: &Seats) {
-        for (id, gpus) in seats.owned.iter() {
+    /// Takes back what replicas had that are gone: their seats, and with every replica its CPUs and memory.
+    pub(crate) fn release(&mut self, replica: ReplicaResources, released: &Allocation, seats: &Seats) {
+        for (id, replicas) in seats.owned.iter() {
             let node = self.get_mut(id).expect("what was on a lost node is forgotten");
-            node.held = node.held.checked_sub(gpus).expect("only what is held is released");
+            node.held = node.held.checked_sub(replica.gpus_of(replicas)).expect("only what is held is released");
         }
-        for (id, gpus) in seats.shared.iter() {
+        for (id, replicas) in seats.shared.iter() {
             let node = self.get_mut(id).expect("what was on a lost node is forgotten");
-            node.crowding = node.crowding.checked_sub(gpus).expect("only who is there leaves");
+            node.crowding = node.crowding.checked_sub(replica.gpus_of(replicas)).expect("only who is there leaves");
+        }
+        for (id, replicas) in released.iter() {
+            let node = self.get_mut(id).expect("what was on a lost node is forgotten");
+            if node.cpus.is_some() {
+                let left = node.cpus_held.checked_sub(replica.cpus * replicas);
+                node.cpus_held = left.expect("only CPUs that are held are released");
+            }
+            if node.memory.is_some() {
+                let left = node.memory_held.checked_sub(replica.memory_of(replicas));
+                node.memory_held = left.expect("only memory that is held is released");
+            }
         }
     }
 
@@ -230,20 +312,16 @@ impl Nodes {
             id: node.id,
             gpus: node.gpus,
             gpu_type: node.gpu_type,
-            cpus: None,
-            memory: None,
+            cpus: node.cpus,
+            memory: node.memory,
             schedulable: node.is_schedulable(now),
         };
         self.nodes.iter().map(view).collect()
     }
 
-    /// The most GPUs of one kind, whatever their state.
-    pub(crate) fn largest_pool(&self) -> u32 {
-        let mut pools: BTreeMap<GpuType, u32> = BTreeMap::new();
-        for node in &self.nodes {
-            *pools.entry(node.gpu_type).or_default() += node.gpus;
-        }
-        pools.into_values().max().unwrap_or(0)
+    /// The nodes as if all of them took replicas.
+    pub(crate) fn all_views(&self, now: Timestamp) -> Vec<NodeView> {
+        self.views(now).into_iter().map(|node| NodeView { schedulable: true, ..node }).collect()
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {

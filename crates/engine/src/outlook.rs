@@ -2,7 +2,7 @@
 
 use pollux_agent::AgentReport;
 use pollux_model::{BatchChoice, GpuType, Shape};
-use pollux_policy::{JobId, TypeProfile};
+use pollux_policy::{JobId, ReplicaResources, TypeProfile};
 
 use crate::job::declared_samples;
 use pollux_job::Work;
@@ -30,7 +30,7 @@ impl Pace {
     }
 }
 
-/// What a job is expected to do on some number of GPUs, placed on as few nodes as possible.
+/// What a job is expected to do on some number of replicas, placed on as few nodes as possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizeOutlook {
     /// The best batch there, and what it is worth.
@@ -90,7 +90,8 @@ impl Engine {
 
     /// What a sample is worth on average, weighted by the GPUs of the jobs that train and tell.
     pub fn efficiency(&self) -> Option<f64> {
-        let told = self.jobs().filter_map(|job| Some((f64::from(job.group.replicas()), job.pace()?.efficiency)));
+        let gpus = |job: &Job| f64::from(job.per_replica().gpus_of(job.group.replicas()));
+        let told = self.jobs().filter_map(|job| Some((gpus(job), job.pace()?.efficiency)));
         let (gpus, worth) = told.fold((0.0, 0.0), |(gpus, worth), (held, each)| (gpus + held, worth + held * each));
         (gpus > 0.0).then(|| worth / gpus)
     }
@@ -106,14 +107,14 @@ impl Engine {
         (jobs > 0).then(|| f64::from(self.usable_gpus()) / jobs as f64)
     }
 
-    /// What a job is expected to do on other numbers of GPUs that its bounds and the cluster allow, the one it has
+    /// What a job is expected to do on other numbers of replicas that its bounds and the cluster allow, the one it has
     /// included; empty before its agent has told a model.
     pub fn outlook(&self, id: JobId) -> Vec<SizeOutlook> {
         let Some(job) = self.jobs.get(&id) else { return Vec::new() };
         let kind = job.group.iter().next().and_then(|(node, _)| self.node(node)).map(crate::Node::gpu_type);
         let of_kind = |profile: &&TypeProfile| kind.is_none_or(|kind| profile.gpu_type == kind);
         let Some(profile) = job.profiles.iter().find(of_kind) else { return Vec::new() };
-        let capacities = self.capacities(profile.gpu_type);
+        let capacities = self.capacities(profile.gpu_type, job.per_replica());
         let most = job.spec.most().min(capacities.iter().sum());
         let current = job.group.shape();
         let shapes = sizes(job.spec.fewest(), most, current.map(Shape::replicas)).into_iter().filter_map(|replicas| {
@@ -127,10 +128,10 @@ impl Engine {
         shapes.filter_map(outlook).collect()
     }
 
-    /// GPUs of the nodes of a kind that take replicas, the largest first.
-    fn capacities(&self, kind: GpuType) -> Vec<u32> {
+    /// Replicas that fit on each of the nodes of a kind that take any, the most first.
+    fn capacities(&self, kind: GpuType, replica: ReplicaResources) -> Vec<u32> {
         let usable = self.nodes().filter(|node| node.gpu_type() == kind && node.is_schedulable(self.now()));
-        let mut capacities: Vec<u32> = usable.map(crate::Node::gpus).collect();
+        let mut capacities: Vec<u32> = usable.map(|node| node.resources().fits(replica)).collect();
         capacities.sort_unstable_by(|a, b| b.cmp(a));
         capacities
     }
@@ -140,11 +141,11 @@ impl Engine {
 pub(crate) fn nodes_for(replicas: u32, capacities: &[u32]) -> u32 {
     let mut left = replicas;
     let mut nodes = 0;
-    for &gpus in capacities {
+    for &replicas in capacities {
         if left == 0 {
             break;
         }
-        left = left.saturating_sub(gpus);
+        left = left.saturating_sub(replicas);
         nodes += 1;
     }
     nodes

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use pollux_policy::{Allocation, Assignment, Binding, ClusterView, JobId, JobView, Plan, Reason, Timestamp};
+use pollux_policy::{Allocation, Assignment, ClusterView, JobId, JobView, Plan, Reason, Timestamp};
 
 use crate::job::NOTHING;
+use crate::leftovers::Leftovers;
 use crate::{Command, Engine, Job, JobState, ResizeCause, StopReason};
 
 /// A job that a plan gives other GPUs than the one before.
@@ -25,23 +26,47 @@ pub struct PlanChange {
 impl Engine {
     /// Shows what a policy would see at `now`, for questions that are not to change anything.
     pub fn view<R>(&self, now: Timestamp, look: impl FnOnce(&ClusterView<'_>) -> R) -> R {
-        let now = now.max(self.now);
+        self.view_with(now.max(self.now), false, look)
+    }
+
+    /// The same, perhaps with jobs that a policy does not see because they get only what it leaves.
+    pub(crate) fn view_with<R>(&self, now: Timestamp, all: bool, look: impl FnOnce(&ClusterView<'_>) -> R) -> R {
         let nodes = self.nodes.views(now);
-        let jobs = job_views(&self.jobs, now, self.settings.restart_cost_default_s);
+        let jobs = job_views(&self.jobs, now, all, self.settings.restart_cost_default_s);
         look(&ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &self.succeeded })
     }
 
     pub(crate) fn round(&mut self, out: &mut Vec<Command>) {
         let nodes = self.nodes.views(self.now);
-        let jobs = job_views(&self.jobs, self.now, self.settings.restart_cost_default_s);
+        let jobs = job_views(&self.jobs, self.now, false, self.settings.restart_cost_default_s);
         let succeeded = std::mem::take(&mut self.succeeded);
         let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &succeeded };
-        let plan = self.policy.plan(self.now, &view);
+        let mut plan = self.policy.plan(self.now, &view);
         let checked = plan.check(&view, self.policy.rules());
         self.rounds.ran(self.now);
         match checked {
-            Ok(()) => self.adopt(plan, out),
+            Ok(()) => {
+                self.give_what_is_left(&mut plan);
+                self.adopt(plan, out);
+            }
             Err(error) => out.push(Command::PlanRejected { error }),
+        }
+    }
+
+    /// Jobs that failed to start are not worth driving anybody out for, whatever the policy: they get what it leaves.
+    fn give_what_is_left(&self, plan: &mut Plan) {
+        let yields = |job: &&Job| job.is_plannable() && job.yields(self.now);
+        let yielding: Vec<&Job> = self.jobs.values().filter(yields).collect();
+        if yielding.is_empty() {
+            return;
+        }
+        let rule = self.policy.rules().one_multi_node_job_per_node;
+        let mut left = Leftovers::of(&self.nodes, &self.jobs, plan, self.now, rule);
+        for job in yielding {
+            let size = if self.policy.chooses_sizes() { job.spec.fewest() } else { job.spec.replicas };
+            let view = job.view(None, self.now, self.settings.restart_cost_default_s);
+            let allocation = left.take(&view, size).unwrap_or_default();
+            plan.assignments.push(Assignment { job: job.id, allocation, guest_of: None, reason: Reason::default() });
         }
     }
 
@@ -56,7 +81,8 @@ impl Engine {
         let mut assignments: Vec<&Assignment> = plan.assignments.iter().collect();
         assignments.sort_unstable_by_key(|assignment| assignment.job);
         let mut assignments = assignments.into_iter().peekable();
-        let largest_pool = self.nodes.largest_pool();
+        let nodes = self.nodes.all_views(self.now);
+        let everything = ClusterView { nodes: &nodes, jobs: &[], succeeded: &[] };
         let mut changed: Vec<(JobId, Allocation, Option<JobId>)> = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.is_plannable()) {
             let (target, guest_of, mut reason) = match assignments.next_if(|assignment| assignment.job == job.id) {
@@ -64,8 +90,9 @@ impl Engine {
                 None => (&NOTHING, None, Reason::default()),
             };
             let guest_of = guest_of.filter(|_| !target.is_empty());
-            if target.is_empty() && job.spec.fewest() > largest_pool {
-                reason.binding = Binding::Impossible;
+            if target.is_empty() {
+                let obstacle = everything.obstacle(&job.view(None, self.now, 0.0), job.spec.fewest());
+                reason.binding = obstacle.unwrap_or(reason.binding);
             }
             job.reason = Some(reason);
             if job.target != *target || job.guest_of != guest_of {
@@ -136,8 +163,13 @@ impl Engine {
     }
 }
 
-pub(crate) fn job_views(jobs: &BTreeMap<JobId, Job>, now: Timestamp, restart_cost_default_s: f64) -> Vec<JobView<'_>> {
-    let plannable = jobs.values().filter(|job| job.is_plannable());
+pub(crate) fn job_views(
+    jobs: &BTreeMap<JobId, Job>,
+    now: Timestamp,
+    all: bool,
+    restart_cost_default_s: f64,
+) -> Vec<JobView<'_>> {
+    let plannable = jobs.values().filter(|job| job.is_plannable() && (all || !job.yields(now)));
     let guest = |job: &Job| job.guest.and_then(|guest| jobs.get(&guest));
     plannable.map(|job| job.view(guest(job), now, restart_cost_default_s)).collect()
 }

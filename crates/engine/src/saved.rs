@@ -9,7 +9,7 @@ use pollux_policy::{Allocation, NodeId, Oracle, Reason, Timestamp};
 use crate::gpu_types::GpuTypes;
 use crate::job::Job;
 use crate::node::Node;
-use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange};
+use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange, Standing};
 
 /// A job that is not over. The fields are those of [`Job`], without what follows from them.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,11 @@ pub struct SavedJob {
     pub guest_of: Option<JobId>,
     pub guest: Option<JobId>,
     pub leaving: Vec<Leaving>,
+    pub standing: Standing,
     pub commanded: Timestamp,
+    pub pending: bool,
+    pub stranded: bool,
+    pub machine_failures: u32,
     pub timer: Option<Timestamp>,
     pub deadline: Option<Timestamp>,
     pub waits_for: Vec<Dependency>,
@@ -45,10 +49,15 @@ pub struct SavedNode {
     pub id: NodeId,
     pub gpus: u32,
     pub gpu_type: GpuTypeName,
+    pub cpus: Option<u32>,
+    pub memory: Option<u64>,
     pub draining: bool,
+    pub unreachable: bool,
     pub cooling_until: Option<Timestamp>,
     pub held: u32,
     pub crowding: u32,
+    pub cpus_held: u32,
+    pub memory_held: u64,
     pub waiting: BTreeSet<JobId>,
     pub failures: Vec<(JobId, Timestamp)>,
 }
@@ -67,7 +76,11 @@ impl Job {
             guest_of,
             guest,
             leaving,
+            standing,
             commanded,
+            pending,
+            stranded,
+            machine_failures,
             timer,
             deadline,
             waits_for,
@@ -79,6 +92,7 @@ impl Job {
             // They follow from the report.
             profiles: _,
             remaining_samples: _,
+            gpu_types: _,
             oracle,
         } = self.clone();
         SavedJob {
@@ -93,7 +107,11 @@ impl Job {
             guest_of,
             guest,
             leaving,
+            standing,
             commanded,
+            pending,
+            stranded,
+            machine_failures,
             timer,
             deadline,
             waits_for,
@@ -119,7 +137,11 @@ impl Job {
             guest_of: saved.guest_of,
             guest: saved.guest,
             leaving: saved.leaving,
+            standing: saved.standing,
             commanded: saved.commanded,
+            pending: saved.pending,
+            stranded: saved.stranded,
+            machine_failures: saved.machine_failures,
             timer: saved.timer,
             deadline: saved.deadline,
             waits_for: saved.waits_for,
@@ -130,6 +152,7 @@ impl Job {
             silent: saved.silent,
             profiles: Vec::new(),
             remaining_samples: None,
+            gpu_types: None,
             oracle: saved.oracle,
         };
         if let Some(ReceivedReport { at, report }) = saved.report {
@@ -142,13 +165,73 @@ impl Job {
 impl Node {
     pub(crate) fn saved(&self, types: &GpuTypes) -> SavedNode {
         let gpu_type = types.name(self.gpu_type()).cloned().unwrap_or_default();
-        let Self { id, gpus, gpu_type: _, draining, cooling_until, held, crowding, waiting, failures } = self.clone();
-        SavedNode { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures }
+        let Self {
+            id,
+            gpus,
+            gpu_type: _,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        } = self.clone();
+        SavedNode {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        }
     }
 
     pub(crate) fn restored(saved: SavedNode, types: &mut GpuTypes) -> Self {
-        let SavedNode { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures } = saved;
+        let SavedNode {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        } = saved;
         let gpu_type = types.intern(gpu_type);
-        Self { id, gpus, gpu_type, draining, cooling_until, held, crowding, waiting, failures }
+        Self {
+            id,
+            gpus,
+            gpu_type,
+            cpus,
+            memory,
+            draining,
+            unreachable,
+            cooling_until,
+            held,
+            crowding,
+            cpus_held,
+            memory_held,
+            waiting,
+            failures,
+        }
     }
 }

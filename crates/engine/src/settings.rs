@@ -17,6 +17,10 @@ pub struct EngineSettings {
     pub restart_cost_default_s: f64,
     /// Seconds within which a commanded group must train; longer where images are pulled over slow links.
     pub settle_timeout_s: f64,
+    /// Seconds within which a commanded group must run at all, while it waits for something outside of the cluster.
+    pub pending_timeout_s: f64,
+    /// Times in a row that a job may fail because of machines before it is given up.
+    pub machine_failures_max: u32,
     /// Seconds before the first retry of a failed job; each further one waits twice as long.
     pub backoff_first_s: f64,
     /// Longest wait before a retry.
@@ -35,6 +39,8 @@ impl Default for EngineSettings {
             replans_on_events: false,
             restart_cost_default_s: 30.0,
             settle_timeout_s: 1800.0,
+            pending_timeout_s: 86_400.0,
+            machine_failures_max: 20,
             backoff_first_s: 10.0,
             backoff_max_s: 600.0,
             live_jobs_max: 100_000,
@@ -84,6 +90,7 @@ impl EngineSettings {
             ("round_gap_min_s", self.round_gap_min_s, 0.0),
             ("restart_cost_default_s", self.restart_cost_default_s, 0.0),
             ("settle_timeout_s", self.settle_timeout_s, 1.0),
+            ("pending_timeout_s", self.pending_timeout_s, 1.0),
             ("backoff_first_s", self.backoff_first_s, 0.1),
             ("backoff_max_s", self.backoff_max_s, 0.1),
         ];

@@ -97,7 +97,7 @@ impl Engine {
         }
         // What another policy promised is not to be judged by the rules of this one.
         let rules = PlacementRules { one_multi_node_job_per_node: false };
-        let checked = plan.map(|plan| self.view(self.now, |view| plan.check(view, rules)).map(|()| plan));
+        let checked = plan.map(|plan| self.view_with(self.now, true, |view| plan.check(view, rules)).map(|()| plan));
         self.succeeded.clear();
         self.rounds.ran(self.now);
         match checked {
@@ -110,7 +110,7 @@ impl Engine {
     /// Shows the policy what it saw then, for it to remember what it remembered then. What it plans is known already.
     fn remember_round(&mut self) {
         let nodes = self.nodes.views(self.now);
-        let jobs = job_views(&self.jobs, self.now, self.settings.restart_cost_default_s);
+        let jobs = job_views(&self.jobs, self.now, false, self.settings.restart_cost_default_s);
         let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &self.succeeded };
         drop(self.policy.plan(self.now, &view));
     }

@@ -20,7 +20,7 @@ fn engine(settle_timeout_s: f64) -> Engine {
 fn journal(engine: &mut Engine) -> Vec<Record> {
     let spec = JobSpec { retries: 1_000, ..JobSpec::new("resnet", 1) };
     let mut events = vec![
-        Event::NodeJoined { node: NodeId(1), gpus: 1, gpu_type: GpuTypeName::default() },
+        Event::NodeJoined { node: NodeId(1), gpus: 1, gpu_type: GpuTypeName::default(), cpus: None, memory: None },
         Event::JobSubmitted { job: JobId(1), spec },
     ];
     let (mut now, mut records) = (Timestamp(0), Vec::new());

@@ -7,7 +7,8 @@ use crate::gang::{gang_size, quietest};
 use crate::rates::{Rates, busy_share};
 use crate::state::Memory;
 use crate::{
-    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Sharing, Timestamp,
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Priorities,
+    Sharing, Timestamp,
 };
 
 /// Settings of [`PolicySettings::AntMan`](crate::PolicySettings::AntMan).
@@ -141,7 +142,7 @@ impl AntMan {
         hosts.iter().enumerate().find_map(|(place, &idx)| {
             let host = &draft.view.jobs[idx];
             let may = !self.memory.bad_pairs.contains(&(host.id, guest.id));
-            Some((place, draft.room_beside(host, guest).filter(|_| may)?))
+            Some((place, draft.room_beside(idx, guest).filter(|_| may)?))
         })
     }
 }
@@ -159,6 +160,10 @@ impl Policy for AntMan {
         let plan = draft.plan();
         self.memory.rates.expect(now, &plan);
         plan
+    }
+
+    fn priorities(&self) -> Priorities {
+        Priorities::Ordered
     }
 
     fn save(&self) -> Option<PolicyState> {

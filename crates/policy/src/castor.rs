@@ -1,6 +1,11 @@
 use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
-use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Quality, Timestamp};
+use crate::priority::{OPPORTUNISTIC, opportunistic, priority_ranks, priority_step};
+use crate::waiting::Terms;
+use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
+
+/// Its weights let nobody wait who has had too little; this is for gangs that others would have to make room for together.
+const PATIENCE_S: f64 = 1_800.0;
 
 /// Settings of [`PolicySettings::Castor`](crate::PolicySettings::Castor).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,7 +59,11 @@ impl Castor {
         let jobs = view.jobs.iter().zip(&elastic.speedups);
         let sizes: Vec<f64> = jobs.map(|(job, speedups)| remaining_gpu_s(job, speedups.single_goodput, now)).collect();
         let mut order: Vec<usize> = (0..view.jobs.len()).collect();
-        order.sort_by(|&a, &b| sizes[b].total_cmp(&sizes[a]).then(b.cmp(&a)));
+        // Higher priorities rank as if they were sooner done than all of the lower ones.
+        let ranks = priority_ranks(view);
+        order.sort_by(|&a, &b| ranks[a].cmp(&ranks[b]).then(sizes[b].total_cmp(&sizes[a])).then(b.cmp(&a)));
+        let highest = ranks.iter().copied().max().unwrap_or(0);
+        let opportunistic = opportunistic(view);
         let count = order.len() as f64;
         let share = f64::from(view.gpus()) / count;
         let mut weights = vec![0.0; order.len()];
@@ -68,7 +77,8 @@ impl Castor {
             let owed = view.jobs[job].age_s(now) * share / view.jobs[job].attained_gpu_s.max(1.0);
             // The largest rank weighs about the preference: twice that goes before everybody.
             let by_need = (owed / self.settings.patience - 1.0).clamp(0.0, 2.0 * self.settings.size_preference);
-            weights[job] = by_rank.max(by_need);
+            let by_need = by_need * priority_step(ranks[job]) / priority_step(highest);
+            weights[job] = if opportunistic[job] { by_rank * OPPORTUNISTIC } else { by_rank.max(by_need) };
         }
         weights
     }
@@ -84,7 +94,9 @@ impl Policy for Castor {
             return Plan::default();
         }
         let settings = self.settings;
-        let elastic = Elastic::new(view, &mut self.tables, settings.profile_limit);
+        let rules = self.rules();
+        let terms = Terms { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
+        let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &terms);
         let weights = self.weights(now, view, &elastic);
         let factor = |idx: usize, speedup: f64| {
             let job = &view.jobs[idx];
@@ -100,7 +112,7 @@ impl Policy for Castor {
             trained_share.min(restart_factor(job, now)) / (1.0 + settings.hysteresis)
         };
         let preferences = Preferences {
-            rules: self.rules(),
+            rules,
             restart_factor: &factor,
             utility: &|job, speedup| weights[job] * (speedup + SPEEDUP_FLOOR).ln(),
         };
@@ -110,6 +122,10 @@ impl Policy for Castor {
         let mean = |total: f64| (total / total_weight).exp();
         let quality = Quality { objective: mean(solution.total), upper_bound: mean(solution.upper_bound) };
         elastic.plan(&problem, &solution, quality)
+    }
+
+    fn priorities(&self) -> Priorities {
+        Priorities::Ordered
     }
 
     fn rules(&self) -> PlacementRules {

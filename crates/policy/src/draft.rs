@@ -55,8 +55,10 @@ impl<'a> Draft<'a> {
     }
 
     /// The part of what a host has that the gang of a guest would be on: a replica on the GPUs of one of the host, none
-    /// on a node that drains or has no CPUs and memory for it.
-    pub(crate) fn room_beside(&self, host: &JobView<'_>, guest: &JobView<'_>) -> Option<Allocation> {
+    /// on a node that drains or has no CPUs and memory for it. The host may be yet to be left where it is.
+    pub(crate) fn room_beside(&self, host: usize, guest: &JobView<'_>) -> Option<Allocation> {
+        let is_left = self.has(host);
+        let host = &self.view.jobs[host];
         if host.per_replica().gpus != guest.per_replica().gpus {
             return None;
         }
@@ -67,7 +69,14 @@ impl<'a> Draft<'a> {
         };
         let replica = guest.per_replica().as_guest();
         let room = host.allocation.iter().filter(|&(node, _)| allowed(node));
-        let room = room.map(|(node, replicas)| (node, replicas.min(self.free.fits_on(node, replica)))).collect();
+        let room = room.map(|(node, replicas)| {
+            let left = self.free.left_on(node).map(|mut left| {
+                left.take(host.per_replica(), if is_left { 0 } else { replicas });
+                left
+            });
+            (node, left.map_or(0, |left| replicas.min(left.fits(replica))))
+        });
+        let room = room.collect();
         part_of(&room, gang_size(guest))
     }
 
@@ -78,6 +87,11 @@ impl<'a> Draft<'a> {
             && job.guest_of.is_none()
             && !job.allocation.is_empty()
             && self.free.has(job.per_replica(), job.allocation)
+    }
+
+    /// What a job has, be it as a guest.
+    pub(crate) fn share(&self, idx: usize) -> Option<&Allocation> {
+        self.shares[idx].as_ref().map(|share| &share.allocation)
     }
 
     /// Gives a job GPUs that were taken from the free ones.

@@ -6,9 +6,10 @@ use pollux_model::{Goodput, GpuType, Shape};
 
 use crate::givers::Givers;
 use crate::optimiser::{JobOptions, Keep, Problem, ProblemNode, Solution};
+use crate::waiting::{Settled, Terms, settle};
 use crate::{
     Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, JobView, NodeId, PlacementRules, Plan, Quality,
-    Reason, Timestamp,
+    Reason, ReplicaResources, Timestamp,
 };
 
 /// A speedup of nothing still counts this much, so that a job without GPUs does not outweigh all others.
@@ -60,6 +61,8 @@ pub(crate) struct Elastic<'a> {
     usable: Vec<usize>,
     kinds: Vec<GpuType>,
     pub(crate) speedups: Vec<Speedups>,
+    /// What the objective has no say in.
+    settled: Settled,
 }
 
 impl GoodputTables {
@@ -109,7 +112,13 @@ impl Table {
 }
 
 impl<'a> Elastic<'a> {
-    pub(crate) fn new(view: &'a ClusterView<'a>, tables: &mut GoodputTables, profile_limit: f64) -> Self {
+    pub(crate) fn new(
+        now: Timestamp,
+        view: &'a ClusterView<'a>,
+        tables: &mut GoodputTables,
+        profile_limit: f64,
+        terms: &Terms,
+    ) -> Self {
         tables.retain(view);
         let usable: Vec<usize> = (0..view.nodes.len()).filter(|&idx| view.nodes[idx].schedulable).collect();
         let mut kinds: Vec<GpuType> = usable.iter().map(|&idx| view.nodes[idx].gpu_type).collect();
@@ -128,8 +137,13 @@ impl<'a> Elastic<'a> {
             };
             Sizes { single_max, multi_max, fair_gpus, profile_limit }
         };
-        let speedups = view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes(job))).collect();
-        Self { view, usable, kinds, speedups }
+        let speedups: Vec<Speedups> =
+            view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes(job))).collect();
+        let possible = |idx: usize, kind: GpuType, replicas: u32| {
+            kinds.binary_search(&kind).is_ok_and(|kind| speedups[idx].best(kind, replicas) > 0.0)
+        };
+        let settled = settle(now, view, terms, &possible);
+        Self { view, usable, kinds, speedups, settled }
     }
 
     pub(crate) fn problem(&self, preferences: &Preferences<'_>) -> Problem {
@@ -140,15 +154,21 @@ impl<'a> Elastic<'a> {
             ProblemNode { resources: node.resources(), hosts_multi: false, kind }
         };
         let mut nodes: Vec<ProblemNode> = self.usable.iter().map(node).collect();
-        for job in self.view.jobs.iter().filter(|job| job.is_pinned()) {
+        for (job, fixed) in self.view.jobs.iter().zip(&self.settled.fixed) {
             // A guest is on GPUs that its host has, but needs CPUs and memory of its own.
             let is_guest = job.guest_of.is_some();
             let taken = if is_guest { job.per_replica().as_guest() } else { job.per_replica() };
-            for (id, replicas) in job.allocation.iter() {
+            let spans = fixed.as_ref().is_some_and(Allocation::is_multi_node);
+            for (id, replicas) in fixed.iter().flat_map(Allocation::iter) {
                 if let Some(place) = self.place(id) {
                     nodes[place].resources.take(taken, replicas);
-                    nodes[place].hosts_multi |= rule && !is_guest && job.allocation.is_multi_node();
+                    nodes[place].hosts_multi |= rule && !is_guest && spans;
                 }
+            }
+        }
+        for (&id, &gpus) in &self.settled.withheld {
+            if let Some(place) = self.place(id) {
+                nodes[place].resources.take(ReplicaResources::ONE_GPU, gpus);
             }
         }
         let jobs = (0..self.view.jobs.len()).map(|idx| self.options(idx, preferences)).collect();
@@ -163,11 +183,16 @@ impl<'a> Elastic<'a> {
     fn options(&self, idx: usize, preferences: &Preferences<'_>) -> JobOptions {
         let job = &self.view.jobs[idx];
         let speedups = &self.speedups[idx];
-        let as_it_is = (preferences.utility)(idx, self.current_speedup(idx));
         let replica = job.per_replica();
-        if job.is_pinned() {
-            return JobOptions { replica, none: as_it_is, keep: None, single: Vec::new(), multi: Vec::new() };
+        let none_of = |none: f64| JobOptions { replica, none, keep: None, single: Vec::new(), multi: Vec::new() };
+        if let Some(fixed) = &self.settled.fixed[idx] {
+            return none_of((preferences.utility)(idx, self.speedup_on(idx, fixed)));
         }
+        let none = (preferences.utility)(idx, 0.0);
+        if self.settled.barred[idx] {
+            return none_of(none);
+        }
+        let as_it_is = (preferences.utility)(idx, self.speedup_on(idx, job.allocation));
         let keep = self.keep(job).map(|places| Keep { value: as_it_is, places });
         let sizes = match job.flexibility {
             Flexibility::Rigid => job.replicas_requested..=job.replicas_requested,
@@ -187,13 +212,7 @@ impl<'a> Elastic<'a> {
             };
             values.iter().map(of_kind).collect()
         };
-        JobOptions {
-            replica,
-            none: (preferences.utility)(idx, 0.0),
-            keep,
-            single: worth(&speedups.single),
-            multi: worth(&speedups.multi),
-        }
+        JobOptions { replica, none, keep, single: worth(&speedups.single), multi: worth(&speedups.multi) }
     }
 
     /// What a job holds as places of the problem, if all of it can be kept.
@@ -209,25 +228,24 @@ impl<'a> Elastic<'a> {
         job.allocation.iter().map(place).collect()
     }
 
-    fn current_speedup(&self, idx: usize) -> f64 {
-        let job = &self.view.jobs[idx];
-        let node = job.allocation.iter().next().and_then(|(node, _)| {
+    fn speedup_on(&self, idx: usize, allocation: &Allocation) -> f64 {
+        let node = allocation.iter().next().and_then(|(node, _)| {
             let idx = self.view.nodes.binary_search_by_key(&node, |node| node.id).ok()?;
             Some(&self.view.nodes[idx])
         });
         let kind = node.and_then(|node| self.kinds.binary_search(&node.gpu_type).ok());
-        kind.map_or(0.0, |kind| self.speedups[idx].at(kind, job.allocation.replicas(), job.allocation.is_multi_node()))
+        kind.map_or(0.0, |kind| self.speedups[idx].at(kind, allocation.replicas(), allocation.is_multi_node()))
     }
 
     /// The optimiser's answer as a plan with reasons.
     pub(crate) fn plan(&self, problem: &Problem, solution: &Solution, quality: Quality) -> Plan {
         let givers = Givers::of(problem, solution);
         let assignments = self.view.jobs.iter().enumerate().map(|(idx, job)| {
-            let places = &solution.places[idx];
             let id = |place: usize| self.view.nodes[self.usable[place]].id;
-            let planned = || places.iter().map(|&(place, replicas)| (id(place), replicas)).collect();
-            let allocation: Allocation = if job.is_pinned() { job.allocation.clone() } else { planned() };
-            let reason = self.reason(idx, places, problem, &givers);
+            let planned = || solution.places[idx].iter().map(|&(place, replicas)| (id(place), replicas)).collect();
+            let allocation = self.settled.fixed[idx].clone().unwrap_or_else(planned);
+            let places = allocation.iter().filter_map(|(node, replicas)| Some((self.place(node)?, replicas)));
+            let reason = self.reason(idx, &places.collect::<Vec<_>>(), problem, &givers);
             Assignment { job: job.id, allocation, guest_of: job.pinned_to(), reason }
         });
         Plan { assignments: assignments.collect(), quality: Some(quality) }

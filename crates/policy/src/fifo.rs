@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use crate::gang::{GangPlacement, Overtaking, plan_gangs};
-use crate::{ClusterView, PlacementRules, Plan, Policy, Timestamp};
+use crate::{ClusterView, PlacementRules, Plan, Policy, Priorities, Timestamp};
 
 /// First come, first served, with higher priorities first: jobs run as asked for until they end.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +23,10 @@ impl Policy for Fifo {
             (job.allocation.is_empty(), moves, Reverse(job.priority), idx)
         });
         plan_gangs(view, &order, GangPlacement::Consolidated, Overtaking::Forbidden)
+    }
+
+    fn priorities(&self) -> Priorities {
+        Priorities::Ordered
     }
 
     fn rules(&self) -> PlacementRules {

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_model::GpuType;
 
@@ -95,6 +95,16 @@ impl FreeGpus {
         pools
     }
 
+    /// The same but for these nodes.
+    pub(crate) fn without(&self, nodes: &BTreeSet<NodeId>) -> Self {
+        Self { nodes: self.nodes.iter().filter(|node| !nodes.contains(&node.id)).copied().collect() }
+    }
+
+    /// Free GPUs of a node.
+    pub(crate) fn on(&self, node: NodeId) -> u32 {
+        self.position(node).map_or(0, |idx| self.nodes[idx].left.gpus)
+    }
+
     /// The first kind that so many replicas of a job fit on.
     pub(crate) fn kind_for(&self, job: &JobView<'_>, replicas: u32) -> Option<GpuType> {
         let replica = job.per_replica();
@@ -120,6 +130,16 @@ impl FreeGpus {
     /// The most replicas of a kind on one node.
     pub(crate) fn most_on_a_node(&self, kind: GpuType, replica: ReplicaResources) -> u32 {
         self.nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.left.fits(replica)).max().unwrap_or(0)
+    }
+
+    /// The most replicas of a kind on all nodes together.
+    pub(crate) fn most(&self, kind: GpuType, replica: ReplicaResources) -> u32 {
+        self.usable(kind, replica).fold(0, |sum, (_, fits)| sum.saturating_add(fits))
+    }
+
+    /// What is left of a node that may be used.
+    pub(crate) fn left_on(&self, node: NodeId) -> Option<NodeResources> {
+        self.position(node).map(|idx| self.nodes[idx].left)
     }
 
     /// Replicas that fit beside what is on a node.

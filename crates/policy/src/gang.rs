@@ -58,12 +58,13 @@ pub(crate) fn plan_placed_gangs(
     // Who runs is decided on the GPUs as a pool per kind; where, once it is known who keeps what. Only a gang whose
     // replicas do not fit wherever a GPU is free is placed at once: the others find room around it.
     let mut pools = free.by_kind();
-    let movable = free.clone();
+    // A gang that waits for others to end is not one that can never run.
+    let empty = FreeGpus::of(view);
     let (mut starting, mut waiting) = (Vec::new(), Vec::new());
     for &idx in order {
         let job = &view.jobs[idx];
         let (replica, size) = (job.per_replica(), gang_size(job));
-        if granted[idx].is_some() || !movable.has_room(job, size) {
+        if granted[idx].is_some() || !empty.has_room(job, size) {
             continue;
         }
         let gpus = replica.gpus_of(size);

@@ -24,7 +24,7 @@ pub(crate) enum Spreading {
 
 /// How a policy deals with what jobs hold already.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct GainOptions {
     /// How much more a GPU counts to whoever holds it, so that equal jobs do not take turns.
     pub(crate) hysteresis: f64,
     pub(crate) spreading: Spreading,
@@ -43,7 +43,7 @@ struct Share {
 /// Gives every job its fewest replicas, in `order` (indices into the view), while GPUs last, and the others one by one to
 /// the largest gain above 0; of equals to the first of the view. Whoever ends up with as many as it has stays where it
 /// is.
-pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<'_>, manner: Manner) -> Plan {
+pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<'_>, options: GainOptions) -> Plan {
     let mut free = FreeGpus::beside_pinned(view);
     let idle = free.beside_running(view, &vec![None; view.jobs.len()]);
     let mut pools = free.by_kind();
@@ -52,7 +52,7 @@ pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<
         if replicas >= bounds(job).1 {
             return Err(Binding::Maximum);
         }
-        let held = if replicas < job.allocation.replicas() { manner.hysteresis } else { 0.0 };
+        let held = if replicas < job.allocation.replicas() { options.hysteresis } else { 0.0 };
         let gain = gain(idx, kind, replicas)? * (1.0 + held) / f64::from(job.per_replica().gpus);
         if gain > 0.0 { Ok(gain) } else { Err(Binding::NoGain) }
     };
@@ -84,7 +84,7 @@ pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<
         share.replicas += 1;
         share.next = next(idx, share.kind, share.replicas);
     }
-    let placed = place(view, &shares, &mut free, manner.spreading);
+    let placed = place(view, &shares, &mut free, options.spreading);
     let assignments = view.jobs.iter().zip(shares).zip(placed).map(|((job, share), allocation)| {
         let reason = Reason { binding: binding(job, share.as_ref(), view), ..Reason::default() };
         Assignment { job: job.id, allocation, guest_of: job.pinned_to(), reason }

@@ -1,7 +1,7 @@
 use pollux_model::GpuType;
 
 use crate::fixed_batch::FixedBatch;
-use crate::marginal::{Manner, Spreading, plan_by_gain};
+use crate::marginal::{GainOptions, Spreading, plan_by_gain};
 use crate::{Binding, ClusterView, JobView, PlacementRules, Plan, Policy, Timestamp};
 
 /// Settings of [`PolicySettings::Optimus`](crate::PolicySettings::Optimus).
@@ -70,8 +70,8 @@ impl Policy for Optimus {
             let saved_s = fixed.step_s(replicas)? - fixed.step_s(replicas + 1)?;
             Ok(saved_s * self.remaining_steps(job, &fixed))
         };
-        let manner = Manner { hysteresis: self.settings.hysteresis, spreading: Spreading::Evenly };
-        plan_by_gain(view, &order, &gain, manner)
+        let options = GainOptions { hysteresis: self.settings.hysteresis, spreading: Spreading::Evenly };
+        plan_by_gain(view, &order, &gain, options)
     }
 
     fn chooses_sizes(&self) -> bool {
@@ -103,7 +103,7 @@ impl Policy for OptimusOracle {
             let step_s = |replicas: u32| oracle.step_s.get(replicas as usize - 1).ok_or(Binding::Maximum);
             Ok((step_s(replicas)? - step_s(replicas + 1)?) * oracle.remaining_steps)
         };
-        plan_by_gain(view, &order, &gain, Manner { hysteresis: 0.0, spreading: Spreading::EmptiestFirst })
+        plan_by_gain(view, &order, &gain, GainOptions { hysteresis: 0.0, spreading: Spreading::EmptiestFirst })
     }
 
     fn chooses_sizes(&self) -> bool {

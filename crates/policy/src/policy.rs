@@ -1,4 +1,4 @@
-use crate::{ClusterView, PlacementRules, Plan, PolicyState, Timestamp};
+use crate::{ClusterView, PlacementRules, Plan, PolicyState, Priorities, Timestamp};
 
 /// How a host and its guest divide a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,11 @@ pub trait Policy {
     /// Whether it wants to plan as soon as jobs or nodes come and go, beside its regular rounds.
     fn plans_on_events(&self) -> bool {
         false
+    }
+
+    /// What it makes of priorities.
+    fn priorities(&self) -> Priorities {
+        Priorities::Ignored
     }
 
     /// How jobs divide the GPUs that its plans let them share.

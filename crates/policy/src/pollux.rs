@@ -1,9 +1,14 @@
 use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
-use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Quality, Timestamp};
+use crate::priority::priority_weights;
+use crate::waiting::Terms;
+use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
 
 /// Stands in for minus infinity: at this power the smallest speedup outweighs all others by orders of magnitude.
 const MAX_MIN_POWER: f64 = -64.0;
+
+/// Its objective cannot tell starved jobs apart, so that they are helped before long.
+const PATIENCE_S: f64 = 600.0;
 
 /// Settings of [`PolicySettings::Pollux`](crate::PolicySettings::Pollux).
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -50,7 +55,10 @@ impl Policy for Pollux {
             return Plan::default();
         }
         let settings = self.settings;
-        let elastic = Elastic::new(view, &mut self.tables, settings.profile_limit);
+        let rules = self.rules();
+        let terms = Terms { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
+        let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &terms);
+        let weights = priority_weights(view);
         let mean = PowerMean::new(settings.fairness);
         let factor = |job: usize, _| {
             let job: &JobView<'_> = &view.jobs[job];
@@ -61,13 +69,17 @@ impl Policy for Pollux {
             }
         };
         let preferences =
-            Preferences { rules: self.rules(), restart_factor: &factor, utility: &|_, speedup| mean.term(speedup) };
+            Preferences { rules, restart_factor: &factor, utility: &|job, speedup| weights[job] * mean.term(speedup) };
         let problem = elastic.problem(&preferences);
         let solution = solve(&problem);
-        let jobs = view.jobs.len() as f64;
+        let weight: f64 = weights.iter().sum();
         let quality =
-            Quality { objective: mean.of(solution.total, jobs), upper_bound: mean.of(solution.upper_bound, jobs) };
+            Quality { objective: mean.of(solution.total, weight), upper_bound: mean.of(solution.upper_bound, weight) };
         elastic.plan(&problem, &solution, quality)
+    }
+
+    fn priorities(&self) -> Priorities {
+        Priorities::Ordered
     }
 
     fn rules(&self) -> PlacementRules {
@@ -101,8 +113,8 @@ impl PowerMean {
         }
     }
 
-    fn of(self, sum: f64, jobs: f64) -> f64 {
-        let mean = sum / jobs;
+    fn of(self, sum: f64, weight: f64) -> f64 {
+        let mean = sum / weight;
         if self.power == 0.0 { mean.exp() } else { mean.abs().powf(1.0 / self.power) }
     }
 }

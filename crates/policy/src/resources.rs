@@ -61,7 +61,7 @@ impl NodeResources {
     }
 
     /// Takes what so many replicas need, as far as it is there.
-    pub(crate) fn take(&mut self, replica: ReplicaResources, replicas: u32) {
+    pub fn take(&mut self, replica: ReplicaResources, replicas: u32) {
         self.gpus = self.gpus.saturating_sub(replica.gpus_of(replicas));
         let cpus = u32::try_from(replica.cpus_of(replicas)).unwrap_or(u32::MAX);
         self.cpus = self.cpus.map(|left| left.saturating_sub(cpus));
@@ -69,7 +69,7 @@ impl NodeResources {
     }
 
     /// Takes back what was taken for so many replicas.
-    pub(crate) fn give_back(&mut self, replica: ReplicaResources, replicas: u32) {
+    pub fn give_back(&mut self, replica: ReplicaResources, replicas: u32) {
         self.gpus = self.gpus.saturating_add(replica.gpus_of(replicas));
         let cpus = u32::try_from(replica.cpus_of(replicas)).unwrap_or(u32::MAX);
         self.cpus = self.cpus.map(|left| left.saturating_add(cpus));

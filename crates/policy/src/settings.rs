@@ -12,7 +12,7 @@ use crate::slaq::{Slaq, SlaqSettings};
 use crate::srtf::Srtf;
 use crate::themis::{Themis, ThemisSettings};
 use crate::tiresias::{Tiresias, TiresiasSettings};
-use crate::{Policy, Sharing};
+use crate::{Policy, Priorities, Sharing};
 
 /// Which policy, with which settings. A new policy is one file and one arm here, which the compiler then asks to be
 /// built; `all` makes it known by name.
@@ -47,6 +47,13 @@ pub enum PolicySettings {
     OptimusOracle,
     /// The most quality soonest.
     Slaq(SlaqSettings),
+}
+
+/// What a live cluster runs unless it is told otherwise, chosen by measurement (docs/policies.md).
+impl Default for PolicySettings {
+    fn default() -> Self {
+        Self::Castor(CastorSettings::default())
+    }
 }
 
 impl PolicySettings {
@@ -159,6 +166,11 @@ impl PolicySettings {
     /// See [`Policy::plans_on_events`].
     pub fn plans_on_events(&self) -> bool {
         self.build().plans_on_events()
+    }
+
+    /// See [`Policy::priorities`].
+    pub fn priorities(&self) -> Priorities {
+        self.build().priorities()
     }
 
     /// See [`Policy::sharing`].

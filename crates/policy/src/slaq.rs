@@ -1,7 +1,7 @@
 use pollux_model::GpuType;
 
 use crate::fixed_batch::FixedBatch;
-use crate::marginal::{Manner, Spreading, plan_by_gain};
+use crate::marginal::{GainOptions, Spreading, plan_by_gain};
 use crate::{Binding, ClusterView, JobView, PlacementRules, Plan, Policy, Timestamp};
 
 /// Settings of [`PolicySettings::Slaq`](crate::PolicySettings::Slaq).
@@ -79,8 +79,8 @@ impl Policy for Slaq {
             let fixed = FixedBatch::of(job, kind, view, self.settings.profile_limit)?;
             self.further_fall(job, &fixed, replicas, replicas + 1)
         };
-        let manner = Manner { hysteresis: self.settings.hysteresis, spreading: Spreading::Evenly };
-        plan_by_gain(view, &order, &gain, manner)
+        let options = GainOptions { hysteresis: self.settings.hysteresis, spreading: Spreading::Evenly };
+        plan_by_gain(view, &order, &gain, options)
     }
 
     fn chooses_sizes(&self) -> bool {

@@ -52,6 +52,10 @@ pub struct JobView<'a> {
     pub id: JobId,
     /// When it was submitted.
     pub submitted: Timestamp,
+    /// When it last began to wait for GPUs; of a job that has some, before it got them.
+    pub queued_since: Timestamp,
+    /// Since when it has had GPUs without a break; none while it waits.
+    pub running_since: Option<Timestamp>,
     /// GPU-seconds it has had.
     pub attained_gpu_s: f64,
     /// Seconds it has held GPUs.
@@ -126,6 +130,14 @@ impl JobView<'_> {
     /// Seconds since submission.
     pub fn age_s(&self, now: Timestamp) -> f64 {
         now.since_s(self.submitted)
+    }
+
+    /// Fewest replicas a plan may give it.
+    pub fn fewest(&self) -> u32 {
+        match self.flexibility {
+            Flexibility::Rigid => self.replicas_requested,
+            Flexibility::Elastic | Flexibility::NonPreemptible => self.replicas_min.max(1),
+        }
     }
 
     /// Whether its allocation may not be touched any more. The host of a guest that is pinned is so, too.

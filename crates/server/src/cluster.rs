@@ -2,7 +2,7 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use pollux_api::Assignment;
-use pollux_backend::{Checkpoints, ReplicaId};
+use pollux_backend::{Checkpoints, Epoch, ReplicaId};
 use pollux_engine::{Engine, FairShare};
 use pollux_job::JobSpec;
 use pollux_model::{GpuType, GpuTypeName};
@@ -21,6 +21,7 @@ pub struct Cluster<'a> {
     pub(crate) registry: &'a NodeRegistry,
     pub(crate) specs: &'a BTreeMap<JobId, JobSpec>,
     pub(crate) checkpoints: &'a dyn Checkpoints,
+    pub(crate) epoch: Epoch,
     pub(crate) is_degraded: bool,
     pub(crate) last_event: u64,
     pub(crate) journal_records: u64,
@@ -67,6 +68,16 @@ impl Cluster<'_> {
         let mut replicas: Vec<ReplicaId> = past.chain(present).collect();
         replicas.sort_unstable();
         replicas
+    }
+
+    /// Jobs that are not over, paused ones included.
+    pub fn live_jobs(&self) -> impl Iterator<Item = JobId> {
+        self.specs.keys().copied()
+    }
+
+    /// What orders of this scheduler carry.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// Where a job saves.

@@ -10,7 +10,7 @@ use tokio::runtime::{self, Runtime};
 use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
 
-use crate::http::{AppState, HttpSettings, Listeners, sample, serve};
+use crate::http::{AppState, HttpSettings, Listeners, prune_regularly, sample, serve};
 use crate::tokens::LOCAL_TOKEN;
 use crate::{Handle, HistoryEvent, Server, ServerError, ServerSettings, files};
 
@@ -84,6 +84,7 @@ impl Daemon {
         let listeners = [Some(public), workers].into_iter().flatten();
         let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
         serving.push(runtime.spawn(sample(state.clone())));
+        serving.push(runtime.spawn(prune_regularly(state.clone())));
         Self { server, state, runtime, serving, url, server_file }
     }
 

@@ -110,7 +110,7 @@ pub enum Refused {
     #[error(transparent)]
     Request(#[from] SpecError),
     /// It waits for the success of a job that did not succeed.
-    #[error("depends_on {}: it has {phase}; expected a job that is not over or has succeeded, or {}:end", .job.0, .job.0)]
+    #[error("depends_on {}: it is {phase}; expected a job that is not over or has succeeded, or {}:end", .job.0, .job.0)]
     Dependency {
         /// The job to be waited for.
         job: JobId,

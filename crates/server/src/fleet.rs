@@ -21,6 +21,8 @@ pub(crate) struct Fleet {
     silent: BTreeMap<JobId, Timestamp>,
     /// Groups whose leader is done and whose others are not yet, with the moment since when.
     finishing: BTreeMap<JobId, Timestamp>,
+    /// What replicas wait for that cannot run yet. After a restart the backend tells it again.
+    pending: BTreeMap<ReplicaId, String>,
 }
 
 /// A replica that was ordered and is not known to be gone.
@@ -97,7 +99,7 @@ impl Fleet {
         for group in groups.values_mut() {
             group.members.retain(|id| replicas.contains_key(id));
         }
-        Self { replicas, groups, last, silent: BTreeMap::new(), finishing: BTreeMap::new() }
+        Self { replicas, groups, last, silent: BTreeMap::new(), finishing: BTreeMap::new(), pending: BTreeMap::new() }
     }
 
     pub(crate) fn group(&self, job: JobId) -> Option<&Group> {
@@ -307,19 +309,41 @@ impl Fleet {
         }
     }
 
+    /// A replica cannot run yet; returns whose it is and for which revision, if that is news.
+    pub(crate) fn pending(&mut self, id: ReplicaId, reason: &str) -> Option<(JobId, Revision)> {
+        let replica = self.replicas.get(&id).filter(|it| it.state == ReplicaState::Ordered)?;
+        let revision = self.groups.get(&replica.job)?.revision;
+        let before = self.pending.insert(id, reason.to_owned());
+        (before.as_deref() != Some(reason)).then_some((replica.job, revision))
+    }
+
+    /// What replicas of a job wait for that cannot run yet.
+    pub(crate) fn pending_of(&self, job: JobId) -> impl Iterator<Item = (ReplicaId, &str)> {
+        let is_its_own = move |id: &ReplicaId| self.replicas.get(id).is_some_and(|replica| replica.job == job);
+        self.pending.iter().filter(move |(id, _)| is_its_own(id)).map(|(id, reason)| (*id, reason.as_str()))
+    }
+
+    /// The revision of a group all of whose members run.
+    pub(crate) fn running(&self, job: JobId) -> Option<Revision> {
+        let group = self.groups.get(&job)?;
+        let runs = |id: &ReplicaId| self.replicas.get(id).is_some_and(|it| it.state == ReplicaState::Running);
+        group.members.iter().all(runs).then_some(group.revision)
+    }
+
     /// A replica's program runs.
     pub(crate) fn started(&mut self, id: ReplicaId, now: Timestamp) {
         let Some(replica) = self.replicas.get_mut(&id).filter(|it| it.state == ReplicaState::Ordered) else { return };
         replica.state = ReplicaState::Running;
         let job = replica.job;
-        let runs = |id: &ReplicaId| self.replicas.get(id).is_some_and(|it| it.state == ReplicaState::Running);
-        if self.groups.get(&job).is_some_and(|group| group.is_fresh() && group.members.iter().all(runs)) {
+        self.pending.remove(&id);
+        if self.running(job).is_some() && self.groups.get(&job).is_some_and(Group::is_fresh) {
             self.silent.insert(job, now);
         }
     }
 
     /// Nothing of a replica runs any more.
     pub(crate) fn ended(&mut self, id: ReplicaId, ending: Ending, now: Timestamp, out: &mut Effects) {
+        self.pending.remove(&id);
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         match replica.state {
             ReplicaState::Leaving(revision) => {
@@ -372,6 +396,7 @@ impl Fleet {
     }
 
     fn note_gone(&mut self, id: ReplicaId, job: JobId, out: &mut Effects) {
+        self.pending.remove(&id);
         out.gone.push(id);
         match self.groups.get_mut(&job) {
             Some(group) => {

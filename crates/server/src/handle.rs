@@ -11,7 +11,7 @@ use pollux_store::{HistoryEntry, Reader, StoreError};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::assignments::Assignments;
-use crate::readers::Readers;
+use crate::reader_pool::ReaderPool;
 use crate::tokens::{TokenDigest, Tokens, digest};
 use crate::{Caller, Cluster, Metrics, Refused};
 
@@ -25,7 +25,7 @@ pub struct Handle {
     pub(crate) waiting: Arc<AtomicUsize>,
     pub(crate) assignments: Arc<Assignments>,
     pub(crate) tokens: Tokens,
-    pub(crate) readers: Readers,
+    pub(crate) readers: ReaderPool,
     pub(crate) history: broadcast::Sender<HistoryEntry>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) logs: Arc<dyn LogReader>,

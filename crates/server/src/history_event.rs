@@ -79,6 +79,23 @@ pub enum HistoryEvent {
         /// Its name.
         node: String,
     },
+    /// A node does not answer.
+    NodeUnreachable {
+        /// Its name.
+        node: String,
+    },
+    /// A node answers again.
+    NodeReachable {
+        /// Its name.
+        node: String,
+    },
+    /// A replica cannot run yet.
+    Pending {
+        /// Which.
+        replica: u64,
+        /// What it waits for.
+        reason: String,
+    },
     /// A user wants a node to be emptied.
     NodeDrained {
         /// Its name.
@@ -143,6 +160,9 @@ impl fmt::Display for HistoryEvent {
             Self::Cancelled => write!(f, "cancelled by its user"),
             Self::NodeJoined { node } => write!(f, "node {node} is up"),
             Self::NodeLost { node } => write!(f, "node {node} is gone"),
+            Self::NodeUnreachable { node } => write!(f, "node {node} does not answer; what it runs is kept"),
+            Self::NodeReachable { node } => write!(f, "node {node} answers again"),
+            Self::Pending { replica, reason } => write!(f, "replica {replica} cannot run yet: {reason}"),
             Self::NodeDrained { node } => write!(f, "node {node} is being emptied"),
             Self::NodeUndrained { node } => write!(f, "node {node} is used again"),
             Self::Damaged { record } => {
@@ -173,12 +193,16 @@ impl HistoryEvent {
             Event::Resume { job } => (Some(*job), Self::Resumed),
             Event::NodeJoined { .. } => (None, Self::NodeJoined { node: node() }),
             Event::NodeLost { .. } => (None, Self::NodeLost { node: node() }),
+            Event::NodeUnreachable { .. } => (None, Self::NodeUnreachable { node: node() }),
+            Event::NodeReachable { .. } => (None, Self::NodeReachable { node: node() }),
             Event::NodeDrain { .. } => (None, Self::NodeDrained { node: node() }),
             Event::NodeUndrain { .. } => (None, Self::NodeUndrained { node: node() }),
             // They come too often, or are told otherwise.
             Event::JobSubmitted { .. }
             | Event::Report { .. }
             | Event::OracleSpoke { .. }
+            | Event::GroupPending { .. }
+            | Event::GroupPlaced { .. }
             | Event::ReplicasReleased { .. }
             | Event::JobSucceeded { .. }
             | Event::ReplicaFailed { .. }

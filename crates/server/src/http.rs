@@ -8,6 +8,7 @@
 //! and converts the answer; it decides nothing. What is refused is told in one line.
 
 mod assets;
+mod checkpoints;
 mod cluster;
 mod events;
 mod extract;
@@ -32,6 +33,7 @@ mod tokens;
 mod what_if;
 mod workers;
 
+pub(crate) use checkpoints::prune_regularly;
 pub use hosts::Hosts;
 pub(crate) use listeners::Listeners;
 pub use listeners::{HttpSettings, TlsFiles};

@@ -23,8 +23,12 @@ pub(crate) fn event(event: &Event, node: &str) {
         Event::GroupSilent { job, revision } => {
             info!(job = job.0, revision = revision.0, "group runs without a word");
         }
+        Event::GroupPending { job, revision } => debug!(job = job.0, revision = revision.0, "group waits to be placed"),
+        Event::GroupPlaced { job, revision } => debug!(job = job.0, revision = revision.0, "group is placed"),
         Event::NodeJoined { gpus, .. } => info!(node, gpus, "node joined"),
         Event::NodeLost { .. } => warn!(node, "node lost"),
+        Event::NodeUnreachable { .. } => debug!(node, "node is left as it is"),
+        Event::NodeReachable { .. } => info!(node, "node answers again"),
         Event::NodeDrain { .. } => info!(node, "node is drained"),
         Event::NodeUndrain { .. } => info!(node, "node is used again"),
         Event::ReplicaFailed { job, revision, kind, .. } => {

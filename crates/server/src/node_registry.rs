@@ -23,6 +23,8 @@ pub(crate) struct NodeRegistry {
     seen: BTreeMap<String, NodeInfo>,
     /// Nodes from before a restart that were not seen yet.
     missing: BTreeSet<String>,
+    /// Nodes that do not answer.
+    unreachable: BTreeSet<NodeId>,
 }
 
 /// What is kept of a node.
@@ -41,7 +43,8 @@ impl NodeRegistry {
         let up = engine.nodes().filter_map(|node| Some((known.get(&node.id())?.name.clone(), node.id())));
         let current: BTreeMap<String, NodeId> = up.collect();
         let missing = current.keys().cloned().collect();
-        Self { known, current, seen: BTreeMap::new(), missing }
+        let unreachable = engine.nodes().filter(|node| node.is_unreachable()).map(pollux_engine::Node::id).collect();
+        Self { known, current, seen: BTreeMap::new(), missing, unreachable }
     }
 
     /// The name of a node, also of one that is gone.
@@ -78,6 +81,9 @@ impl NodeRegistry {
             if self.known.get(&node).is_some_and(is_same) {
                 // It may have moved.
                 self.known.insert(node, detail);
+                if self.unreachable.remove(&node) {
+                    out.events.push(Event::NodeReachable { node });
+                }
             } else {
                 self.current.remove(&seen.name);
                 out.events.push(Event::NodeLost { node });
@@ -97,10 +103,15 @@ impl NodeRegistry {
         }
     }
 
-    /// The backend does not reach a node, and knows nothing of what runs there.
-    pub(crate) fn unreachable(&mut self, name: &str) {
+    /// The backend does not reach a node, and knows nothing of what runs there: everything is kept.
+    pub(crate) fn unreachable(&mut self, name: &str, out: &mut Effects) {
         self.missing.remove(name);
         self.seen.remove(name);
+        if let Some(&node) = self.current.get(name)
+            && self.unreachable.insert(node)
+        {
+            out.events.push(Event::NodeUnreachable { node });
+        }
     }
 
     /// Whoever was not seen until now is taken as gone; what may still run there is ended.
@@ -131,7 +142,13 @@ impl NodeRegistry {
             let node = NodeId(self.known.keys().next_back().map_or(0, |last| last.0 + 1));
             let detail = row(seen);
             let gpu_type = GpuTypeName::nearest(&detail.gpu_type);
-            out.events.push(Event::NodeJoined { node, gpus: seen.gpus, gpu_type });
+            out.events.push(Event::NodeJoined {
+                node,
+                gpus: seen.gpus,
+                gpu_type,
+                cpus: seen.cpus,
+                memory: seen.memory,
+            });
             joined.push((node, detail.clone()));
             self.known.insert(node, detail);
             self.current.insert(name.clone(), node);

@@ -18,7 +18,7 @@ use crate::clock::Clock;
 use crate::fleet::{Effects, Fleet};
 use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
-use crate::readers::Readers;
+use crate::reader_pool::ReaderPool;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
 use crate::{Handle, HistoryEvent, Metrics, ServerError, ServerSettings};
@@ -61,13 +61,13 @@ pub(crate) fn recover(
         waiting: Arc::clone(&waiting),
         assignments: Arc::clone(&assignments),
         tokens: tokens.clone(),
-        readers: Readers::open(&store)?,
+        readers: ReaderPool::open(&store)?,
         history: history.clone(),
         logs: backend.logs(),
         checkpoints: backend.checkpoints(),
     };
     let scheduler = Scheduler {
-        clock: Clock::after(engine.now()),
+        clock: settings.clock.clone().map_or_else(|| Clock::after(engine.now()), Clock::Manual),
         registry: NodeRegistry::recovered(known, &engine),
         roll_call: Instant::now() + settings.roll_call,
         settings,

@@ -7,7 +7,7 @@ use pollux_backend::{Backend, Observer};
 use tokio::sync::oneshot;
 
 use crate::recovery::recover;
-use crate::{Handle, ServerError, ServerSettings};
+use crate::{Handle, Retention, ServerError, ServerSettings};
 
 /// A scheduler that runs in a thread of its own. Dropping it does not end it.
 #[derive(Debug)]
@@ -15,6 +15,7 @@ pub struct Server {
     handle: Handle,
     state_dir: PathBuf,
     policy: &'static str,
+    retention: Retention,
     damaged: Option<u64>,
     /// Closed when the scheduler has ended, however that came.
     ended: oneshot::Receiver<Infallible>,
@@ -28,7 +29,7 @@ impl Server {
         open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, E>,
     ) -> Result<Self, ServerError> {
         let open = |observer| open_backend(observer).map_err(|error| ServerError::Backend(error.into()));
-        let policy = settings.policy.name();
+        let (policy, retention) = (settings.policy.name(), settings.retention);
         let (mut scheduler, handle) = recover(settings, open)?;
         let (state_dir, damaged) = (scheduler.settings.state_dir.clone(), scheduler.damaged);
         let (running, ended) = oneshot::channel();
@@ -38,7 +39,7 @@ impl Server {
             scheduler.run()
         };
         let thread = thread::Builder::new().name("scheduler".to_owned()).spawn(run).map_err(ServerError::Thread)?;
-        Ok(Self { handle, state_dir, policy, damaged, ended, thread })
+        Ok(Self { handle, state_dir, policy, retention, damaged, ended, thread })
     }
 
     /// How to speak to it.
@@ -54,6 +55,11 @@ impl Server {
     /// Who decides who gets what, by name.
     pub const fn policy(&self) -> &'static str {
         self.policy
+    }
+
+    /// How long checkpoints of jobs that are over are kept.
+    pub const fn retention(&self) -> Retention {
+        self.retention
     }
 
     /// The number of a record at the end of the journal that made no sense and was set aside.

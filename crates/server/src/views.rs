@@ -179,6 +179,7 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
             gpu_type: cluster.gpu_type_name(node.gpu_type()).to_owned(),
             gpus_held: node.gpus_held(),
             is_draining: node.is_draining(),
+            is_unreachable: node.is_unreachable(),
             cooling_until_ms: node.cooling_until().filter(|until| *until > cluster.now()).map(|until| until.0),
             jobs: jobs.remove(&node.id()).unwrap_or_default(),
         })
@@ -234,6 +235,7 @@ pub(crate) fn failure(state: &JobState, name: impl Fn(NodeId) -> String) -> Opti
     let (cause, retries) = match *reason {
         FailureReason::Permanent { cause } => (cause, None),
         FailureReason::RetriesExhausted { retries, cause } => (cause, Some(retries)),
+        FailureReason::MachineFailures { failures, cause } => (cause, Some(failures.saturating_sub(1))),
         FailureReason::TimeLimit { limit_s } => return Some(format!("reached its time limit of {limit_s} s")),
         FailureReason::Dependency { job } => return Some(format!("depends on {job}, which did not succeed")),
     };

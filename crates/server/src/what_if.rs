@@ -5,7 +5,7 @@ mod question;
 
 use thiserror::Error;
 
-pub(crate) use question::{Likeness, Question, question};
+pub(crate) use question::{JobTemplate, Question, question};
 
 /// Why a question about the future has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

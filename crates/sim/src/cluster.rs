@@ -2,7 +2,10 @@ use std::fs;
 use std::path::Path;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use pollux_model::GpuTypeName;
+use pollux_policy::NodeResources;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use thiserror::Error;
 
 use crate::table::shown;
@@ -27,6 +30,43 @@ pub struct NodeGroup {
     /// What they are called, where it matters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_type: Option<String>,
+    /// CPUs in each; not counted, if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Bytes of memory in each, in a file also as text such as `256G`; not counted, if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "memory")]
+    pub memory: Option<u64>,
+}
+
+impl NodeGroup {
+    /// Nodes of which only GPUs are known.
+    pub const fn of_gpus(count: u32, gpus: u32) -> Self {
+        Self { count, gpus, gpu_type: None, cpus: None, memory: None }
+    }
+
+    /// What engine and agents call its type.
+    pub(crate) fn type_name(&self) -> GpuTypeName {
+        self.gpu_type.as_deref().map(GpuTypeName::nearest).unwrap_or_default()
+    }
+
+    pub(crate) const fn resources(&self) -> NodeResources {
+        NodeResources { gpus: self.gpus, cpus: self.cpus, memory: self.memory }
+    }
+}
+
+fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Written {
+        Bytes(u64),
+        Text(String),
+    }
+    match Written::deserialize(deserializer)
+        .map_err(|_| D::Error::custom("memory: expected bytes or a size such as 256G"))?
+    {
+        Written::Bytes(bytes) => Ok(Some(bytes)),
+        Written::Text(text) => pollux_job::bytes(&text).map(Some).map_err(D::Error::custom),
+    }
 }
 
 /// Why a cluster cannot be built.
@@ -48,7 +88,7 @@ pub enum ClusterError {
         source: std::io::Error,
     },
     /// The file is no list of node groups.
-    #[error("{file}:{line}: {reason}; accepted: [[group]] with count, gpus and perhaps gpu_type")]
+    #[error("{file}:{line}: {reason}; accepted: [[group]] with count, gpus and perhaps gpu_type, cpus and memory")]
     Toml {
         /// Path as given.
         file: String,
@@ -137,9 +177,9 @@ impl ClusterSpec {
         &self.groups
     }
 
-    /// GPUs of each node, group after group.
-    pub fn node_gpus(&self) -> Vec<u32> {
-        self.groups.iter().flat_map(|group| std::iter::repeat_n(group.gpus, group.count as usize)).collect()
+    /// The group of each node, group after group.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeGroup> {
+        self.groups.iter().flat_map(|group| std::iter::repeat_n(group, group.count as usize))
     }
 
     /// GPUs in all.
@@ -155,7 +195,7 @@ impl FromStr for ClusterSpec {
         let number = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit()).then(|| text.parse().ok()).flatten();
         let parsed = shape.split_once('x').and_then(|(nodes, gpus)| Some((number(nodes)?, number(gpus)?)));
         let (count, gpus) = parsed.ok_or_else(|| ClusterError::Shape { given: shown(shape) })?;
-        Self::new(vec![NodeGroup { count, gpus, gpu_type: None }])
+        Self::new(vec![NodeGroup::of_gpus(count, gpus)])
     }
 }
 
@@ -171,7 +211,7 @@ mod tests {
     #[test]
     fn a_shape_is_nodes_by_gpus() {
         let cluster: ClusterSpec = "16x4".parse().unwrap();
-        assert_eq!((cluster.node_gpus(), cluster.gpus()), (vec![4; 16], 64));
+        assert_eq!((cluster.nodes().map(|node| node.gpus).collect(), cluster.gpus()), (vec![4; 16], 64));
     }
 
     #[test]
@@ -188,21 +228,35 @@ mod tests {
 
     #[test]
     fn groups_follow_each_other() {
-        let text = "[[group]]\ncount = 2\ngpus = 8\ngpu_type = \"a100\"\n[[group]]\ncount = 1\ngpus = 4\n";
-        let cluster = ClusterSpec::from_toml("c.toml", text).unwrap();
-        assert_eq!(cluster.node_gpus(), [8, 8, 4]);
+        let counted = "cpus = 96\nmemory = \"256G\"\n";
+        let text =
+            format!("[[group]]\ncount = 2\ngpus = 8\ngpu_type = \"a100\"\n{counted}[[group]]\ncount = 1\ngpus = 4\n");
+        let cluster = ClusterSpec::from_toml("c.toml", &text).unwrap();
+        assert_eq!(cluster.nodes().map(|node| node.gpus).collect::<Vec<_>>(), [8, 8, 4]);
+        let counted = |group: &NodeGroup| (group.cpus, group.memory);
+        assert_eq!(
+            cluster.groups().iter().map(counted).collect::<Vec<_>>(),
+            [(Some(96), Some(256 << 30)), (None, None)]
+        );
         assert_eq!(cluster.groups()[0].gpu_type.as_deref(), Some("a100"));
     }
 
     #[test]
     fn files_that_make_no_cluster_are_refused_with_their_line() {
         let error = |text: &str| ClusterSpec::from_toml("c.toml", text).unwrap_err().to_string();
-        let accepted = "accepted: [[group]] with count, gpus and perhaps gpu_type";
+        let accepted = "accepted: [[group]] with count, gpus and perhaps gpu_type, cpus and memory";
         assert_eq!(
             error("[[group]]\ncount = 2\ngpu = 8\n"),
-            format!("c.toml:3: unknown field `gpu`, expected one of `count`, `gpus`, `gpu_type`; {accepted}")
+            format!(
+                "c.toml:3: unknown field `gpu`, expected one of `count`, `gpus`, `gpu_type`, `cpus`, `memory`; {accepted}"
+            )
         );
         assert_eq!(error("group = []"), "no node groups; accepted: one or more");
+        let odd = "[[group]]\ncount = 1\ngpus = 1\nmemory = \"lots\"\n";
+        assert_eq!(
+            error(odd),
+            format!("c.toml:4: \"lots\": expected bytes, or a size such as 512M, 16G or 16GiB; {accepted}")
+        );
         let typed = "[[group]]\ncount = 1\ngpus = 1\ngpu_type = \"\"\n";
         assert_eq!(error(typed), "gpu_type \"\"; accepted: 1 to 64 letters, digits, dots and dashes");
     }

@@ -50,13 +50,15 @@ pub use physics::{
 pub use progress::{Outcome, Running, TrainingState};
 pub use report::{PageHeader, report_page};
 pub use rng::SimRng;
+pub use sharing::shared_speeds;
 pub use simulation::{
     Autoscale, Change, ClusterSample, Cut, Failures, Forecast, ForecastError, JobForecast, JobOutcome, JobSample,
-    LiveCluster, Newcomer, RunOutcome, RungOutcome, SettingError, SimulationError, SimulationSettings, Summary, Sweep,
-    SweepOutcome, Training, TrialOutcome, TuneFor, Unforeseen, forecast, simulate, simulate_sweep,
+    LiveCluster, Newcomer, PlannedRound, PlannedShare, RunOutcome, RungOutcome, Script, ScriptOutcome, ScriptedEvent,
+    ScriptedJob, ScriptedLife, SettingError, SimulationError, SimulationSettings, Summary, Sweep, SweepOutcome,
+    Trainee, Training, TrialOutcome, TuneFor, Unforeseen, forecast, play, simulate, simulate_sweep,
 };
 pub use table::TableError;
 pub use workload::{
-    GeneratorSettings, JobSpec, PhillySettings, Request, Requests, Workload, WorkloadError, generate, is_philly,
-    read_osdi21, read_philly, resample, tuned_requests,
+    GeneratorSettings, JobSpec, PhillySettings, ReplicaNeeds, Request, Requests, Workload, WorkloadError, generate,
+    is_philly, read_osdi21, read_philly, resample, tuned_requests,
 };

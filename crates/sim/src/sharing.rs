@@ -38,7 +38,7 @@ impl Application {
 
 /// Speeds of a host and its guest with these duties, against each alone. Both are as fast as the slowest replica, which
 /// is one that shares.
-pub(crate) fn shared_speeds(sharing: Sharing, host: f64, guest: f64) -> [f64; 2] {
+pub fn shared_speeds(sharing: Sharing, host: f64, guest: f64) -> [f64; 2] {
     let speeds = match sharing {
         Sharing::Equal => [1.0 / (host + guest).max(1.0); 2],
         Sharing::HostFirst => [1.0, ((1.0 - host) / guest).min(1.0)],

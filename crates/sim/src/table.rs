@@ -68,6 +68,7 @@ pub(crate) struct Table {
     file: String,
     columns: &'static [&'static str],
     positions: Vec<usize>,
+    header: csv::ByteRecord,
     rows: Vec<(u64, csv::ByteRecord)>,
 }
 
@@ -77,6 +78,21 @@ pub(crate) struct Row<'table> {
     table: &'table Table,
     line: u64,
     record: &'table csv::ByteRecord,
+}
+
+/// A value of a column that a table may have.
+pub(crate) struct Cell<'table> {
+    row: Row<'table>,
+    column: &'static str,
+    bytes: &'table [u8],
+}
+
+impl Cell<'_> {
+    /// The value, if it can be read.
+    pub(crate) fn parse<T>(&self, accepted: &str, read: impl Fn(&str) -> Option<T>) -> Result<T, TableError> {
+        let value = str::from_utf8(self.bytes).ok().and_then(|text| read(text.trim()));
+        value.ok_or_else(|| self.row.refuse_value(self.column, self.bytes, accepted))
+    }
 }
 
 impl Table {
@@ -96,7 +112,7 @@ impl Table {
             reason: reason(error),
         };
         let mut reader = csv::ReaderBuilder::new().from_reader(bytes);
-        let header = reader.byte_headers().map_err(|error| broken(&error))?;
+        let header = reader.byte_headers().map_err(|error| broken(&error))?.clone();
         let mut positions = Vec::with_capacity(columns.len());
         for &column in columns {
             let position = header.iter().position(|name| name == column.as_bytes());
@@ -109,7 +125,7 @@ impl Table {
         if rows.is_empty() {
             return Err(TableError::Empty { file: file.to_owned() });
         }
-        Ok(Self { file: file.to_owned(), columns, positions, rows })
+        Ok(Self { file: file.to_owned(), columns, positions, header, rows })
     }
 
     pub(crate) fn file(&self) -> &str {
@@ -118,6 +134,15 @@ impl Table {
 
     pub(crate) fn rows(&self) -> impl Iterator<Item = Row<'_>> {
         self.rows.iter().map(|(line, record)| Row { table: self, line: *line, record })
+    }
+}
+
+impl<'table> Row<'table> {
+    /// A value of a column that was not asked for; nothing if there is no such column, or it is empty here.
+    pub(crate) fn optional(&self, column: &'static str) -> Option<Cell<'table>> {
+        let position = self.table.header.iter().position(|name| name == column.as_bytes())?;
+        let bytes = self.record.get(position).filter(|bytes| !bytes.trim_ascii().is_empty())?;
+        Some(Cell { row: *self, column, bytes })
     }
 }
 
@@ -141,11 +166,15 @@ impl Row<'_> {
 
     /// The error that says what this column of this row should have held.
     pub(crate) fn refuse(&self, column: usize, accepted: &str) -> TableError {
+        self.refuse_value(self.table.columns[column], self.bytes(column), accepted)
+    }
+
+    fn refuse_value(&self, column: &'static str, bytes: &[u8], accepted: &str) -> TableError {
         TableError::Value {
             file: self.table.file.clone(),
             line: self.line,
-            column: self.table.columns[column],
-            value: shown(&String::from_utf8_lossy(self.bytes(column))),
+            column,
+            value: shown(&String::from_utf8_lossy(bytes)),
             accepted: accepted.to_owned(),
         }
     }

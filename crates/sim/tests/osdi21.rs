@@ -303,7 +303,8 @@ fn training_imagenet_on_nodes_that_follow_its_goodput_is_cheaper() {
     let Some(folder) = data("autoscaling") else { return };
     let application = ApplicationName::Imagenet;
     let (requested_replicas, requested_batch) = (1, 200);
-    let job = JobSpec { name: "one".into(), submitted_s: 0, application, requested_replicas, requested_batch };
+    let (name, needs) = ("one".into(), pollux_sim::ReplicaNeeds::default());
+    let job = JobSpec { name, submitted_s: 0, application, requested_replicas, requested_batch, needs };
     let workload = Workload::new("one", None, vec![job]).unwrap();
     let run = |utility_low, utility_high, tune_for| -> Summary {
         let mut autoscale = Autoscale::default();

@@ -77,7 +77,7 @@ fn events() -> Vec<Event> {
         Event::GroupSilent { job, revision },
         Event::ReplicasReleased { job, revision, allocation },
         Event::JobSucceeded { job, revision },
-        Event::NodeJoined { node, gpus: 8, gpu_type: GpuTypeName::new("A100").unwrap() },
+        Event::NodeJoined { node, gpus: 8, gpu_type: GpuTypeName::new("A100").unwrap(), cpus: None, memory: None },
         Event::NodeLost { node },
         Event::NodeDrain { node },
         Event::NodeUndrain { node },
@@ -116,7 +116,11 @@ fn state() -> EngineState {
     let policy = PolicySettings::Themis(ThemisSettings::default());
     let mut engine = Engine::new(EngineSettings::default(), &policy).expect("what works");
     let mut out = Vec::new();
-    engine.step(Timestamp(0), Event::NodeJoined { node: NODE, gpus: 4, gpu_type: GpuTypeName::default() }, &mut out);
+    engine.step(
+        Timestamp(0),
+        Event::NodeJoined { node: NODE, gpus: 4, gpu_type: GpuTypeName::default(), cpus: None, memory: None },
+        &mut out,
+    );
     let submitted = Event::JobSubmitted { job: JobId(1), spec: JobSpec::new("a", 1) };
     engine.step(Timestamp(1), submitted, &mut out);
     engine.step(engine.next_wakeup().expect("what works"), Event::Tick, &mut out);

@@ -1,5 +1,5 @@
 import { useEffect, useState } from "preact/hooks";
-import type { Event, EventList as EventsOfJob, Explanation, JobDetail, JobSeries } from "../api";
+import type { Event, EventList as EventsOfJob, Explanation, JobDetail, JobSeries, JobSpec } from "../api";
 import { get, isFinal, reason } from "../client";
 import { coalesced } from "../coalesced";
 import { change, duration, moment, number, percent, times, whole } from "../format";
@@ -189,22 +189,27 @@ function Worth({ explanation }: { explanation: Explanation }) {
 }
 
 function Configuration({ job }: { job: JobDetail }) {
-  const { request } = job;
+  const { spec } = job;
   const rows: [string, string][] = [
-    ["Command", request.command.map(quoted).join(" ")],
-    ["Folder", request.working_dir],
-    [
-      "GPUs",
-      `${request.replicas_min ?? 1} to ${request.replicas_max ?? "any"}, ${request.replicas_requested ?? 1} to begin with`,
-    ],
-    ["Flexibility", (request.flexibility ?? "elastic").replace("_", " ")],
+    ["Command", spec.command.map(quoted).join(" ")],
+    ["Folder", spec.working_dir],
+    ["Owner", spec.owner || "unknown"],
+    ["Replicas", `${spec.replicas_min ?? 1} to ${spec.replicas_max ?? 64}, ${spec.replicas ?? 1} to begin with`],
+    ["Each replica", resources(spec)],
+    ["Flexibility", (spec.flexibility ?? "elastic").replace("_", " ")],
     ["Work", work(job)],
-    ["Priority", `${request.priority ?? 0}`],
-    ["Retries", `${job.retries} of ${request.retries_max ?? 3}`],
+    ["Priority", `${spec.priority ?? 0}`],
+    ["Retries", `${job.retries} of ${spec.retries ?? 3}`],
     ["Checkpoints", job.checkpoint_dir],
   ];
+  if (spec.gpu_types?.length) rows.push(["GPU types", spec.gpu_types.join(", ")]);
+  if (spec.time_limit != null) rows.push(["Time limit", duration(spec.time_limit)]);
+  for (const { job: other, after } of spec.depends_on ?? []) {
+    rows.push(["After", `job ${other} ${after === "end" ? "ends" : "succeeds"}`]);
+  }
   if (job.failure) rows.unshift(["Failed because", job.failure]);
-  for (const [name, value] of Object.entries(request.environment ?? {})) rows.push([name, value]);
+  for (const [name, value] of Object.entries(spec.env ?? {})) rows.push([name, value]);
+  for (const name of Object.keys(spec.secrets ?? {})) rows.push([name, "secret"]);
   return (
     <section class="card" aria-labelledby="configuration-title">
       <h2 id="configuration-title">Configuration</h2>
@@ -216,7 +221,7 @@ function Configuration({ job }: { job: JobDetail }) {
           </div>
         ))}
       </dl>
-      <h3>Once more, from the command line</h3>
+      <h3>Resubmit command</h3>
       <pre class="command" tabIndex={0} role="region" aria-label="Command">
         {commandLine(job)}
       </pre>
@@ -224,33 +229,48 @@ function Configuration({ job }: { job: JobDetail }) {
   );
 }
 
-function work({ request: { work } }: JobDetail): string {
+function work({ spec: { work } }: JobDetail): string {
   if (work == null) return "not declared";
   return "epochs" in work
     ? `${whole(work.epochs)} epochs`
     : `${whole(work.baseline_steps)} steps at the baseline batch`;
 }
 
+function resources({ gpus_per_replica: gpus, cpus, memory }: JobSpec): string {
+  const parts = [gpus === 1 ? "1 GPU" : `${gpus ?? 1} GPUs`];
+  if (cpus != null) parts.push(cpus === 1 ? "1 CPU" : `${cpus} CPUs`);
+  if (memory != null) parts.push(`${number(memory / 2 ** 30)} GiB of memory`);
+  return parts.join(", ");
+}
+
 /** The command that submits the same again. */
-function commandLine({ request }: JobDetail): string {
+function commandLine({ spec }: JobDetail): string {
   const options: string[] = [];
   const add = (name: string, value: string | number) => options.push(`${name} ${quoted(`${value}`)}`);
-  if (request.name) add("--name", request.name);
-  add("--replicas", request.replicas_requested ?? 1);
-  if (request.flexibility === "rigid") options.push("--rigid");
+  if (spec.name) add("--name", spec.name);
+  add("--replicas", spec.replicas ?? 1);
+  if (spec.flexibility === "rigid") options.push("--rigid");
   else {
-    add("--replicas-min", request.replicas_min ?? 1);
-    if (request.replicas_max != null) add("--replicas-max", request.replicas_max);
+    add("--replicas-min", spec.replicas_min ?? 1);
+    if (spec.replicas_max != null) add("--replicas-max", spec.replicas_max);
   }
-  if (request.flexibility === "non_preemptible") options.push("--non-preemptible");
-  if (request.batch_size != null) add("--batch-size", request.batch_size);
-  if (request.priority) options.push(`--priority=${request.priority}`);
-  if (request.work != null) {
-    if ("epochs" in request.work) add("--epochs", request.work.epochs);
-    else add("--baseline-steps", request.work.baseline_steps);
+  if (spec.flexibility === "non_preemptible") options.push("--non-preemptible");
+  if (spec.gpus_per_replica !== undefined && spec.gpus_per_replica !== 1) {
+    add("--gpus-per-replica", spec.gpus_per_replica);
   }
-  if (request.retries_max !== undefined && request.retries_max !== 3) add("--retries", request.retries_max);
-  for (const [name, value] of Object.entries(request.environment ?? {})) add("--env", `${name}=${value}`);
-  const submit = ["pollux submit", ...options, `-- ${request.command.map(quoted).join(" ")}`].join(" \\\n  ");
-  return `cd ${quoted(request.working_dir)}\n${submit}`;
+  if (spec.cpus != null) add("--cpus", spec.cpus);
+  if (spec.memory != null) add("--memory", spec.memory);
+  if (spec.gpu_types?.length) add("--gpu-types", spec.gpu_types.join(","));
+  if (spec.time_limit != null) add("--time-limit", spec.time_limit);
+  if (spec.batch_size != null) add("--batch-size", spec.batch_size);
+  if (spec.priority) options.push(`--priority=${spec.priority}`);
+  if (spec.work != null) {
+    if ("epochs" in spec.work) add("--epochs", spec.work.epochs);
+    else add("--baseline-steps", spec.work.baseline_steps);
+  }
+  if (spec.retries !== undefined && spec.retries !== 3) add("--retries", spec.retries);
+  for (const [name, value] of Object.entries(spec.env ?? {})) add("--env", `${name}=${value}`);
+  for (const name of Object.keys(spec.secrets ?? {})) add("--secret", name);
+  const submit = ["pollux submit", ...options, `-- ${spec.command.map(quoted).join(" ")}`].join(" \\\n  ");
+  return `cd ${quoted(spec.working_dir)}\n${submit}`;
 }

@@ -76,7 +76,7 @@ export function GoodputCurve({ explanation, job }: { explanation: Explanation; j
           </span>
         )}
         <span>
-          may have {job.request.replicas_min ?? 1} to {job.request.replicas_max ?? "any"}
+          may have {job.spec.replicas_min ?? 1} to {job.spec.replicas_max ?? "any"}
         </span>
       </figcaption>
     </figure>

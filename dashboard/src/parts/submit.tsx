@@ -1,4 +1,4 @@
-import type { Flexibility, Job, SubmitRequest } from "../api";
+import type { Flexibility, Job, JobSpec } from "../api";
 import { post } from "../client";
 import { words } from "../words";
 import { Dialog } from "./dialog";
@@ -6,7 +6,7 @@ import { Dialog } from "./dialog";
 /** Asks for what a job needs, and hands it in. */
 export function SubmitDialog({ close }: { close: () => void }) {
   const submit = async (form: FormData) => {
-    const job = await post<Job>("/v1/jobs", request(form));
+    const job = await post<Job>("/v1/jobs", spec(form));
     if (job) location.hash = `#/jobs/${job.id}`;
   };
   return (
@@ -15,7 +15,7 @@ export function SubmitDialog({ close }: { close: () => void }) {
       <Field name="working_dir" label="Folder" hint="where it starts; absolute" isRequired />
       <Field name="name" label="Name" hint="the program’s, if left out" />
       <div class="form-row">
-        <Field name="replicas_requested" label="GPUs to begin with" isNumber value="1" />
+        <Field name="replicas" label="GPUs to begin with" isNumber value="1" />
         <Field name="replicas_min" label="at least" isNumber value="1" />
         <Field name="replicas_max" label="at most" isNumber />
       </div>
@@ -33,7 +33,7 @@ export function SubmitDialog({ close }: { close: () => void }) {
       </div>
       <label>
         Variables
-        <textarea name="environment" rows={2} placeholder="NAME=value, one per line" spellcheck={false} />
+        <textarea name="env" rows={2} placeholder="NAME=value, one per line" spellcheck={false} />
       </label>
     </Dialog>
   );
@@ -66,14 +66,14 @@ export function Field({ name, label, hint = "", isNumber, value = "", isRequired
   );
 }
 
-function request(form: FormData): SubmitRequest {
+function spec(form: FormData): JobSpec {
   const text = (name: string) => `${form.get(name) ?? ""}`.trim();
   const whole = (name: string) => (text(name) === "" ? undefined : Number(text(name)));
-  const asked: SubmitRequest = {
+  const asked: JobSpec = {
     command: words(text("command")),
     working_dir: text("working_dir"),
     flexibility: text("flexibility") as Flexibility,
-    replicas_requested: whole("replicas_requested") ?? 1,
+    replicas: whole("replicas") ?? 1,
     replicas_min: whole("replicas_min") ?? 1,
     priority: whole("priority") ?? 0,
   };
@@ -81,10 +81,10 @@ function request(form: FormData): SubmitRequest {
   if (name) asked.name = name;
   if (most !== undefined) asked.replicas_max = most;
   if (epochs !== undefined) asked.work = { epochs };
-  const lines = text("environment")
+  const lines = text("env")
     .split("\n")
     .filter((line) => line.trim() !== "");
-  if (lines.length > 0) asked.environment = Object.fromEntries(lines.map(variable));
+  if (lines.length > 0) asked.env = Object.fromEntries(lines.map(variable));
   return asked;
 }
 

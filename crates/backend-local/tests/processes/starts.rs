@@ -4,7 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use pollux_backend::Exit;
-use pollux_backend_local::{LocalBackend, NodeLayout};
+use pollux_backend_local::{LocalBackend, LocalSettings, NodeLayout};
+use pollux_policy::JobId;
 
 use crate::{Machine, fresh_state, settings};
 
@@ -122,4 +123,22 @@ fn a_worker_may_have_as_many_files_open_as_before_the_daemon_raised_its_limit() 
     assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
     assert_eq!(machine.trial.log(replica).trim(), before[0]);
     assert_eq!(limit("self"), [before[1].clone(), before[1].clone()], "the daemon's own");
+}
+
+#[test]
+fn jobs_save_in_an_absolute_folder_that_is_the_users_alone() {
+    use std::os::unix::fs::MetadataExt;
+    let here = std::env::current_dir().unwrap();
+    let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
+    let state = fresh_state("jobs_save_in_an_absolute_folder");
+    let relative = up.join(state.join("elsewhere").strip_prefix("/").unwrap());
+    let settings = LocalSettings { checkpoint_dir: Some(relative), ..settings(NodeLayout::Slots(1)) };
+    let mut machine = Machine::new("jobs_save_in_an_absolute_folder", settings);
+    let replica = machine.trial.start("exit 0");
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
+    let folder = machine.trial.backend().checkpoints().location(JobId(1));
+    assert_eq!(PathBuf::from(&folder), machine.state.join("elsewhere/1"));
+    for folder in [PathBuf::from(folder), machine.state.join("elsewhere")] {
+        assert_eq!(fs::metadata(folder).unwrap().mode() & 0o777, 0o700);
+    }
 }

@@ -6,6 +6,7 @@ use pollux_api::JobDetail;
 use pollux_job::{Flexibility, JobSpec, Work};
 
 use super::lookup::job_id;
+use super::priority;
 use super::server_args::ServerArgs;
 use super::text::{amount, count, has_ended, ids, known, moment, now_ms, percent, phase_style, seconds_between, span};
 use crate::output::{self, OutputFormat, one_line};
@@ -29,10 +30,13 @@ pub(crate) struct DescribeArgs {
 pub(crate) fn run(args: &DescribeArgs) -> anyhow::Result<()> {
     let client = args.server.client()?;
     let detail = client.job(job_id(&client, &args.job)?)?;
-    output::print(args.output, &detail, |out| write_text(&detail, now_ms(), out))
+    output::print(args.output, &detail, |out| {
+        let priority = priority::meaning(&client, detail.spec.priority);
+        write_text(&detail, priority.as_deref(), now_ms(), out)
+    })
 }
 
-fn write_text(detail: &JobDetail, now_ms: u64, out: &mut dyn Write) -> io::Result<()> {
+fn write_text(detail: &JobDetail, priority: Option<&str>, now_ms: u64, out: &mut dyn Write) -> io::Result<()> {
     let job = &detail.job;
     let (bold, style) = (Style::new().bold(), phase_style(job.phase));
     let (name, phase) = (one_line(&job.name), job.phase.word());
@@ -43,7 +47,7 @@ fn write_text(detail: &JobDetail, now_ms: u64, out: &mut dyn Write) -> io::Resul
         writeln!(out, "  {style}{}{style:#}", one_line(failure))?;
     }
     let mut table = Table::without_headings(&[Align::Left, Align::Left]);
-    push(&mut table, "asked for", spec_lines(&detail.spec));
+    push(&mut table, "asked for", spec_lines(&detail.spec, priority));
     push(&mut table, "training", training_lines(detail));
     push(&mut table, "usage", usage_lines(detail, now_ms));
     table.write("  ", out)
@@ -56,7 +60,7 @@ fn push(table: &mut Table, title: &str, lines: Vec<(&str, String)>) {
     }
 }
 
-fn spec_lines(spec: &JobSpec) -> Vec<(&'static str, String)> {
+fn spec_lines(spec: &JobSpec, meaning: Option<&str>) -> Vec<(&'static str, String)> {
     let most = spec.replicas_limit();
     let sizes = match spec.flexibility {
         Flexibility::Rigid => format!("exactly {}", spec.replicas),
@@ -75,7 +79,10 @@ fn spec_lines(spec: &JobSpec) -> Vec<(&'static str, String)> {
     lines.extend(spec.secrets.keys().map(|name| ("secret", name.clone())));
     lines.extend((!spec.gpu_types.is_empty()).then(|| ("GPU types", spec.gpu_types.join(", "))));
     lines.extend(spec.batch_size.map(|batch| ("batch", batch.to_string())));
-    lines.extend((spec.priority != 0).then(|| ("priority", spec.priority.to_string())));
+    lines.extend((spec.priority != 0).then(|| {
+        let meaning = meaning.map_or_else(String::new, |meaning| format!(": {meaning}"));
+        ("priority", format!("{}{meaning}", spec.priority))
+    }));
     lines.extend(spec.work.map(|work| match work {
         Work::Epochs(epochs) => ("work", count(epochs, "epoch")),
         Work::BaselineSteps(steps) => ("work", format!("{steps} steps at the baseline batch")),

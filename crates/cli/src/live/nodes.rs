@@ -54,6 +54,7 @@ fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<
 pub(super) fn state(node: &Node, now_ms: u64) -> (String, Style) {
     let yellow = AnsiColor::Yellow.on_default();
     match node.cooling_until_ms {
+        _ if node.is_unreachable => ("unreachable".to_owned(), AnsiColor::Red.on_default()),
         _ if node.is_draining && node.gpus_held > 0 => ("draining".to_owned(), yellow),
         _ if node.is_draining => ("drained".to_owned(), yellow),
         Some(until) if until > now_ms => (format!("cooling {}", span(seconds_between(now_ms, until))), yellow),

@@ -8,6 +8,7 @@ use pollux_job::{Dependency, Flexibility, JobSpec, Secret, Work, bytes, seconds}
 
 use super::export::{Export, Exported};
 use super::job_file::JobFile;
+use super::priority;
 use super::server_args::ServerArgs;
 use super::{LiveError, watch};
 use crate::output::{self, ListFormat, one_line};
@@ -143,6 +144,9 @@ pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
         return watch::run(&client, job.id);
     }
     if matches!(args.output, ListFormat::Table) {
+        if let Some(meaning) = priority::meaning(&client, spec.priority) {
+            output::note(&format!("priority {}: {meaning}", spec.priority));
+        }
         output::note(&next_steps(&job));
     }
     Ok(())

@@ -3,7 +3,7 @@
 //! ```text
 //!  server ──events, answers──> Feed (threads) ──News──> Screen ──draw──> terminal
 //!    ^                                                    │ keys
-//!    └──────────────── orders, questions ────── Wish <────┘
+//!    └────────── orders, questions ────── UserAction <────┘
 //! ```
 
 mod draw;
@@ -28,7 +28,7 @@ use unicode_width::UnicodeWidthStr;
 use super::LiveError;
 use super::server_args::ServerArgs;
 use feed::{Feed, News, World};
-use screen::{Screen, Wish};
+use screen::{Screen, UserAction};
 
 /// Between two looks at the keyboard.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -72,15 +72,15 @@ fn show(terminal: &mut DefaultTerminal, screen: &mut Screen, feed: &Feed) -> any
     loop {
         terminal.draw(|frame| frame.render_widget(&*screen, frame.area())).context("cannot draw")?;
         if event::poll(GLANCE).context("cannot read the keyboard")? {
-            let wish = match event::read().context("cannot read the keyboard")? {
+            let action = match event::read().context("cannot read the keyboard")? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => screen.press(key),
                 // The next frame has the new size.
                 _ => None,
             };
-            match wish {
-                Some(Wish::Quit) => return Ok(()),
-                Some(Wish::Act(id, action)) => feed.act(id, action),
-                Some(Wish::Explain(id)) => feed.explain(id),
+            match action {
+                Some(UserAction::Quit) => return Ok(()),
+                Some(UserAction::Act(id, action)) => feed.act(id, action),
+                Some(UserAction::Explain(id)) => feed.explain(id),
                 None => {}
             }
         }

@@ -44,6 +44,11 @@ pub(crate) struct SimArgs {
     #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
     restart_delay: f64,
 
+    /// Seconds a job stands still when it is resized in place [default: that of a restart]
+    #[arg(long, value_name = "SECONDS")]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
+    resize_delay: Option<f64>,
+
     /// Seconds a preempted job stands still when it gets the same GPUs again [default: that of a restart]
     #[arg(long, value_name = "SECONDS")]
     #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
@@ -111,6 +116,7 @@ impl SimArgs {
             autoscale: self.autoscale,
             interval_s: self.interval,
             restart_delay_s: self.restart_delay,
+            resize_delay_s: self.resize_delay,
             resume_delay_s: self.resume_delay,
             interference: self.interference,
             declare_epochs: self.declare_epochs == YesNo::Yes,

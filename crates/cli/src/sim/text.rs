@@ -91,6 +91,9 @@ fn write_settings(report: &SimReport, out: &mut dyn Write) -> io::Result<()> {
         if settings.declare_epochs { "declared" } else { "not declared" },
         settings.physics,
     );
+    if let Some(resize_delay_s) = settings.resize_delay_s {
+        line += &format!(", {resize_delay_s} s per resize in place");
+    }
     if let Some(resume_delay_s) = settings.resume_delay_s {
         line += &format!(", {resume_delay_s} s per resumption");
     }

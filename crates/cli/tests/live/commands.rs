@@ -244,6 +244,7 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
         gpu_type: "cpu".to_owned(),
         gpus_held: 2,
         is_draining: true,
+        is_unreachable: false,
         cooling_until_ms: None,
         jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 2, is_guest: false }],
     };

@@ -12,7 +12,10 @@ fn accepting(test: &str) -> Server {
 }
 
 fn submitted(server: &Server) -> JobSpec {
-    serde_json::from_str(&server.requests().last().unwrap().body).unwrap()
+    let requests = server.requests();
+    // Whoever sets a priority asks what it means afterwards.
+    let submitted = requests.iter().rfind(|request| request.line.starts_with("POST")).unwrap();
+    serde_json::from_str(&submitted.body).unwrap()
 }
 
 #[test]
@@ -109,4 +112,57 @@ fn watching_shows_phases_and_logs_and_ends_as_the_job_does() {
         "{}",
         run.stderr
     );
+}
+
+#[test]
+fn a_job_finds_the_virtual_environment_of_whoever_submits_it() {
+    let server = accepting("submit_export");
+    let submit = |options: &[&str]| {
+        let args: Vec<&str> = ["submit"].iter().chain(options).copied().chain(["--", "python", "train.py"]).collect();
+        let mut command = server.command(&args);
+        command.env("VIRTUAL_ENV", "/venv").env("PATH", "/venv/bin:/usr/bin").env("LC_ALL", "C.UTF-8");
+        command.env("HF_TOKEN", "hunter2").env("SEED", "7");
+        let outcome = run(&mut command, b"");
+        assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
+        submitted(&server)
+    };
+    let usual = submit(&[]);
+    assert_eq!(usual.env["PATH"], "/venv/bin:/usr/bin");
+    assert_eq!((usual.env["VIRTUAL_ENV"].as_str(), usual.env["LC_ALL"].as_str()), ("/venv", "C.UTF-8"));
+    assert!(!usual.env.contains_key("SEED") && usual.secrets.is_empty(), "{usual:?}");
+
+    let all = submit(&["--export", "all"]);
+    assert_eq!((all.env["SEED"].as_str(), all.secrets["HF_TOKEN"].reveal()), ("7", "hunter2"));
+    assert!(!all.env.contains_key("HF_TOKEN") && !all.env.contains_key("POLLUX_STATE"), "{all:?}");
+
+    let named = submit(&["--export", "SEED", "--env", "SEED=8", "--secret", "HF_TOKEN", "--secret", "KEY=1=2"]);
+    assert_eq!(named.env, [("SEED".to_owned(), "8".to_owned())].into());
+    assert_eq!((named.secrets["HF_TOKEN"].reveal(), named.secrets["KEY"].reveal()), ("hunter2", "1=2"));
+    assert_eq!(submit(&["--export", "none"]).env, [].into());
+}
+
+#[test]
+fn options_say_what_each_replica_needs_and_what_it_waits_for() {
+    let server = accepting("submit_resources");
+    let options = "--gpus 4 --cpus 8 --memory 16G --gpu-types a100,h100 --time-limit 1h30m --depends-on 3,4:end \
+        --flexibility rigid --export none -- torchrun";
+    let args: Vec<&str> = ["submit"].into_iter().chain(options.split_whitespace()).collect();
+    assert_eq!(server.pollux(&args).code, Some(0));
+    let spec = submitted(&server);
+    assert_eq!((spec.replicas, spec.gpus_per_replica, spec.cpus, spec.memory), (1, 4, Some(8), Some(16 << 30)));
+    assert_eq!((spec.gpu_types, spec.time_limit), (vec!["a100".to_owned(), "h100".to_owned()], Some(5_400)));
+    let waits: Vec<String> = spec.depends_on.iter().map(ToString::to_string).collect();
+    assert_eq!((waits.join(" "), spec.flexibility), ("3 4:end".to_owned(), Flexibility::Rigid));
+    for (option, value, said) in [
+        ("--memory", "much", "expected bytes, or a size such as 512M"),
+        ("--time-limit", "soon", "expected seconds, or a duration such as 90s"),
+        ("--depends-on", "x", "expected a job's number, or NUMBER:end"),
+        ("--export", "A=B", "expected all, none, or names of variables"),
+        ("--secret", "NOT_SET_ANYWHERE", "is not set here; expected NAME=VALUE"),
+        ("--flexibility", "soft", "expected elastic, non_preemptible or rigid"),
+    ] {
+        let refused = server.pollux(&["submit", option, value, "--", "train"]);
+        assert_eq!(refused.code, Some(2), "{option}");
+        assert!(refused.stderr.contains(said) && refused.stderr.lines().count() == 1, "{}", refused.stderr);
+    }
 }

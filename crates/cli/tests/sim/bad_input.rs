@@ -107,7 +107,7 @@ fn workloads_with_mistakes_name_file_and_line() {
 
 #[test]
 fn jobs_that_can_never_run() {
-    let expected = "jobs: job a asks for 65 GPUs; accepted: up to the 64 of the cluster";
+    let expected = "jobs: job a asks for 65 replicas; accepted: up to the 64 that fit the cluster";
     check_workload("large", "a,0,cifar10,65,4096\n", expected);
     let expected = "jobs: job a asks for batch 9999999 at 1 replicas; accepted: batches of yolov3 up to 512";
     check_workload("batch", "a,0,yolov3,1,9999999\n", expected);

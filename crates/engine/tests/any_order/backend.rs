@@ -5,10 +5,11 @@ use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 
 use crate::dice::Dice;
 
-/// Stands in for the world: the processes that really exist, each on a GPU, and what is still to be told about them.
+/// Stands in for the world: the processes that really exist, each on GPUs of a node, and what is still to be told about them.
 #[derive(Debug, Default)]
 pub(crate) struct Backend {
     pub(crate) nodes: BTreeMap<NodeId, u32>,
+    pub(crate) gpus_per_replica: BTreeMap<JobId, u32>,
     pub(crate) groups: BTreeMap<JobId, Group>,
     leaving: Vec<Process>,
     /// Gone, but the word of it was lost.
@@ -27,101 +28,112 @@ pub(crate) struct Group {
     pub(crate) replicas: Allocation,
     additions_due: Allocation,
     /// One per replica.
-    gpus: Vec<Gpu>,
+    seats: Vec<Seat>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Gpu {
+/// The GPUs of a replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Seat {
     node: NodeId,
-    index: u32,
+    gpus: Vec<u32>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Process {
     job: JobId,
     revision: Revision,
-    gpu: Gpu,
+    seat: Seat,
 }
 
 impl Backend {
     pub(crate) fn carry_out(&mut self, now: Timestamp, command: &Command, dice: &mut Dice) {
         match command {
             Command::Launch { job, revision, allocation, guest_of } => {
-                let gpus = self.free_gpus(allocation, *guest_of);
-                let enough = gpus.len() == allocation.replicas() as usize;
-                assert!(self.lied_about || enough, "{command:?} has only {gpus:?}");
-                self.launch(*job, *revision, allocation, gpus);
+                let seats = self.free_seats(*job, allocation, *guest_of);
+                let enough = seats.len() == allocation.replicas() as usize;
+                assert!(self.lied_about || enough, "{command:?} has only {seats:?}");
+                self.launch(*job, *revision, allocation, seats);
                 self.promise_ready(now, *job, dice);
             }
             Command::Resize { job, revision, keep, remove, add } => {
-                let gpus = self.gpus_to_leave(*job, remove);
+                let seats = self.seats_to_leave(*job, remove);
                 if let Some(group) = self.groups.get_mut(job) {
                     assert!(self.lied_about || group.replicas == keep.plus(remove), "{command:?} of {group:?}");
                     (group.revision, group.replicas) = (*revision, keep.clone());
                     group.additions_due = add.clone();
-                    group.gpus.retain(|gpu| !gpus.contains(gpu));
+                    group.seats.retain(|seat| !seats.contains(seat));
                 }
-                self.dismiss(now, *job, *revision, gpus, dice);
+                self.dismiss(now, *job, *revision, seats, dice);
                 self.promise_ready(now, *job, dice);
             }
             Command::Stop { job, revision, allocation, .. } => {
                 let group = self.groups.remove(job);
                 let known = |group: &Group| group.replicas == *allocation && group.revision == *revision;
                 assert!(self.lied_about || group.as_ref().is_some_and(known), "{command:?} of another group");
-                self.dismiss(now, *job, *revision, group.map(|group| group.gpus).unwrap_or_default(), dice);
+                self.dismiss(now, *job, *revision, group.map(|group| group.seats).unwrap_or_default(), dice);
             }
             Command::Refused(_) | Command::PlanRejected { .. } => {}
         }
     }
 
     /// GPUs for an allocation: of its own with nobody on them, or of a host with nobody beside that.
-    fn free_gpus(&self, wanted: &Allocation, guest_of: Option<JobId>) -> Vec<Gpu> {
-        let on_node = |(node, replicas): (NodeId, u32)| {
-            let all = (0..self.nodes.get(&node).copied().unwrap_or(0)).map(move |index| Gpu { node, index });
-            let free = all.filter(|gpu| match guest_of.map(|host| self.groups.get(&host)) {
-                None => self.processes_on(*gpu) == 0,
-                Some(host) => host.is_some_and(|host| host.gpus.contains(gpu)) && self.processes_on(*gpu) == 1,
-            });
-            free.take(replicas as usize).collect::<Vec<_>>()
+    fn free_seats(&self, job: JobId, wanted: &Allocation, guest_of: Option<JobId>) -> Vec<Seat> {
+        let gpus = self.gpus_per_replica.get(&job).copied().unwrap_or(1) as usize;
+        let used_by =
+            |seat: &Seat, processes| seat.gpus.iter().all(|&gpu| self.processes_on(seat.node, gpu) == processes);
+        let on_node = |(node, replicas): (NodeId, u32)| -> Vec<Seat> {
+            let seats: Vec<Seat> = match guest_of {
+                None => {
+                    let all = 0..self.nodes.get(&node).copied().unwrap_or(0);
+                    let free: Vec<u32> = all.filter(|&gpu| self.processes_on(node, gpu) == 0).collect();
+                    free.chunks_exact(gpus).map(|gpus| Seat { node, gpus: gpus.to_vec() }).collect()
+                }
+                Some(host) => {
+                    let seats = self.groups.get(&host).map_or(&[][..], |host| &host.seats);
+                    let fits = |seat: &&Seat| seat.node == node && seat.gpus.len() == gpus && used_by(seat, 1);
+                    seats.iter().filter(fits).cloned().collect()
+                }
+            };
+            seats.into_iter().take(replicas as usize).collect()
         };
         wanted.iter().flat_map(on_node).collect()
     }
 
     /// GPUs that a group gives up: first those that it has for itself, so that host and guest stay together.
-    fn gpus_to_leave(&self, job: JobId, remove: &Allocation) -> Vec<Gpu> {
+    fn seats_to_leave(&self, job: JobId, remove: &Allocation) -> Vec<Seat> {
         let Some(group) = self.groups.get(&job) else { return Vec::new() };
-        let others = |gpu: &Gpu| self.groups.values().filter(|group| group.gpus.contains(gpu)).count();
+        let others = |seat: &Seat| self.groups.values().filter(|group| group.seats.contains(seat)).count();
         let on_node = |(node, replicas): (NodeId, u32)| {
-            let mut gpus: Vec<Gpu> = group.gpus.iter().copied().filter(|gpu| gpu.node == node).collect();
-            gpus.sort_by_key(others);
-            gpus.truncate(replicas as usize);
-            gpus
+            let mut seats: Vec<Seat> = group.seats.iter().filter(|seat| seat.node == node).cloned().collect();
+            seats.sort_by_key(others);
+            seats.truncate(replicas as usize);
+            seats
         };
         remove.iter().flat_map(on_node).collect()
     }
 
-    fn launch(&mut self, job: JobId, revision: Revision, wanted: &Allocation, gpus: Vec<Gpu>) {
+    fn launch(&mut self, job: JobId, revision: Revision, wanted: &Allocation, seats: Vec<Seat>) {
         match self.groups.get_mut(&job) {
             Some(group) => {
                 assert!(self.lied_about || (group.revision == revision && group.additions_due == *wanted));
                 group.replicas = group.replicas.plus(wanted);
                 group.additions_due = Allocation::NONE;
-                group.gpus.extend(gpus);
+                group.seats.extend(seats);
             }
             None => {
                 let twice = self.leaving.iter().any(|process| process.job == job);
                 assert!(self.lied_about || !twice, "{job} runs twice");
-                let group = Group { revision, replicas: wanted.clone(), additions_due: Allocation::NONE, gpus };
+                let group = Group { revision, replicas: wanted.clone(), additions_due: Allocation::NONE, seats };
                 self.groups.insert(job, group);
             }
         }
     }
 
-    fn dismiss(&mut self, now: Timestamp, job: JobId, revision: Revision, gpus: Vec<Gpu>, dice: &mut Dice) {
-        for gpu in gpus {
-            let process = Process { job, revision, gpu };
+    fn dismiss(&mut self, now: Timestamp, job: JobId, revision: Revision, seats: Vec<Seat>, dice: &mut Dice) {
+        for seat in seats {
+            let process = Process { job, revision, seat };
+            self.post(now.after_s(f64::from(dice.below(90))), released(&process));
             self.leaving.push(process);
-            self.post(now.after_s(f64::from(dice.below(90))), released(process));
         }
     }
 
@@ -168,11 +180,11 @@ impl Backend {
         for group in self.groups.values_mut() {
             group.replicas = group.replicas.without(node);
             group.additions_due = group.additions_due.without(node);
-            group.gpus.retain(|gpu| gpu.node != node);
+            group.seats.retain(|seat| seat.node != node);
         }
         self.groups.retain(|_, group| !group.replicas.is_empty());
-        self.leaving.retain(|process| process.gpu.node != node);
-        self.untold.retain(|process| process.gpu.node != node);
+        self.leaving.retain(|process| process.seat.node != node);
+        self.untold.retain(|process| process.seat.node != node);
     }
 
     /// Starts again: tells anew whatever is outstanding.
@@ -180,8 +192,8 @@ impl Backend {
         self.lossless = true;
         self.mail.retain(|(_, event)| matches!(event, Event::ReplicasReleased { .. }));
         for process in std::mem::take(&mut self.untold) {
+            self.post(now, released(&process));
             self.leaving.push(process);
-            self.post(now, released(process));
         }
         for command in outstanding {
             match command {
@@ -203,23 +215,23 @@ impl Backend {
     }
 
     /// A GPU is given away again when the word is out that it is free.
-    fn processes_on(&self, gpu: Gpu) -> usize {
-        let running = self.groups.values().flat_map(|group| &group.gpus);
-        let leaving = self.leaving.iter().chain(&self.untold).map(|process| &process.gpu);
-        running.chain(leaving).filter(|used| **used == gpu).count()
+    fn processes_on(&self, node: NodeId, gpu: u32) -> usize {
+        let running = self.groups.values().flat_map(|group| &group.seats);
+        let leaving = self.leaving.iter().chain(&self.untold).map(|process| &process.seat);
+        running.chain(leaving).filter(|seat| seat.node == node && seat.gpus.contains(&gpu)).count()
     }
 }
 
 impl Process {
     fn is(&self, job: JobId, revision: Revision, node: NodeId) -> bool {
-        (self.job, self.revision, self.gpu.node) == (job, revision, node)
+        (self.job, self.revision, self.seat.node) == (job, revision, node)
     }
 }
 
-fn released(process: Process) -> Event {
+fn released(process: &Process) -> Event {
     Event::ReplicasReleased {
         job: process.job,
         revision: process.revision,
-        allocation: Allocation::on(process.gpu.node, 1),
+        allocation: Allocation::on(process.seat.node, 1),
     }
 }

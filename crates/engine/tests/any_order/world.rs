@@ -1,8 +1,8 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
-use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Node, Revision, Wait};
+use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Job, Node, Revision, Wait};
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, Work};
 use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, StepParams, ThroughputModel};
-use pollux_policy::{NodeId, PolicySettings, Timestamp};
+use pollux_policy::{NodeId, NodeResources, PolicySettings, Timestamp};
 
 use crate::backend::Backend;
 use crate::dice::Dice;
@@ -126,9 +126,10 @@ impl World {
         let mut outstanding = Vec::new();
         self.engine.outstanding(&mut outstanding);
         self.backend.recover(self.now, &outstanding, &mut self.dice);
-        let draining: Vec<NodeId> = self.engine.nodes().filter(|node| node.is_draining()).map(Node::id).collect();
-        for node in draining {
+        let unused = |node: &&Node| node.is_draining() || node.is_unreachable();
+        for node in self.engine.nodes().filter(unused).map(Node::id).collect::<Vec<_>>() {
             self.step(Event::NodeUndrain { node });
+            self.step(Event::NodeReachable { node });
         }
         self.settle();
         for _ in 0..40 {
@@ -143,7 +144,8 @@ impl World {
             assert_eq!(format!("{:?}", shadow.state()), format!("{:?}", self.engine.state()), "the past was another");
         }
         let held: u32 = self.engine.nodes().map(Node::gpus_held).sum();
-        let running: u32 = self.engine.jobs().map(|job| job.group().replicas()).sum();
+        let gpus = |job: &Job| job.per_replica().gpus_of(job.group().replicas());
+        let running: u32 = self.engine.jobs().map(gpus).sum();
         assert_eq!(held, running, "GPUs are leaked");
         if self.starts_all {
             self.check_that_nobody_starves();
@@ -171,15 +173,21 @@ impl World {
                 None => assert_eq!(job.phase(), Phase::Running),
                 Some(Wait::Gpus | Wait::Resume | Wait::Round | Wait::Jobs) => {}
                 Some(Wait::Backoff { until }) => assert!(until.since_s(self.now) <= 40.0),
-                Some(wait @ (Wait::Release | Wait::Ready)) => panic!("{job:?} waits for {wait:?} for ever"),
+                Some(wait @ (Wait::Release | Wait::Ready | Wait::Pending)) => {
+                    panic!("{job:?} waits for {wait:?} for ever")
+                }
             }
         }
     }
 
     fn check_that_nobody_starves(&self) {
-        let gpus: u32 = self.engine.nodes().map(Node::gpus).sum();
         for job in self.engine.jobs().filter(|job| job.phase() != Phase::Paused && job.waits_for().is_empty()) {
-            assert!(job.spec().replicas > gpus, "{job:?} starves");
+            let fits = |node: &Node| {
+                let has = NodeResources { gpus: node.gpus(), cpus: node.cpus(), memory: node.memory() };
+                has.fits(job.per_replica())
+            };
+            let room: u32 = self.engine.nodes().map(fits).sum();
+            assert!(job.spec().replicas > room, "{job:?} starves");
         }
     }
 
@@ -207,6 +215,9 @@ impl World {
                 let policy = self.policy.as_ref().map(PolicySettings::name);
                 shadow.replay_round(self.now, policy, planned.map(|(_, plan)| plan.clone()), &mut Vec::new());
             }
+        }
+        for job in self.engine.jobs() {
+            self.backend.gpus_per_replica.insert(job.id(), job.per_replica().gpus);
         }
         for command in &out {
             self.backend.carry_out(self.now, command, &mut self.dice);
@@ -244,6 +255,9 @@ impl World {
             replicas,
             replicas_min,
             replicas_max: Some(replicas + self.dice.below(3)),
+            gpus_per_replica: *self.dice.pick(&[1, 1, 1, 2, 2, 4]).expect("some"),
+            cpus: self.dice.percent(30).then(|| 1 + self.dice.below(8)),
+            memory: self.dice.percent(30).then(|| 1 + u64::from(self.dice.below(64))),
             flexibility: *self.dice.pick(&flexibilities).expect("some"),
             batch_size: None,
             priority: i32::from(self.dice.percent(50)) - 1,
@@ -301,7 +315,9 @@ impl World {
             self.nodes += 1;
             self.backend.nodes.insert(node, gpus);
         }
-        self.step(Event::NodeJoined { node, gpus, gpu_type });
+        let cpus = self.dice.percent(40).then(|| self.dice.below(40));
+        let memory = self.dice.percent(40).then(|| u64::from(self.dice.below(200)));
+        self.step(Event::NodeJoined { node, gpus, gpu_type, cpus, memory });
     }
 
     fn lose(&mut self) {
@@ -312,7 +328,12 @@ impl World {
 
     fn tend_a_node(&mut self) {
         let node = NodeId(self.dice.below(self.nodes + 1));
-        let event = if self.dice.percent(40) { Event::NodeDrain { node } } else { Event::NodeUndrain { node } };
+        let event = match self.dice.below(10) {
+            0..3 => Event::NodeDrain { node },
+            3..6 => Event::NodeUndrain { node },
+            6 | 7 => Event::NodeUnreachable { node },
+            _ => Event::NodeReachable { node },
+        };
         self.step(event);
     }
 

@@ -15,14 +15,14 @@ fn a_failed_group_is_stopped_and_retried_after_a_growing_backoff() {
          75  wakeup                   => 80
          80  tick                     =>
          80  show j1                  => queued
-         120 tick j1=n0*2             => launch j1 g2 n0*2
+         120 tick                     => launch j1 g2 n0*2
          130 launch-failed j1 g2 n0   => stop j1 g2 n0*2 failed
          130 show j1                  => queued until 150 leaving g2 n0*2
          135 released j1 g2 n0*2      =>
-         180 tick j1=n0*1             => launch j1 g3 n0*1
-         190 failed j1 g3 n0          => stop j1 g3 n0*1 failed
-         190 show j1                  => failed RetriesExhausted { retries: 2, cause: Replica { node: NodeId(0) } } leaving g3 n0*1
-         191 released j1 g3 n0*1      =>
+         180 tick                     => launch j1 g3 n0*2
+         190 failed j1 g3 n0          => stop j1 g3 n0*2 failed
+         190 show j1                  => failed RetriesExhausted { retries: 2, cause: Replica { node: NodeId(0) } } leaving g3 n0*2
+         191 released j1 g3 n0*2      =>
          191 show j1                  => gone",
     );
 }
@@ -37,7 +37,7 @@ fn a_job_in_backoff_is_left_out_of_plans() {
          115 failed j1 g1 n0          => stop j1 g1 n0*2 failed
          120 tick j1=n0*2             => plan rejected: job 1 is unknown or planned twice
          120 released j1 g1 n0*2      =>
-         180 tick j1=n0*2             => launch j1 g2 n0*2",
+         180 tick                     => launch j1 g2 n0*2",
     );
 }
 
@@ -114,12 +114,11 @@ fn a_node_on_which_several_jobs_fail_cools_down() {
          61  released j1 g1 n0*1      =>
          62  failed j2 g1 n0          => stop j2 g1 n0*1 failed
          62  released j2 g1 n0*1      =>
-         120 tick j1=n0*1             => launch j1 g2 n0*1
          121 failed j3 g1 n0          => stop j3 g1 n0*1 failed
-         180 tick j2=n0*1             => plan rejected: job 2 gets replicas on node 0, which takes none
-         190 ready j1 g2              =>
-         240 tick j2=n1*1             => launch j2 g2 n1*1
-         1080 tick j1=n0*2            => resize j1 g3 keep n0*1 add n0*1; launch j1 g3 n0*1",
+         122 tick                     => launch j1 g2 n1*1; launch j2 g2 n1*1
+         123 ready j1 g2              =>
+         190 tick j1=n0*1+n1*1        => plan rejected: job 1 gets replicas on node 0, which takes none
+         1080 tick j1=n0*1+n1*1       => resize j1 g3 keep n1*1 add n0*1; launch j1 g3 n0*1",
     );
 }
 
@@ -135,7 +134,7 @@ fn a_single_node_never_cools_down() {
          61  failed j2 g1 n0          => stop j2 g1 n0*1 failed
          61  failed j3 g1 n0          => stop j3 g1 n0*1 failed
          62  released j1 g1 n0*1      =>
-         120 tick j1=n0*1             => launch j1 g2 n0*1",
+         120 tick                     => launch j1 g2 n0*1",
     );
 }
 
@@ -148,7 +147,7 @@ fn a_node_that_cannot_start_a_replica_is_left_alone_for_a_while() {
          60  tick j1=n0*2                  => launch j1 g1 n0*2
          61  launch-failed j1 g1 n0        => stop j1 g1 n0*2 failed
          62  released j1 g1 n0*2           =>
-         120 tick j1=n0*2                  => plan rejected: job 1 gets replicas on node 0, which takes none",
+         120 tick                          => launch j1 g2 n1*2",
     );
 }
 
@@ -161,8 +160,72 @@ fn what_the_machine_is_to_blame_for_uses_up_no_retries() {
          60  tick j1=n0*2                      => launch j1 g1 n0*2
          61  launch-failed j1 g1 n0 machine    => stop j1 g1 n0*2 failed
          62  released j1 g1 n0*2               =>
-         120 tick j1=n1*2                      => launch j1 g2 n1*2
+         120 tick                              => launch j1 g2 n1*2
          121 launch-failed j1 g2 n1 machine    => stop j1 g2 n1*2 failed
-         121 show j1                           => queued until 131 leaving g2 n1*2",
+         121 show j1                           => queued until 141 leaving g2 n1*2",
+    );
+}
+
+#[test]
+fn what_machines_cannot_start_is_tried_ever_more_rarely_and_then_given_up() {
+    check_with(
+        EngineSettings { machine_failures_max: 2, ..EngineSettings::default() },
+        "0   join n0 4                         =>
+         0   submit j1 2 retries=0             =>
+         60  tick j1=n0*2                      => launch j1 g1 n0*2
+         70  launch-failed j1 g1 n0 machine    => stop j1 g1 n0*2 failed
+         70  show j1                           => queued until 80 leaving g1 n0*2
+         71  released j1 g1 n0*2               =>
+         120 tick j1=n0*2                      => launch j1 g2 n0*2
+         130 launch-failed j1 g2 n0 machine    => stop j1 g2 n0*2 failed
+         130 show j1                           => queued until 150 leaving g2 n0*2
+         131 released j1 g2 n0*2               =>
+         180 tick j1=n0*2                      => launch j1 g3 n0*2
+         185 ready j1 g3                       =>
+         190 failed j1 g3 n0 machine           => stop j1 g3 n0*2 failed
+         190 show j1                           => queued until 200 leaving g3 n0*2
+         191 released j1 g3 n0*2               =>
+         240 tick j1=n0*2                      => launch j1 g4 n0*2
+         250 launch-failed j1 g4 n0 machine    => stop j1 g4 n0*2 failed
+         251 released j1 g4 n0*2               =>
+         300 tick j1=n0*2                      => launch j1 g5 n0*2
+         310 launch-failed j1 g5 n0 machine    => stop j1 g5 n0*2 failed
+         310 show j1                           => failed MachineFailures { failures: 3, cause: Launch { node: NodeId(0) } } leaving g5 n0*2",
+    );
+}
+
+#[test]
+fn a_job_that_fails_to_start_gets_only_what_nobody_uses_until_it_has_waited_long() {
+    check(
+        "0    join n0 4                =>
+         0    submit j1 2              =>
+         0    submit j2 2              =>
+         60   tick j1=n0*2 j2=n0*2     => launch j1 g1 n0*2; launch j2 g1 n0*2
+         61   ready j1 g1              =>
+         65   failed j2 g1 n0          => stop j2 g1 n0*2 failed
+         66   released j2 g1 n0*2      =>
+         120  tick j1=n0*4             => resize j1 g2 keep n0*2 add n0*2; launch j1 g2 n0*2
+         121  ready j1 g2              =>
+         121  view                     => j1 [n0*4] restarts 1 cost_s 1
+         180  tick j1=n0*2             => resize j1 g3 keep n0*2 remove n0*2
+         181  released j1 g3 n0*2      =>
+         182  ready j1 g3              =>
+         240  tick                     => launch j2 g2 n0*2
+         241  view                     => j1 [n0*2] restarts 2 cost_s 1.5; j2 [n0*2] pinned restarts 1 cost_s 30
+         250  ready j2 g2              =>
+         255  view                     => j1 [n0*2] restarts 2 cost_s 1.5; j2 [n0*2] pinned restarts 1 cost_s 10
+         260  failed j2 g2 n0          => stop j2 g2 n0*2 failed
+         261  released j2 g2 n0*2      =>
+         300  tick j1=n0*4             => resize j1 g4 keep n0*2 add n0*2; launch j1 g4 n0*2
+         301  ready j1 g4              =>
+         360  tick                     =>
+         1459 view                     => j1 [n0*4] restarts 3 cost_s 1.25
+         1460 view                     => j1 [n0*4] restarts 3 cost_s 1.25; j2 [] restarts 1 cost_s 10
+         1500 tick j1=n0*2 j2=n0*2     => resize j1 g5 keep n0*2 remove n0*2
+         1501 released j1 g5 n0*2      => launch j2 g3 n0*2
+         1502 ready j2 g3              =>
+         1502 ready j1 g5              =>
+         1560 view                     => j1 [n0*2] restarts 4 cost_s 1.625; j2 [n0*2] pinned restarts 2 cost_s 5.5
+         1561 view                     => j1 [n0*2] restarts 4 cost_s 1.625; j2 [n0*2] restarts 2 cost_s 5.5",
     );
 }

@@ -7,6 +7,7 @@ mod script;
 
 mod starting;
 mod resizing;
+mod resources;
 mod failures;
 mod limits;
 mod nodes;

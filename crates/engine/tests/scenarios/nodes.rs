@@ -152,3 +152,24 @@ fn additions_that_wait_for_a_node_which_drains_are_given_up() {
          150 show j1                     => running g3 n0*2",
     );
 }
+
+#[test]
+fn a_node_that_does_not_answer_keeps_what_it_has_and_takes_nothing_new() {
+    check(
+        "0   join n0 4                =>
+         0   join n1 4                =>
+         0   submit j1 2              =>
+         0   submit j2 4              =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         61  ready j1 g1              =>
+         62  unreachable n0           =>
+         62  show j1                  => running g1 n0*2
+         120 tick j1=n1*2             => plan rejected: job 1 keeps what it has, but the plan changes it
+         180 tick j1=n0*2 j2=n0*1     => plan rejected: job 2 gets replicas on node 0, which takes none
+         181 reachable n0             =>
+         240 tick j1=n0*2 j2=n0*2     => launch j2 g1 n0*2
+         241 unreachable n0           =>
+         242 lost n0                  =>
+         242 show j1                  => queued",
+    );
+}

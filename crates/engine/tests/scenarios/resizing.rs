@@ -131,8 +131,7 @@ fn words_of_a_group_that_was_replaced_as_a_whole_do_not_count() {
          60  tick j1=n0*1             => launch j1 g1 n0*1
          70  failed j1 g1 n0          => stop j1 g1 n0*1 failed
          71  released j1 g1 n0*1      =>
-         80  tick                     =>
-         120 tick j1=n0*1             => launch j1 g2 n0*1
+         120 tick                     => launch j1 g2 n0*1
          121 succeeded j1 g1          => refused: revision 1 of job 1 is not listened to: the current one is revision 2
          122 failed j1 g1 n0          => refused: revision 1 of job 1 is not listened to: the current one is revision 2
          123 show j1                  => starting g2 n0*1",

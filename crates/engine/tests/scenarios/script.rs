@@ -102,6 +102,8 @@ fn event(verb: &str, words: &[&str]) -> Event {
             Event::GroupReady { job: job(name), revision: revision(group), pause_s }
         }
         ("silent", [name, group]) => Event::GroupSilent { job: job(name), revision: revision(group) },
+        ("pending", [name, group]) => Event::GroupPending { job: job(name), revision: revision(group) },
+        ("placed", [name, group]) => Event::GroupPlaced { job: job(name), revision: revision(group) },
         ("released", [name, group, text]) => {
             Event::ReplicasReleased { job: job(name), revision: revision(group), allocation: allocation(text) }
         }
@@ -115,12 +117,19 @@ fn event(verb: &str, words: &[&str]) -> Event {
         ("report", [name, group, rest @ ..]) => {
             Event::Report { job: job(name), revision: revision(group), report: report(rest) }
         }
-        ("join", [id, gpus, gpu_type @ ..]) => Event::NodeJoined {
-            node: node(id),
-            gpus: gpus.parse().expect("GPUs"),
-            gpu_type: gpu_type.first().map(|name| GpuTypeName::new(name).expect("a name")).unwrap_or_default(),
-        },
+        ("join", [id, gpus, counted @ ..]) => {
+            let value = |key: &str| counted.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+            Event::NodeJoined {
+                node: node(id),
+                gpus: gpus.parse().expect("GPUs"),
+                gpu_type: value("type").map(|name| GpuTypeName::new(name).expect("a name")).unwrap_or_default(),
+                cpus: value("cpus").map(|text| text.parse().expect("CPUs")),
+                memory: value("memory").map(|text| text.parse().expect("bytes")),
+            }
+        }
         ("lost", [id]) => Event::NodeLost { node: node(id) },
+        ("unreachable", [id]) => Event::NodeUnreachable { node: node(id) },
+        ("reachable", [id]) => Event::NodeReachable { node: node(id) },
         ("drain", [id]) => Event::NodeDrain { node: node(id) },
         ("undrain", [id]) => Event::NodeUndrain { node: node(id) },
         ("cancel", [name]) => Event::Cancel { job: job(name) },
@@ -138,6 +147,9 @@ fn spec(replicas: &str, options: &[&str]) -> JobSpec {
             None if *option == "nonpreemptible" => spec.flexibility = Flexibility::NonPreemptible,
             Some(("min", value)) => spec.replicas_min = value.parse().expect("replicas"),
             Some(("max", value)) => spec.replicas_max = Some(value.parse().expect("replicas")),
+            Some(("gpus", value)) => spec.gpus_per_replica = value.parse().expect("GPUs"),
+            Some(("cpus", value)) => spec.cpus = Some(value.parse().expect("CPUs")),
+            Some(("memory", value)) => spec.memory = Some(value.parse().expect("bytes")),
             Some(("retries", value)) => spec.retries = value.parse().expect("retries"),
             Some(("epochs", value)) => spec.work = Some(Work::Epochs(value.parse().expect("epochs"))),
             Some(("steps", value)) => spec.work = Some(Work::BaselineSteps(value.parse().expect("steps"))),

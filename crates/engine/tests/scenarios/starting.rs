@@ -25,7 +25,9 @@ fn a_submitted_job_is_launched_by_the_first_plan_that_gives_it_gpus() {
 fn fifo_starts_jobs_in_order_and_lets_nobody_overtake() {
     let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
     let mut out = Vec::new();
-    engine.step(Timestamp(0), Event::NodeJoined { node: NodeId(0), gpus: 4, gpu_type: Default::default() }, &mut out);
+    let (node, gpu_type) = (NodeId(0), Default::default());
+    let joined = Event::NodeJoined { node, gpus: 4, gpu_type, cpus: None, memory: None };
+    engine.step(Timestamp(0), joined, &mut out);
     for (id, replicas) in [(1, 2), (2, 3), (3, 1)] {
         let spec = JobSpec { retries: 0, ..JobSpec::new("fifo", replicas) };
         engine.step(Timestamp(0), Event::JobSubmitted { job: JobId(id), spec }, &mut out);
@@ -106,6 +108,36 @@ fn a_job_that_never_spoke_is_left_alone_until_it_reports() {
 }
 
 #[test]
+fn the_time_to_train_does_not_run_while_a_group_waits_for_something_outside() {
+    check(
+        "0     join n0 4                =>
+         0     submit j1 2              =>
+         60    tick j1=n0*2             => launch j1 g1 n0*2
+         70    pending j1 g1            =>
+         70    explain j1               => waits for pending, contention
+         71    pending j1 g1            =>
+         5000  tick j1=n0*2             =>
+         5000  placed j1 g1             =>
+         5000  explain j1               => waits for ready, contention
+         6799  tick j1=n0*2             =>
+         6800  tick j1=n0*2             => stop j1 g1 n0*2 failed",
+    );
+}
+
+#[test]
+fn nobody_waits_for_something_outside_for_ever() {
+    check(
+        "0     join n0 4                =>
+         0     submit j1 2              =>
+         60    tick j1=n0*2             => launch j1 g1 n0*2
+         70    pending j1 g1            =>
+         86459 tick j1=n0*2             =>
+         86460 tick j1=n0*2             => stop j1 g1 n0*2 failed
+         86461 pending j1 g1            => refused: job 1 is queued: this cannot be done now",
+    );
+}
+
+#[test]
 fn the_launch_of_a_program_that_was_silent_for_long_is_measured_when_it_first_speaks() {
     check(
         "0   join n0 4                =>
@@ -114,7 +146,7 @@ fn the_launch_of_a_program_that_was_silent_for_long_is_measured_when_it_first_sp
          90  silent j1 g1             =>
          160 ready j1 g1              =>
          160 view                     => j1 [n0*2] restarts 0 cost_s 100
-         161 ready j1 g1              => refused: job 1 is running, in which this cannot happen
+         161 ready j1 g1              => refused: job 1 is running: this cannot be done now
          170 report j1 g1             =>
          170 view                     => j1 [n0*2] restarts 0 cost_s 100",
     );

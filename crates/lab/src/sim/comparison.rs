@@ -35,6 +35,9 @@ pub struct ShownSettings {
     pub interval_s: f64,
     /// Seconds a job stands still when its GPUs change.
     pub restart_delay_s: f64,
+    /// Where jobs are resized in place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resize_delay_s: Option<f64>,
     /// Where a preempted job goes on sooner.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resume_delay_s: Option<f64>,
@@ -102,6 +105,7 @@ impl ShownSettings {
                 .map_or("parametric profiles".to_owned(), |path| path.display().to_string()),
             interval_s: options.interval_s,
             restart_delay_s: options.restart_delay_s,
+            resize_delay_s: options.resize_delay_s,
             resume_delay_s: options.resume_delay_s,
             interference: options.interference,
             declare_epochs: options.declare_epochs,
@@ -136,6 +140,7 @@ impl Comparison {
             label: label.clone(),
             interval_s: options.interval_s,
             restart_delay_s: options.restart_delay_s,
+            resize_delay_s: options.resize_delay_s,
             resume_delay_s: options.resume_delay_s,
             interference: options.interference,
             declare_epochs: shown.declare_epochs,

@@ -20,6 +20,8 @@ pub struct SimOptions {
     pub interval_s: f64,
     /// Seconds a job stands still when its GPUs change.
     pub restart_delay_s: f64,
+    /// The same where it is resized in place; otherwise a resize is a restart.
+    pub resize_delay_s: Option<f64>,
     /// The same where a preempted job gets the same GPUs again.
     pub resume_delay_s: Option<f64>,
     /// Share of its speed a multi-node job loses on a node that hosts another.
@@ -66,6 +68,7 @@ impl Default for SimOptions {
             autoscale: None,
             interval_s: 60.0,
             restart_delay_s: 30.0,
+            resize_delay_s: None,
             resume_delay_s: None,
             interference: 0.0,
             declare_epochs: true,

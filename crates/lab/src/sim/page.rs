@@ -54,6 +54,9 @@ fn settings(comparison: &Comparison) -> Vec<(String, String)> {
         ("epochs declared", if shown.declare_epochs { "yes" } else { "no" }.to_owned()),
         ("physics", shown.physics.clone()),
     ];
+    if let Some(resize_delay_s) = shown.resize_delay_s {
+        settings.push(("resize delay", format!("{resize_delay_s} s, in place")));
+    }
     if let Some(resume_delay_s) = shown.resume_delay_s {
         settings.push(("resume delay", format!("{resume_delay_s} s")));
     }

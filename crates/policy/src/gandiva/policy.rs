@@ -8,7 +8,8 @@ use crate::gang::{gang_size, kind_of};
 use crate::rates::{Rates, busy_share, predicted};
 use crate::state::Memory;
 use crate::{
-    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Timestamp,
+    Allocation, ClusterView, Flexibility, JobId, JobView, PlacementRules, Plan, Policy, PolicyState, Priorities,
+    Timestamp,
 };
 
 /// Gangs take turns on a cluster that is too small for all, two at once on GPUs that one does not use up; with idle GPUs
@@ -57,8 +58,9 @@ impl Gandiva {
         if self.memory.rates.alone(guest.id, size).is_none() || guest.flexibility != Flexibility::Elastic {
             return false;
         }
-        let promise = |host: &JobView<'_>| -> Option<(f64, Allocation)> {
+        let promise = |host: usize| -> Option<(f64, Allocation)> {
             let part = draft.room_beside(host, guest)?;
+            let host = &view.jobs[host];
             self.memory.rates.alone(host.id, host.allocation.replicas())?;
             let busy = busy_share(host, host.allocation, view)? + busy_share(guest, &part, view)?;
             Some((2.0 / busy.max(1.0), part)).filter(|(rate, _)| *rate >= self.settings.packing_rate_min)
@@ -70,7 +72,7 @@ impl Gandiva {
         });
         let hosts = hosts
             .filter(|(_, host)| self.memory.trials.may_pack(host.id, guest.id) && !self.memory.trials.is_open(host.id));
-        let promises = hosts.filter_map(|(host, job)| Some((host, promise(job)?)));
+        let promises = hosts.filter_map(|(host, _)| Some((host, promise(host)?)));
         let best = promises.max_by(|(a, one), (b, other)| one.0.total_cmp(&other.0).then(b.cmp(a)));
         let Some((host, (_, part))) = best else { return false };
         if !draft.has(host) {
@@ -172,6 +174,10 @@ impl Policy for Gandiva {
         self.memory.turns.begin(now, &plan);
         self.memory.rates.expect(now, &plan);
         plan
+    }
+
+    fn priorities(&self) -> Priorities {
+        Priorities::Opportunistic
     }
 
     fn save(&self) -> Option<PolicyState> {

@@ -125,6 +125,9 @@ impl Turns {
                 draft.give(idx, allocation);
             } else if packings < PACKINGS_MAX && pack(draft, idx) {
                 packings += 1;
+                if let Some(part) = draft.share(idx) {
+                    idle.pin(replica.as_guest(), part);
+                }
             } else if let Some(allocation) = if blocked { None } else { take_at(&mut draft.free, home, job) } {
                 idle.pin(replica, &allocation);
                 draft.give(idx, allocation);

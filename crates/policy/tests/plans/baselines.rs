@@ -30,6 +30,13 @@ fn a_gang_that_can_never_fit_holds_nobody_up() {
 }
 
 #[test]
+fn a_gang_that_waits_for_one_that_cannot_be_moved_is_not_overtaken() {
+    let rigid = Job { flexibility: pollux_policy::Flexibility::Rigid, ..gang(2, 40).running(&[(0, 2)]) };
+    let world = World::new(1, 4, vec![rigid, gang(4, 30), gang(1, 20)]);
+    assert_eq!(replicas("fifo", &world), [2, 0, 0]);
+}
+
+#[test]
 fn draining_a_node_preempts_no_fifo_job_elsewhere() {
     let mut world = World::new(2, 4, vec![gang(4, 30).running(&[(0, 4)]), gang(4, 20).running(&[(1, 4)])]);
     world.nodes[0].schedulable = false;

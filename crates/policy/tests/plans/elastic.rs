@@ -180,3 +180,99 @@ fn reasons_name_what_a_gpu_more_or_fewer_is_worth_and_who_would_pay() {
     assert!(reason.one_more.is_some(), "{reason:?}");
     assert!(reason.payer.is_some_and(|(payer, loss)| payer.0 == 1 && loss < 0.0), "{reason:?}");
 }
+
+fn both() -> [Box<dyn pollux_policy::Policy + Send>; 2] {
+    [pollux(PolluxSettings::default()), castor()]
+}
+
+#[test]
+fn a_higher_priority_goes_first_where_gpus_are_short_and_takes_no_more_than_that() {
+    for mut policy in both() {
+        let job = |priority| Job { priority, age_s: 60, ..Job::measured(4, 0.01) };
+        let world = World::new(1, 4, [0, 0, 1, 0, 2, 0, 1, 1].map(job).to_vec());
+        assert_eq!(world.replicas(&mut *policy), [0, 0, 1, 0, 1, 0, 1, 1], "{}", policy.name());
+        let world = World::new(1, 4, vec![job(0).running(&[(0, 4)]), job(5)]);
+        let shared = world.replicas(&mut *policy);
+        assert!(shared[0] > 0 && shared[1] >= shared[0], "{}: {shared:?}", policy.name());
+    }
+}
+
+#[test]
+fn a_job_below_zero_uses_what_others_leave() {
+    for mut policy in both() {
+        let job = |priority, max| Job { priority, max, age_s: 60, ..Job::measured(4, 0.001) };
+        let world = World::new(1, 4, vec![job(-1, 64).running(&[(0, 4)]), job(0, 3)]);
+        assert_eq!(world.replicas(&mut *policy), [1, 3], "{}", policy.name());
+        let alone = World::new(1, 4, vec![job(-1, 64), job(-1, 64)]);
+        let held = alone.replicas(&mut *policy);
+        assert!(held.iter().sum::<u32>() == 4 && !held.contains(&0), "{}: {held:?}", policy.name());
+    }
+}
+
+#[test]
+fn equal_priorities_change_nothing() {
+    for priority in [-7, 3] {
+        for (mut one, mut other) in both().into_iter().zip(both()) {
+            let jobs = |priority| {
+                let job = |profiled: u32| Job { priority, ..Job::measured(profiled, 0.01 * f64::from(profiled)) };
+                World::new(3, 4, (1..9).map(job).collect())
+            };
+            assert_eq!(jobs(0).plan(&mut *one), jobs(priority).plan(&mut *other));
+        }
+    }
+}
+
+#[test]
+fn a_gang_that_has_waited_too_long_is_let_in_by_those_who_have_had_their_turn() {
+    for mut policy in both() {
+        let single = || Job { max: 1, ..Job::measured(1, 0.01) };
+        let gang = |queued_s| Job { requested: 4, flexibility: Flexibility::Rigid, queued_s, ..Job::default() };
+        let singles = |running_s| (0..7).map(move |node| Job { running_s, ..single() }.running(&[(node / 4, 1)]));
+        let held = |queued_s, running_s, policy: &mut dyn pollux_policy::Policy| {
+            let jobs = singles(running_s).map(|job| Job { queued_s: 10_000, ..job }).chain([gang(queued_s)]);
+            World::new(2, 4, jobs.collect()).replicas(policy)
+        };
+        assert_eq!(held(2_900, 4_000, &mut *policy)[7], 4, "{}", policy.name());
+        assert_eq!(held(2_900, 4_000, &mut *policy).iter().sum::<u32>(), 8, "the others go on where there is room");
+        assert_eq!(held(2_900, 100, &mut *policy)[7], 0, "they came before it and have only just got in");
+    }
+}
+
+#[test]
+fn whoever_waits_longest_is_let_in_first_and_keeps_its_turn() {
+    for mut policy in both() {
+        let job = |queued_s| Job { queued_s, max: 1, age_s: 20_000, ..Job::measured(1, 0.01) };
+        let old = |running_s, node| Job { queued_s: 19_000, running_s, ..job(0) }.running(&[(node, 1)]);
+        let world = World::new(2, 1, vec![old(18_000, 0), old(100, 1), job(8_000), job(9_000)]);
+        assert_eq!(world.replicas(&mut *policy), [0, 1, 0, 1], "{}", policy.name());
+    }
+}
+
+#[test]
+fn nobody_who_could_not_be_moved_starts_before_a_gang_that_waits_for_room() {
+    for mut policy in both() {
+        let rigid =
+            |requested, queued_s| Job { requested, flexibility: Flexibility::Rigid, queued_s, ..Job::default() };
+        let runs = Job { queued_s: 5_000, ..rigid(2, 0) }.running(&[(0, 2)]);
+        let world = World::new(1, 4, vec![runs.clone(), rigid(4, 4_500), rigid(2, 10)]);
+        assert_eq!(world.replicas(&mut *policy), [2, 0, 0], "{}", policy.name());
+        let world = World::new(1, 4, vec![runs, rigid(4, 10), rigid(2, 10)]);
+        assert_eq!(world.replicas(&mut *policy), [2, 0, 2], "nobody has waited long: {}", policy.name());
+    }
+}
+
+#[test]
+fn a_new_job_begins_with_what_it_asks_for_if_nobody_uses_that() {
+    for mut policy in both() {
+        let new = |requested| Job { requested, ..Job::default() };
+        let held = |jobs: Vec<Job>, policy: &mut dyn pollux_policy::Policy| World::new(2, 4, jobs).replicas(policy);
+        assert_eq!(held(vec![new(4)], &mut *policy), [4]);
+        assert_eq!(held(vec![new(6)], &mut *policy), [6], "over two nodes");
+        assert_eq!(held(vec![new(64)], &mut *policy), [8], "as many as there are");
+        assert_eq!(held(vec![new(8), new(3)], &mut *policy), [7, 1], "everybody else that waits gets one");
+        let full = Job { max: 7, ..Job::measured(8, 0.001) }.running(&[(0, 4), (1, 3)]);
+        assert_eq!(held(vec![full, new(4)], &mut *policy), [7, 1], "it takes nothing from others");
+        let seen_before = Job { executed_s: 100.0, ..new(4) };
+        assert_eq!(held(vec![seen_before], &mut *policy), [1]);
+    }
+}

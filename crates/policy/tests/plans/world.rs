@@ -19,6 +19,10 @@ pub(crate) struct World {
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) age_s: u64,
+    /// Seconds since it began to wait; for one that runs, before that.
+    pub(crate) queued_s: u64,
+    /// Seconds since it got GPUs.
+    pub(crate) running_s: u64,
     pub(crate) executed_s: f64,
     pub(crate) restarts: u32,
     pub(crate) allocation: Allocation,
@@ -48,6 +52,8 @@ impl Default for Job {
     fn default() -> Self {
         Self {
             age_s: 1_000,
+            queued_s: 0,
+            running_s: 1_000,
             executed_s: 0.0,
             restarts: 0,
             allocation: Allocation::NONE,
@@ -127,6 +133,8 @@ impl World {
             .map(|(id, job)| JobView {
                 id: JobId(id),
                 submitted: Timestamp((self.now_s - job.age_s) * 1000),
+                queued_since: Timestamp((self.now_s - job.queued_s) * 1000),
+                running_since: (!job.allocation.is_empty()).then_some(Timestamp((self.now_s - job.running_s) * 1000)),
                 attained_gpu_s: job.executed_s * f64::from(job.gpus_per_replica * job.allocation.replicas()),
                 executed_s: job.executed_s,
                 restarts: job.restarts,

@@ -6,7 +6,7 @@ use utoipa_axum::routes;
 use super::extract::Json;
 use super::failure::HttpError;
 use super::state::AppState;
-use crate::explaining::plan_status;
+use crate::explanation::plan_status;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(plan))

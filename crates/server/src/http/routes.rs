@@ -11,7 +11,7 @@ use utoipa_axum::router::OpenApiRouter;
 use super::extract::BODY_BYTES_MAX;
 use super::failure::HttpError;
 use super::state::AppState;
-use super::{assets, cluster, events, gate, jobs, logs, metrics, plan, series, tokens, what_if, workers};
+use super::{assets, checkpoints, cluster, events, gate, jobs, logs, metrics, plan, series, tokens, what_if, workers};
 
 /// All routes.
 pub fn app(state: AppState) -> Router {
@@ -54,6 +54,7 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(logs::routes())
         .merge(events::routes())
         .merge(cluster::routes())
+        .merge(checkpoints::routes())
         .merge(plan::routes())
         .merge(series::routes())
         .merge(what_if::routes())

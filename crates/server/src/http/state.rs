@@ -9,7 +9,7 @@ use super::failure::HttpError;
 use super::hosts::Hosts;
 use super::rates::Rates;
 use crate::series::Series;
-use crate::{Handle, Server};
+use crate::{Handle, Retention, Server};
 use pollux_engine::Refusal;
 
 /// Streams that may be open at once.
@@ -24,6 +24,7 @@ pub struct AppState {
     pub(crate) hosts: Arc<Hosts>,
     pub(crate) state_dir: Arc<Path>,
     pub(crate) policy: &'static str,
+    pub(crate) retention: Retention,
     pub(crate) rates: Arc<Rates>,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) series: Arc<Series>,
@@ -40,6 +41,7 @@ impl AppState {
             hosts: Arc::new(hosts),
             state_dir: server.state_dir().into(),
             policy: server.policy(),
+            retention: server.retention(),
             rates: Arc::default(),
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             series: Arc::new(Series::load(server.state_dir())),

@@ -14,7 +14,7 @@ use utoipa_axum::routes;
 use super::extract::Json;
 use super::failure::HttpError;
 use super::state::AppState;
-use crate::what_if::{Likeness, question};
+use crate::what_if::{JobTemplate, question};
 use crate::{Refused, WhatIfError};
 
 /// For a question whose asker has left, to notice and make room.
@@ -31,8 +31,8 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 async fn what_if(State(state): State<AppState>, Json(asked): Json<WhatIfRequest>) -> Result<Json<WhatIf>, HttpError> {
     let place = time::timeout(PLACE_WAIT, Arc::clone(&state.what_ifs).acquire_owned()).await;
     let place = place.ok().and_then(Result::ok).ok_or_else(|| Refused::from(WhatIfError::Busy))?;
-    let likenesses = likenesses(&state, &asked).await?;
-    let look = state.handle.look(move |cluster| question(cluster, &asked.changes, &likenesses));
+    let templates = templates(&state, &asked).await?;
+    let look = state.handle.look(move |cluster| question(cluster, &asked.changes, &templates));
     let question = look.get().await??;
     let asker = Asker::default();
     let has_left = Arc::clone(&asker.has_left);
@@ -68,20 +68,20 @@ async fn choices() -> Json<WhatIfChoices> {
 }
 
 /// What is known of the jobs that others would train like, live or over.
-async fn likenesses(state: &AppState, asked: &WhatIfRequest) -> Result<BTreeMap<u64, Likeness>, HttpError> {
-    let mut likenesses = BTreeMap::new();
+async fn templates(state: &AppState, asked: &WhatIfRequest) -> Result<BTreeMap<u64, JobTemplate>, HttpError> {
+    let mut templates = BTreeMap::new();
     for change in &asked.changes {
         let Change::Submit(job) = change else { continue };
         let TrainsLike::Job(id) = job.trains_like else { continue };
         let live = state.handle.look(move |cluster| {
             let job = cluster.engine().job(JobId(id))?;
-            Some(Likeness::of_live(job, cluster.now()))
+            Some(JobTemplate::of_live(job, cluster.now()))
         });
         let likeness = match live.get().await? {
             Some(likeness) => likeness,
-            None => Likeness::of_row(&state.row(JobId(id)).await?),
+            None => JobTemplate::of_row(&state.row(JobId(id)).await?),
         };
-        likenesses.extend(likeness.map(|likeness| (id, likeness)));
+        templates.extend(likeness.map(|likeness| (id, likeness)));
     }
-    Ok(likenesses)
+    Ok(templates)
 }

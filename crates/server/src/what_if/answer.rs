@@ -4,7 +4,7 @@ use pollux_api as api;
 use pollux_sim::{Change, Cut, Forecast, Unforeseen, forecast};
 
 use super::{Question, WhatIfError};
-use crate::explaining::duration;
+use crate::explanation::duration;
 use crate::history_event::counted;
 
 /// More names than anybody reads.

@@ -32,13 +32,13 @@ pub(super) struct ListedJob {
 }
 
 /// What another job has told of its training.
-pub(crate) struct Likeness {
+pub(crate) struct JobTemplate {
     spec: JobSpec,
     report: AgentReport,
     restart_cost_s: Option<f64>,
 }
 
-impl Likeness {
+impl JobTemplate {
     /// Of a live job; nothing if it has told nothing.
     pub(crate) fn of_live(job: &Job, now: Timestamp) -> Option<Self> {
         let report = job.report()?.report.clone();
@@ -57,7 +57,7 @@ impl Likeness {
 pub(crate) fn question(
     cluster: &Cluster<'_>,
     asked: &[api::Change],
-    likenesses: &BTreeMap<u64, Likeness>,
+    templates: &BTreeMap<u64, JobTemplate>,
 ) -> Result<Question, Refused> {
     if asked.len() > CHANGES_MAX {
         return Err(WhatIfError::TooMany { changes: asked.len(), limit: CHANGES_MAX }.into());
@@ -74,7 +74,7 @@ pub(crate) fn question(
         .collect();
     let mut changes = Vec::new();
     for change in asked {
-        let change = self::change(cluster, change, likenesses)?;
+        let change = self::change(cluster, change, templates)?;
         if let Change::Submit(newcomer) = &change {
             jobs.push(ListedJob { id: None, name: newcomer.spec.name.clone(), phase: None, replicas: 0 });
         }
@@ -86,10 +86,14 @@ pub(crate) fn question(
     Ok(Question { cluster, changes, jobs })
 }
 
-fn change(cluster: &Cluster<'_>, asked: &api::Change, likenesses: &BTreeMap<u64, Likeness>) -> Result<Change, Refused> {
+fn change(
+    cluster: &Cluster<'_>,
+    asked: &api::Change,
+    templates: &BTreeMap<u64, JobTemplate>,
+) -> Result<Change, Refused> {
     Ok(match asked {
         api::Change::Submit(job) => {
-            let newcomer = newcomer(job, likenesses)?;
+            let newcomer = newcomer(job, templates)?;
             cluster.engine().admit(&newcomer.spec)?;
             Change::Submit(Box::new(newcomer))
         }
@@ -133,11 +137,11 @@ fn gpu_type(cluster: &Cluster<'_>, name: Option<&str>) -> Result<GpuTypeName, Wh
     }
 }
 
-fn newcomer(asked: &api::HypotheticalJob, likenesses: &BTreeMap<u64, Likeness>) -> Result<Newcomer, WhatIfError> {
+fn newcomer(asked: &api::HypotheticalJob, templates: &BTreeMap<u64, JobTemplate>) -> Result<Newcomer, WhatIfError> {
     let (like, training) = match &asked.trains_like {
         api::TrainsLike::Job(job) => {
-            let Likeness { spec, report, restart_cost_s } =
-                likenesses.get(job).ok_or(WhatIfError::Unlike { job: *job })?;
+            let JobTemplate { spec, report, restart_cost_s } =
+                templates.get(job).ok_or(WhatIfError::Unlike { job: *job })?;
             (spec.clone(), Training::Like { report: report.clone(), restart_cost_s: *restart_cost_s })
         }
         api::TrainsLike::Application(name) => {

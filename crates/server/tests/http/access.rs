@@ -71,6 +71,7 @@ async fn the_token_of_a_job_opens_that_job_to_its_workers_and_nothing_else() {
         (Method::GET, "/metrics"),
         (Method::GET, "/v1/what-if"),
         (Method::POST, "/v1/what-if"),
+        (Method::POST, "/v1/checkpoints/prune"),
     ] {
         let (code, message) = send(method.clone(), path, ready).await.failure(403);
         assert_eq!(code, "wrong_token", "{method} {path}");

@@ -1,7 +1,10 @@
+use std::time::{Duration, SystemTime};
+
 use axum::http::{Method, StatusCode};
-use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList};
+use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList, PruneReport};
 use pollux_backend::Exit;
 use pollux_job::Phase;
+use pollux_policy::JobId;
 
 use crate::calls::Site;
 
@@ -172,4 +175,94 @@ async fn tokens_are_issued_used_listed_and_deleted() {
     assert_eq!(with_it().await.failure(401).0, "unauthorized");
     assert_eq!(delete("laptop").await.failure(404).0, "unknown_token");
     assert_eq!(delete("local").await.failure(409).0, "local_token");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_has_the_owner_of_the_token_and_its_secrets_are_shown_to_nobody() {
+    let site = Site::new(&[("a", 1)]).await;
+    let asked = |owner: &str| {
+        format!(
+            r#"{{"name":"x","command":["train"],"working_dir":"/","owner":"{owner}","env":{{"A":"1"}},
+                "secrets":{{"KEY":"hunter2"}}}}"#
+        )
+    };
+    let refused = site.post("/v1/jobs", asked("somebody")).await.failure(403);
+    let said = r#"owner "somebody": expected "test", whose token this is, or no owner"#;
+    assert_eq!(refused, ("wrong_owner".into(), said.into()));
+    let job: Job = site.post("/v1/jobs", asked("")).await.json(StatusCode::CREATED);
+    let order = site.until("the launch", async || site.world.running().first().cloned()).await;
+    assert_eq!((order.environment["A"].as_str(), order.secrets["KEY"].as_str()), ("1", "hunter2"));
+    assert!(!order.environment.contains_key("KEY"));
+    for path in ["/v1/jobs/1", "/v1/jobs", "/v1/events", "/v1/jobs/1/explanation"] {
+        let shown = site.get(path).await;
+        assert!(!shown.body.contains("hunter2"), "{path}: {}", shown.body);
+    }
+    let detail: JobDetail = site.get(&format!("/v1/jobs/{}", job.id)).await.json(StatusCode::OK);
+    assert_eq!((detail.spec.owner.as_str(), detail.spec.secrets["KEY"].reveal()), ("test", "***"));
+    site.post("/v1/jobs/1/cancel", "").await.is_done();
+    let ended = site.until("the end", async || {
+        let shown = site.get("/v1/jobs/1").await;
+        Some(shown.body).filter(|body| body.contains("cancelled"))
+    });
+    assert!(!ended.await.contains("hunter2"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_waits_for_others_and_says_so() {
+    let site = Site::new(&[("a", 2)]).await;
+    let first = site.submit("first", 1).await;
+    let after =
+        |which: &str| format!(r#"{{"name":"x","command":["train"],"working_dir":"/","depends_on":["{which}"]}}"#);
+    let second: Job = site.post("/v1/jobs", after(&first.to_string())).await.json(StatusCode::CREATED);
+    let third: Job = site.post("/v1/jobs", after(&format!("{first}:end"))).await.json(StatusCode::CREATED);
+    let told: Explanation = site.get(&format!("/v1/jobs/{}/explanation", second.id)).await.json(StatusCode::OK);
+    assert_eq!(told.wait.as_deref(), Some("jobs"));
+    assert!(told.sentences.iter().any(|it| it == "It waits for job 1 to succeed."), "{:?}", told.sentences);
+    assert_eq!(site.post("/v1/jobs", after("99")).await.failure(404).1, "job 99 is unknown");
+    site.post(&format!("/v1/jobs/{first}/cancel"), "").await.is_done();
+    let failed = site.until("its end", async || {
+        let detail: JobDetail = site.get(&format!("/v1/jobs/{}", second.id)).await.json(StatusCode::OK);
+        detail.job.failure
+    });
+    assert_eq!(failed.await, "depends on job 1, which did not succeed");
+    let runs = || site.world.running().iter().any(|order| order.job.0 == third.id);
+    site.until("the launch of the third", async || runs().then_some(())).await;
+    let refused = site.until("the end to be written", async || {
+        let refused = site.post("/v1/jobs", after(&first.to_string())).await;
+        Some(refused).filter(|refused| refused.status != StatusCode::CREATED)
+    });
+    let said = "depends_on 1: it is cancelled; expected a job that is not over or has succeeded, or 1:end";
+    assert_eq!(refused.await.failure(422).1, said);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn checkpoints_of_jobs_that_are_over_are_pruned_and_no_others() {
+    let site = Site::new(&[("a", 1)]).await;
+    let old = SystemTime::now() - Duration::from_secs(1_000_000);
+    for name in ["done", "paused", "queued"] {
+        site.submit(name, 1).await;
+    }
+    site.until("the launch", async || site.world.running().pop()).await;
+    site.world.exit(1, Exit::Code(0));
+    site.until("the next launch", async || site.world.running_for(JobId(2)).pop()).await;
+    site.post("/v1/jobs/2/pause", "").await.is_done();
+    for job in [1, 2, 3, 99] {
+        site.world.save_checkpoint(JobId(job), 10 * job, old);
+    }
+    let prune =
+        async |body: &'static str| site.post("/v1/checkpoints/prune", body).await.json::<PruneReport>(StatusCode::OK);
+    let kept = prune("{}").await;
+    assert_eq!((kept.deleted.len(), kept.jobs_kept, kept.bytes_kept, kept.bytes_live), (0, 1, 10, 50));
+    let dry = prune(r#"{"dry_run": true, "keep_for_s": 0}"#).await;
+    assert_eq!((dry.deleted[0].job, dry.deleted[0].bytes, dry.bytes_freed, dry.dry_run), (1, 10, 10, true));
+    assert!(dry.deleted[0].age_s < 500_000, "since the job ended, not since it saved");
+    assert_eq!(site.world.saved(), [1, 2, 3, 99].map(JobId));
+    let wet = prune(r#"{"keep_bytes": 9}"#).await;
+    assert_eq!((wet.deleted.len(), wet.bytes_freed, wet.jobs_kept, wet.failures.len()), (1, 10, 0, 0));
+    assert_eq!(
+        site.world.saved(),
+        [2, 3, 99].map(JobId),
+        "not of a paused one, a live one, or one that was never ours"
+    );
+    site.post("/v1/checkpoints/prune", r#"{"dryrun": true}"#).await.failure(422);
 }

@@ -9,7 +9,7 @@ const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS, Method::TRACE];
 
 /// What the interface is said to have, apart from the document itself.
-const ROUTES: [&str; 29] = [
+const ROUTES: [&str; 31] = [
     "DELETE /v1/tokens/{label}",
     "GET /healthz",
     "GET /metrics",
@@ -28,10 +28,12 @@ const ROUTES: [&str; 29] = [
     "GET /v1/plan",
     "GET /v1/tokens",
     "GET /v1/what-if",
+    "POST /v1/checkpoints/prune",
     "POST /v1/jobs",
     "POST /v1/jobs/{id}/cancel",
     "POST /v1/jobs/{id}/pause",
     "POST /v1/jobs/{id}/ready",
+    "POST /v1/jobs/{id}/rendezvous",
     "POST /v1/jobs/{id}/reports",
     "POST /v1/jobs/{id}/resume",
     "POST /v1/nodes/{name}/drain",

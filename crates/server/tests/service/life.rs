@@ -1,6 +1,5 @@
 use std::collections::BTreeMap;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pollux_api::{AssignmentState, ReadyRequest};
@@ -21,7 +20,6 @@ fn a_job_is_submitted_launched_ready_and_done() {
     let job = handle.submit(request("resnet", 2)).wait().unwrap();
     assert_eq!(job, JobId(1));
     let orders = eventually("the launch", || Some(world.running_for(job)).filter(|orders| orders.len() == 2));
-    let checkpoints = folder.path().join("checkpoints/1");
     let expected = [
         ("RANK", "1"),
         ("WORLD_SIZE", "2"),
@@ -34,12 +32,12 @@ fn a_job_is_submitted_launched_ready_and_done() {
         ("POLLUX_JOB_ID", "1"),
         ("POLLUX_REPLICA_ID", "2"),
         ("POLLUX_GENERATION", "1"),
-        ("POLLUX_CHECKPOINT_DIR", checkpoints.to_str().unwrap()),
+        ("POLLUX_CHECKPOINT_DIR", "/saved/1"),
         ("SEED", "1"),
     ];
     let expected: BTreeMap<_, _> = expected.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     assert_eq!(orders[1].environment, expected);
-    assert!(checkpoints.is_dir());
+    assert_eq!((orders[1].checkpoint_dir.as_str(), orders[1].gpus), ("/saved/1", 1));
     assert_eq!(handle.caller(&orders[1].secrets["POLLUX_TOKEN"]), Some(Caller::Job(job)));
     assert_eq!(handle.caller("guess"), None);
 
@@ -162,20 +160,13 @@ fn a_crash_looping_job_is_given_up_and_its_neighbour_unharmed() {
 }
 
 #[test]
-fn workers_are_told_an_absolute_folder_that_is_the_users_alone() {
+fn the_state_folder_may_be_relative() {
     let folder = tempfile::tempdir().unwrap();
     let here = std::env::current_dir().unwrap();
     let up: PathBuf = here.components().skip(1).map(|_| "..").collect();
     let relative = up.join(folder.path().strip_prefix("/").unwrap());
-    let world = World::new(&[("a", 1)]);
-    let server = world.serve(settings(&relative, PolicySettings::Fifo));
-    let job = server.handle().submit(request("resnet", 1)).wait().unwrap();
-    let orders = eventually("the launch", || Some(world.running_for(job)).filter(|orders| !orders.is_empty()));
-    let checkpoints = folder.path().canonicalize().unwrap().join("checkpoints/1");
-    assert_eq!(Path::new(&orders[0].environment["POLLUX_CHECKPOINT_DIR"]), checkpoints);
+    let server = World::new(&[("a", 1)]).serve(settings(&relative, PolicySettings::Fifo));
     assert_eq!(server.state_dir(), folder.path().canonicalize().unwrap());
-    let mode = |folder: &Path| folder.metadata().unwrap().permissions().mode() & 0o777;
-    assert_eq!([mode(&checkpoints), mode(checkpoints.parent().unwrap())], [0o700; 2]);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use pollux_backend::Exit;
 use pollux_policy::PolicySettings;
 use pollux_server::{Handle, NodeAction, Refused, ServerSettings};
 
@@ -50,5 +51,24 @@ fn jobs_of_a_lost_node_start_again_elsewhere_and_a_drained_node_takes_nothing() 
     handle.act_on_node("b", NodeAction::Undrain).wait().unwrap();
     let order = eventually("the launch elsewhere", || world.running_for(job).pop());
     assert_eq!((order.node.as_str(), order.environment["POLLUX_GENERATION"].as_str()), ("b", "2"));
+    world.check();
+}
+
+#[test]
+fn a_replica_that_is_stuck_on_a_lost_node_holds_back_only_that_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&[("a", 1)]);
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    let handle = server.handle();
+    let job = handle.submit(request("resnet", 1)).wait().unwrap();
+    let stuck = eventually("the launch", || world.running_for(job).pop()).replica.0;
+    world.set_stubborn(stuck, true);
+    // The same machine with other GPUs: what ran there is to go first, and does not.
+    world.set_node("a", Some(2));
+    eventually("the loss", || nodes(handle).is_empty().then_some(()));
+    world.set_node("b", Some(1));
+    eventually("the other node", || (nodes(handle) == [(1, "b".to_owned(), 1)]).then_some(()));
+    world.exit(stuck, Exit::Signal(9));
+    eventually("the node itself", || nodes(handle).iter().any(|node| node.1 == "a" && node.2 == 2).then_some(()));
     world.check();
 }

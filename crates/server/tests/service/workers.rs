@@ -121,7 +121,8 @@ fn rank_0_publishes_where_it_waits_and_the_others_are_told_also_after_a_restart(
     handle.shut_down().wait().unwrap();
     server.join().unwrap();
     let again = world.serve(settings(folder.path(), PolicySettings::Fifo));
-    assert_eq!(assignment(again.handle(), job).unwrap().rendezvous, there);
+    let told = eventually("the assignment", || assignment(again.handle(), job));
+    assert_eq!(told.rendezvous, there);
 }
 
 #[test]

@@ -36,6 +36,8 @@ struct Machines {
     checkpoints: BTreeMap<JobId, SavedCheckpoints>,
     /// The highest that gave an order.
     epoch: Epoch,
+    /// What replicas wait for that are started now.
+    pending: Option<String>,
 }
 
 /// A node of a machine of its own.
@@ -142,6 +144,11 @@ impl World {
         self.machines().checkpoints.keys().copied().collect()
     }
 
+    /// Replicas that are started from now on cannot run yet, or can.
+    pub(crate) fn set_pending(&self, reason: Option<&str>) {
+        self.machines().pending = reason.map(str::to_owned);
+    }
+
     /// Another scheduler gives an order.
     pub(crate) fn supersede(&self, epoch: Epoch) {
         self.machines().epoch = epoch;
@@ -150,6 +157,26 @@ impl World {
     /// Tells what a backend has seen.
     pub(crate) fn observe(&self, observation: Observation) {
         self.machines().observe(observation);
+    }
+
+    /// A replica that an earlier scheduler started runs.
+    pub(crate) fn left_behind(&self, replica: u64, job: u64, node: &str) {
+        let order = ReplicaOrder {
+            epoch: Epoch::default(),
+            replica: ReplicaId(replica),
+            job: JobId(job),
+            node: node.to_owned(),
+            gpus: 1,
+            cpus: None,
+            memory: None,
+            shares_with: None,
+            command: Vec::new(),
+            working_dir: PathBuf::from("/"),
+            checkpoint_dir: String::new(),
+            environment: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+        };
+        self.machines().replicas.insert(ReplicaId(replica), Process { order, exit: None, stubborn: false });
     }
 
     pub(crate) fn set_stubborn(&self, replica: u64, stubborn: bool) {
@@ -213,7 +240,7 @@ impl Machines {
             |it: &&Process| it.exit.is_none() && it.order.node == order.node && it.order.shares_with.is_none();
         let used = self.replicas.values().filter(on_node).count() as u32;
         let gpus = self.nodes.get(&order.node).copied().unwrap_or(0);
-        if used >= gpus {
+        if order.shares_with.is_none() && used >= gpus {
             self.faults.push(format!("{replica} of {} comes to {}, where {used} of {gpus} run", order.job, order.node));
         }
         // In a resize a survivor leads, so that who is started as a leader is to be alone.
@@ -222,7 +249,10 @@ impl Machines {
             self.faults.push(format!("{} runs twice", order.job));
         }
         self.replicas.insert(replica, Process { order: order.clone(), exit: None, stubborn: false });
-        self.observe(Observation::Started { replica });
+        self.observe(match &self.pending {
+            Some(reason) => Observation::Pending { replica, reason: reason.clone() },
+            None => Observation::Started { replica },
+        });
     }
 }
 

@@ -10,6 +10,7 @@ use pollux_policy::{Autoscaler, AutoscalerSettingError, NodeId, NodePool, Policy
 use super::queue::SimEvent;
 use super::run::World;
 use super::settings::Autoscale;
+use crate::NodeGroup;
 
 /// Who says how many nodes there should be, what is on its way, and the bill.
 pub(super) struct Scaling {
@@ -72,8 +73,8 @@ impl World<'_> {
         let Some(scaling) = &mut self.scaling else { return };
         let staying = self.engine.nodes().filter(|node| !node.is_draining()).count();
         let nodes = (staying + scaling.orders.len()) as u32;
-        let pool =
-            NodePool { nodes, gpus: self.settings.node_gpus(), gpu_type: GpuType::default(), cpus: None, memory: None };
+        let NodeGroup { gpus, cpus, memory, .. } = *self.settings.node();
+        let pool = NodePool { nodes, gpus, gpu_type: GpuType::default(), cpus, memory };
         let wanted = self.engine.view(self.now, |view| scaling.autoscaler.advise(self.now, view, pool)).nodes;
         if wanted > nodes {
             self.grow(wanted - nodes);
@@ -117,7 +118,7 @@ impl World<'_> {
     pub(super) fn arrive(&mut self, order: u64) {
         let awaited = self.scaling.as_mut().is_some_and(|scaling| scaling.orders.remove(&order));
         if awaited {
-            self.add_node(self.settings.node_gpus());
+            self.add_node(self.settings.node());
         }
     }
 

@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use pollux_engine::Event;
-use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
 
 use super::job::SimJob;
 use super::queue::SimEvent;
 use super::run::World;
+use crate::NodeGroup;
 use crate::sharing::shared_speeds;
 
 const DAY_S: f64 = 86_400.0;
 
-impl World<'_> {
+impl<'a> World<'a> {
     /// Multi-node jobs that meet on a node slow each other down, and so do a host and its guest.
     pub(super) fn interfere(&mut self) {
         if self.settings.interference == 0.0 && self.sharing.is_none() {
@@ -59,8 +59,8 @@ impl World<'_> {
     }
 
     /// A node that was not there before.
-    pub(super) fn add_node(&mut self, gpus: u32) {
-        self.nodes.push((NodeId(0), gpus));
+    pub(super) fn add_node(&mut self, group: &'a NodeGroup) {
+        self.nodes.push((NodeId(0), group));
         self.join(self.nodes.len() - 1);
     }
 
@@ -72,8 +72,9 @@ impl World<'_> {
     pub(super) fn join(&mut self, node: usize) {
         let id = self.next_node();
         self.nodes[node].0 = id;
-        let gpus = self.nodes[node].1;
-        self.deliver(Event::NodeJoined { node: id, gpus, gpu_type: GpuTypeName::default() });
+        let NodeGroup { gpus, cpus, memory, .. } = *self.nodes[node].1;
+        let gpu_type = self.nodes[node].1.type_name();
+        self.deliver(Event::NodeJoined { node: id, gpus, gpu_type, cpus, memory });
         if self.settings.failures.per_node_day > 0.0 {
             let mean_s = DAY_S / self.settings.failures.per_node_day;
             let after_s = -mean_s * (1.0 - self.failures.unit()).ln();
@@ -82,9 +83,18 @@ impl World<'_> {
     }
 
     pub(super) fn fail(&mut self, node: usize) {
+        // It may have been given back. One that was bought is not waited for: the autoscaler orders another.
+        if self.lose(node) && self.scaling.is_none() {
+            let back = self.now.after_s(self.settings.failures.repair_s);
+            self.queue.push(back, SimEvent::NodeReturns { node });
+        }
+    }
+
+    /// A node goes with all that is on it, if it is there.
+    pub(super) fn lose(&mut self, node: usize) -> bool {
         let id = self.nodes[node].0;
         if self.engine.node(id).is_none() {
-            return; // It was given back.
+            return false;
         }
         for &idx in &self.live {
             let job = &mut self.jobs[idx];
@@ -92,13 +102,10 @@ impl World<'_> {
                 job.crash(self.now);
                 job.allocation = job.allocation.without(id);
             }
+            job.additions = job.additions.without(id);
         }
         self.deliver(Event::NodeLost { node: id });
-        // One that was bought is not waited for: the autoscaler orders another.
-        if self.scaling.is_none() {
-            let back = self.now.after_s(self.settings.failures.repair_s);
-            self.queue.push(back, SimEvent::NodeReturns { node });
-        }
         self.interfere();
+        true
     }
 }

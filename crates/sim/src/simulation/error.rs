@@ -20,14 +20,14 @@ pub enum SimulationError {
     #[error(transparent)]
     Autoscaler(#[from] AutoscalerSettingError),
     /// A job that can never run.
-    #[error("job {job} asks for {requested} GPUs; accepted: up to the {gpus} of the cluster")]
+    #[error("job {job} asks for {requested} replicas; accepted: up to the {room} that fit the cluster")]
     TooLarge {
         /// Its name.
         job: String,
-        /// GPUs it asks for.
+        /// Replicas it asks for.
         requested: u32,
-        /// GPUs there are.
-        gpus: u32,
+        /// Replicas there is room for.
+        room: u32,
     },
     /// A batch that cannot be trained with on the GPUs asked for.
     #[error(

@@ -7,50 +7,45 @@ use pollux_model::{Batch, BatchMode};
 use crate::{Application, ApplicationName, Running};
 
 /// Times of jobs alone on part of the cluster, each computed once.
+#[derive(Default)]
 pub(super) struct Isolated {
-    gpus_per_node: u32,
-    times_s: BTreeMap<(Option<ApplicationName>, Option<u32>, u32), f64>,
+    times_s: BTreeMap<(Option<ApplicationName>, Option<u32>, u32, u32), f64>,
 }
 
 impl Isolated {
-    pub(super) fn new(gpus_per_node: u32) -> Self {
-        Self { gpus_per_node, times_s: BTreeMap::new() }
-    }
-
-    /// Seconds alone on a possibly fractional number of GPUs: below one the GPU is shared in time, between two whole
-    /// numbers speeds are interpolated.
-    pub(super) fn time_s(&mut self, application: &Application, mode: BatchMode, gpus: f64) -> f64 {
-        if gpus <= 1.0 {
-            return self.whole_s(application, mode, 1) / gpus;
+    /// Seconds alone on a possibly fractional number of replicas, of which so many fit on a node: below one it is shared
+    /// in time, between two whole numbers speeds are interpolated.
+    pub(super) fn time_s(&mut self, application: &Application, mode: BatchMode, replicas: f64, on_a_node: u32) -> f64 {
+        if replicas <= 1.0 {
+            return self.whole_s(application, mode, 1, on_a_node) / replicas;
         }
-        let (low, high) = (gpus.floor(), gpus.ceil());
-        let low_speed = 1.0 / self.whole_s(application, mode, low as u32);
-        let high_speed = 1.0 / self.whole_s(application, mode, high as u32);
-        1.0 / (low_speed + (high_speed - low_speed) * (gpus - low))
+        let (low, high) = (replicas.floor(), replicas.ceil());
+        let low_speed = 1.0 / self.whole_s(application, mode, low as u32, on_a_node);
+        let high_speed = 1.0 / self.whole_s(application, mode, high as u32, on_a_node);
+        1.0 / (low_speed + (high_speed - low_speed) * (replicas - low))
     }
 
-    fn whole_s(&mut self, application: &Application, mode: BatchMode, gpus: u32) -> f64 {
+    fn whole_s(&mut self, application: &Application, mode: BatchMode, replicas: u32, on_a_node: u32) -> f64 {
         let fixed = match mode {
             BatchMode::Adaptive => None,
             BatchMode::Fixed { batch_size } => batch_size.or(Some(application.limits().batch_size_baseline())),
         };
-        let gpus_per_node = self.gpus_per_node;
         *self
             .times_s
-            .entry((application.name(), fixed, gpus))
-            .or_insert_with(|| whole_s(application, fixed, gpus, gpus_per_node))
+            .entry((application.name(), fixed, replicas, on_a_node))
+            .or_insert_with(|| whole_s(application, fixed, replicas, on_a_node))
     }
 }
 
 /// Every epoch at the best of the batches one would try by hand, or at the fixed one.
-fn whole_s(application: &Application, fixed: Option<u32>, gpus: u32, gpus_per_node: u32) -> f64 {
-    let placement = consolidated(gpus, gpus_per_node);
+fn whole_s(application: &Application, fixed: Option<u32>, replicas: u32, on_a_node: u32) -> f64 {
+    let placement = consolidated(replicas, on_a_node);
     let sizes = fixed.map_or_else(|| application.batch_sizes(), |batch_size| vec![batch_size]);
     let batches: Vec<_> =
-        sizes.iter().filter_map(|&batch_size| Batch::fixed(application.limits(), batch_size, gpus)).collect();
-    if batches.is_empty() && gpus > 1 {
-        // More GPUs than there are samples in a batch: the rest would stand idle.
-        return whole_s(application, fixed, gpus / 2, gpus_per_node);
+        sizes.iter().filter_map(|&batch_size| Batch::fixed(application.limits(), batch_size, replicas)).collect();
+    if batches.is_empty() && replicas > 1 {
+        // More replicas than there are samples in a batch: the rest would stand idle.
+        return whole_s(application, fixed, replicas / 2, on_a_node);
     }
     let mut start = 0.0;
     let mut total_s = 0.0;
@@ -65,10 +60,10 @@ fn whole_s(application: &Application, fixed: Option<u32>, gpus: u32, gpus_per_no
 }
 
 /// Replicas per node on the fewest nodes.
-pub(super) fn consolidated(gpus: u32, gpus_per_node: u32) -> Vec<u32> {
-    let full_nodes = (gpus / gpus_per_node) as usize;
-    let mut placement = vec![gpus_per_node; full_nodes];
-    placement.extend(Some(gpus % gpus_per_node).filter(|&rest| rest > 0));
+pub(super) fn consolidated(replicas: u32, on_a_node: u32) -> Vec<u32> {
+    let full_nodes = (replicas / on_a_node) as usize;
+    let mut placement = vec![on_a_node; full_nodes];
+    placement.extend(Some(replicas % on_a_node).filter(|&rest| rest > 0));
     placement
 }
 

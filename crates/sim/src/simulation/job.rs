@@ -31,6 +31,10 @@ pub(super) struct SimJob<'a> {
     pub(super) allocation: Allocation,
     /// Additions of a resize that are still to be launched.
     pub(super) awaited: Allocation,
+    /// Additions of a resize in place that are not up yet.
+    pub(super) additions: Allocation,
+    /// A replica ends so many seconds after every launch, if it is broken.
+    pub(super) fails_after_s: Option<f64>,
     /// Counts changes, so that a prediction made before one is known to be void.
     pub(super) changes: u64,
     training: Option<Training>,
@@ -127,6 +131,8 @@ impl<'a> SimJob<'a> {
             revision: Revision::default(),
             allocation: Allocation::NONE,
             awaited: Allocation::NONE,
+            additions: Allocation::NONE,
+            fails_after_s: None,
             changes: 0,
             training: None,
             state: TrainingState::default(),
@@ -140,6 +146,10 @@ impl<'a> SimJob<'a> {
             finished: None,
             series: Vec::new(),
         }
+    }
+
+    pub(super) const fn set_mode(&mut self, mode: BatchMode) {
+        self.mode = mode;
     }
 
     pub(super) fn is_training(&self) -> bool {

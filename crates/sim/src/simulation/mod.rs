@@ -2,6 +2,7 @@
 
 mod autoscaling;
 mod brain;
+mod commands;
 mod disturbances;
 mod error;
 mod fairness;
@@ -14,8 +15,10 @@ mod queue;
 mod recording;
 mod requests;
 mod run;
+mod script;
 mod settings;
 mod sweep;
+mod trainee;
 
 pub use error::SimulationError;
 pub use forecast::{
@@ -23,5 +26,7 @@ pub use forecast::{
 };
 pub use outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome, Summary};
 pub use run::simulate;
+pub use script::{PlannedRound, PlannedShare, Script, ScriptOutcome, ScriptedEvent, ScriptedJob, ScriptedLife, play};
 pub use settings::{Autoscale, Failures, SettingError, SimulationSettings, TuneFor};
 pub use sweep::{RungOutcome, Sweep, SweepOutcome, TrialOutcome, simulate_sweep};
+pub use trainee::Trainee;

@@ -11,37 +11,32 @@ use super::requests::REPLICAS_MAX;
 use crate::{Application, ApplicationName};
 
 /// Step times at user-fixed batches, each computed once.
+#[derive(Default)]
 pub(super) struct Oracles {
-    gpus_per_node: u32,
-    step_s: BTreeMap<(Option<ApplicationName>, u32), Vec<f64>>,
+    step_s: BTreeMap<(Option<ApplicationName>, u32, u32), Vec<f64>>,
 }
 
 impl Oracles {
-    pub(super) fn new(gpus_per_node: u32) -> Self {
-        Self { gpus_per_node, step_s: BTreeMap::new() }
-    }
-
-    /// The truth about a job whose user fixed this batch. As published, its steps are counted from the end of the epoch it is in, and one is left in
-    /// the last.
-    pub(super) fn of(&mut self, job: &SimJob<'_>, batch_size: u32) -> Oracle {
+    /// The truth about a job whose user fixed this batch, and of which so many replicas fit on a node. As published, its
+    /// steps are counted from the end of the epoch it is in, and one is left in the last.
+    pub(super) fn of(&mut self, job: &SimJob<'_>, batch_size: u32, on_a_node: u32) -> Oracle {
         let application = job.application;
         let last = application.epochs() - 1;
         let steps = |epoch| application.iterations(epoch, batch_size);
         let remaining_steps = if job.epochs() < last { steps(last) - steps(job.epochs()) } else { 1.0 };
-        let gpus_per_node = self.gpus_per_node;
-        let step_s = self.step_s.entry((application.name(), batch_size));
-        let step_s = step_s.or_insert_with(|| step_times(application, batch_size, gpus_per_node)).clone();
+        let step_s = self.step_s.entry((application.name(), batch_size, on_a_node));
+        let step_s = step_s.or_insert_with(|| step_times(application, batch_size, on_a_node)).clone();
         Oracle { remaining_steps, step_s }
     }
 }
 
 /// Seconds of a step on as many replicas as the smallest micro-batch allows.
-fn step_times(application: &Application, batch_size: u32, gpus_per_node: u32) -> Vec<f64> {
+fn step_times(application: &Application, batch_size: u32, on_a_node: u32) -> Vec<f64> {
     let limits = application.limits();
     let most = (batch_size / limits.local_batch_min()).clamp(1, REPLICAS_MAX);
     let step_s = |replicas: u32| {
         let batch = Batch::fixed(limits, batch_size, replicas)?;
-        let time = application.step_time(&consolidated(replicas, gpus_per_node), batch.local_batch);
+        let time = application.step_time(&consolidated(replicas, on_a_node), batch.local_batch);
         Some(time.with_accumulation(batch.accumulation_steps))
     };
     (1..=most).map_while(step_s).collect()

@@ -11,8 +11,14 @@ pub(super) enum SimEvent {
     EpochEnds { job: usize, changes: u64 },
     /// A group trains, after so long a pause.
     GroupReady { job: usize, revision: Revision, pause_ms: u64 },
+    /// The additions of a resize in place are up.
+    AdditionsUp { job: usize, revision: Revision },
+    /// A replica of a broken job ends.
+    ReplicaFails { job: usize, revision: Revision },
     /// A user submits a job.
     Submitted { job: usize },
+    /// What a line of a script says.
+    Scripted { line: usize },
     /// A node fails.
     NodeFails { node: usize },
     /// A failed node is back.

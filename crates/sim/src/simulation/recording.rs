@@ -51,7 +51,7 @@ impl World<'_> {
         let (avg_gpus, node_hours) = self.capacity();
         let lives = self.specs.iter().zip(&self.jobs).map(|(spec, job)| (spec.submitted_s as f64, finished_s(job)));
         let presence = Presence::new(lives);
-        let mut isolated = Isolated::new(self.settings.node_gpus());
+        let mut isolated = Isolated::default();
         let mut jobs = Vec::with_capacity(self.jobs.len());
         for (idx, (job, spec)) in self.jobs.iter_mut().zip(self.specs).enumerate() {
             let submitted_s = spec.submitted_s as f64;
@@ -59,9 +59,11 @@ impl World<'_> {
             let usage = usage.get(&job.id);
             let share = avg_gpus / presence.mean(submitted_s, finished_s).max(1.0);
             let most = f64::from(replicas_max(self.settings, spec));
+            let replicas = (share / f64::from(spec.needs.gpus_per_replica)).min(most);
+            let on_a_node = self.settings.room(&spec.needs).1;
             // Alone it would have to be started, too.
             let alone_s =
-                self.settings.restart_delay_s + isolated.time_s(job.application, self.modes[idx], share.min(most));
+                self.settings.restart_delay_s + isolated.time_s(job.application, self.modes[idx], replicas, on_a_node);
             jobs.push(JobOutcome {
                 name: spec.name.clone(),
                 application: spec.application,

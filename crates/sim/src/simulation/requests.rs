@@ -1,5 +1,6 @@
 //! What users of a workload ask for, and what they get of it.
 
+use pollux_job::{JobSpec as EngineJobSpec, Work};
 use pollux_model::{Batch, BatchMode};
 
 use super::error::SimulationError;
@@ -15,9 +16,9 @@ pub(super) fn check_request(
     settings: &SimulationSettings,
     applications: &ApplicationSet,
 ) -> Result<(), SimulationError> {
-    let (gpus, replicas) = (settings.gpus_max(), job.requested_replicas);
-    if replicas > gpus {
-        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, gpus });
+    let ((room, _), replicas) = (settings.room(&job.needs), job.requested_replicas);
+    if replicas > room {
+        return Err(SimulationError::TooLarge { job: job.name.clone(), requested: replicas, room });
     }
     let (application, batch_size) = (job.application, job.requested_batch);
     let limits = applications.get(application).limits();
@@ -43,5 +44,27 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
     match (settings.policy.adapts_batches() || settings.policy.needs_oracle(), job.application) {
         (true, ApplicationName::Ncf) => 1,
         _ => REPLICAS_MAX.max(job.requested_replicas),
+    }
+}
+
+/// What the user of a job submits. As published, users who leave the batch to the scheduler leave the size to it, too:
+/// their jobs begin with one replica.
+pub(super) fn submitted_spec(
+    job: &JobSpec,
+    settings: &SimulationSettings,
+    applications: &ApplicationSet,
+) -> EngineJobSpec {
+    let replicas_max = replicas_max(settings, job);
+    let epochs = applications.get(job.application).epochs();
+    EngineJobSpec {
+        replicas: if settings.policy.adapts_batches() { 1 } else { job.requested_replicas.min(replicas_max) },
+        replicas_max: Some(replicas_max),
+        batch_size: Some(job.requested_batch),
+        work: settings.declare_epochs.then(|| Work::Epochs(epochs)),
+        gpus_per_replica: job.needs.gpus_per_replica,
+        cpus: job.needs.cpus,
+        memory: job.needs.memory,
+        gpu_types: job.needs.gpu_types.clone(),
+        ..EngineJobSpec::new(&job.name, 1)
     }
 }

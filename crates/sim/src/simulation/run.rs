@@ -1,9 +1,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
-use pollux_engine::{Command, Engine, EngineSettings, Event, StopReason};
-use pollux_job::{JobSpec as EngineJobSpec, Work};
+use pollux_engine::{Command, Engine, Event};
+use pollux_job::JobSpec as EngineJobSpec;
 use pollux_model::BatchMode;
-use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
+use pollux_policy::{JobId, NodeId, Sharing, Timestamp};
 
 use super::autoscaling::Scaling;
 use super::error::SimulationError;
@@ -12,9 +12,10 @@ use super::job::SimJob;
 use super::oracle::Oracles;
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Queue, SimEvent};
-use super::requests::{batch_mode, check_request, replicas_max};
+use super::requests::{batch_mode, check_request, submitted_spec};
+use super::script::Stage;
 use super::settings::SimulationSettings;
-use crate::{ApplicationSet, JobSpec, SimRng, Workload};
+use crate::{ApplicationSet, JobSpec, NodeGroup, SimRng, Workload};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
 const CHECKED_JOBS_MAX: usize = 256;
@@ -41,13 +42,15 @@ pub(super) struct World<'a> {
     pub(super) engine: Engine,
     pub(super) now: Timestamp,
     pub(super) queue: Queue,
-    /// What users submit, job by job, where it is a workload that is simulated.
+    /// The workload, where it is one that is simulated.
     pub(super) specs: &'a [JobSpec],
+    /// What users submit, by number.
+    pub(super) submissions: Vec<EngineJobSpec>,
     /// By number.
     pub(super) jobs: Vec<SimJob<'a>>,
     pub(super) modes: Vec<BatchMode>,
-    /// The engine's number and the size of each node; a node that comes back has a new number.
-    pub(super) nodes: Vec<(NodeId, u32)>,
+    /// The engine's number of each node and what it is like; a node that comes back has a new number.
+    pub(super) nodes: Vec<(NodeId, &'a NodeGroup)>,
     pub(super) failures: SimRng,
     /// How GPUs are shared, once any is.
     pub(super) sharing: Option<Sharing>,
@@ -63,6 +66,8 @@ pub(super) struct World<'a> {
     pub(super) out: Vec<Command>,
     pub(super) samples: Vec<ClusterSample>,
     pub(super) plan_error: Option<String>,
+    /// Where a script is played.
+    pub(super) stage: Option<Stage<'a>>,
 }
 
 impl<'a> World<'a> {
@@ -79,16 +84,7 @@ impl<'a> World<'a> {
         for job in workload.jobs() {
             check_request(job, settings, applications)?;
         }
-        let engine_settings = EngineSettings {
-            round_interval_s: settings.interval_s,
-            round_gap_min_s: settings.interval_s.min(EngineSettings::default().round_gap_min_s),
-            restart_cost_default_s: settings.restart_delay_s,
-            // Nothing hangs here, so a long restart is only that.
-            settle_timeout_s: EngineSettings::default().settle_timeout_s.max(2.0 * settings.restart_delay_s),
-            ended_jobs_max: workload.jobs().len(),
-            live_jobs_max: workload.jobs().len(),
-            ..EngineSettings::default()
-        };
+        let engine_settings = settings.engine(workload.jobs().len());
         let modes: Vec<BatchMode> =
             workload.jobs().iter().map(|job| batch_mode(job, settings.policy.adapts_batches())).collect();
         let jobs = workload.jobs().iter().zip(&modes).enumerate();
@@ -98,17 +94,17 @@ impl<'a> World<'a> {
         let engine = Engine::new(engine_settings, &settings.policy)?;
         let mut world = Self {
             specs: workload.jobs(),
+            submissions: workload.jobs().iter().map(|job| submitted_spec(job, settings, applications)).collect(),
             modes,
             scaling,
-            oracles: settings.policy.needs_oracle().then(|| Oracles::new(settings.node_gpus())),
             unfinished: workload.jobs().len(),
             ..Self::around(engine, settings, jobs)
         };
         for (idx, job) in workload.jobs().iter().enumerate() {
             world.queue.push(submission(job), SimEvent::Submitted { job: idx });
         }
-        for gpus in settings.first_node_gpus() {
-            world.add_node(gpus);
+        for node in settings.first_nodes() {
+            world.add_node(node);
         }
         world.look_again();
         Ok(world)
@@ -122,6 +118,7 @@ impl<'a> World<'a> {
             engine,
             queue: Queue::default(),
             specs: &[],
+            submissions: Vec::new(),
             jobs,
             modes: Vec::new(),
             nodes: Vec::new(),
@@ -129,12 +126,13 @@ impl<'a> World<'a> {
             sharing: None,
             scaling: None,
             halving: None,
-            oracles: None,
+            oracles: settings.policy.needs_oracle().then(Oracles::default),
             live: BTreeSet::new(),
             unfinished: 0,
             out: Vec::new(),
             samples: Vec::new(),
             plan_error: None,
+            stage: None,
         }
     }
 
@@ -183,7 +181,10 @@ impl<'a> World<'a> {
                     self.interfere();
                 }
             }
+            SimEvent::AdditionsUp { job, revision } => self.join_additions(job, revision),
+            SimEvent::ReplicaFails { job, revision } => self.fail_replica(job, revision),
             SimEvent::Submitted { job } => self.submit(job),
+            SimEvent::Scripted { line } => self.follow(line),
             SimEvent::NodeFails { node } => self.fail(node),
             SimEvent::NodeReturns { node } => self.join(node),
             SimEvent::NodeArrives { order } => self.arrive(order),
@@ -206,12 +207,19 @@ impl<'a> World<'a> {
         }
         if let Some(mut oracles) = self.oracles.take() {
             for job in self.live.clone() {
-                let oracle = oracles.of(&self.jobs[job], self.specs[job].requested_batch);
+                let baseline = self.jobs[job].application.limits().batch_size_baseline();
+                let batch_size = self.submissions[job].batch_size.unwrap_or(baseline);
+                let room = self.settings.room(&self.specs[job].needs).1;
+                let oracle = oracles.of(&self.jobs[job], batch_size, room);
                 self.deliver(Event::OracleSpoke { job: self.jobs[job].id, oracle });
             }
             self.oracles = Some(oracles);
         }
+        let last_round = self.engine.last_round();
         self.deliver(Event::Tick);
+        if self.engine.last_round() != last_round {
+            self.note_plan();
+        }
         self.interfere();
     }
 
@@ -225,18 +233,8 @@ impl<'a> World<'a> {
     }
 
     fn submit(&mut self, job: usize) {
-        let workload_job = &self.specs[job];
-        let application = self.jobs[job].application;
-        let replicas_max = replicas_max(self.settings, workload_job);
-        let spec = EngineJobSpec {
-            replicas: workload_job.requested_replicas.min(replicas_max),
-            replicas_max: Some(replicas_max),
-            batch_size: Some(workload_job.requested_batch),
-            work: self.settings.declare_epochs.then(|| Work::Epochs(application.epochs())),
-            ..EngineJobSpec::new(&workload_job.name, 1)
-        };
         self.live.insert(job);
-        self.deliver(Event::JobSubmitted { job: self.jobs[job].id, spec });
+        self.deliver(Event::JobSubmitted { job: self.jobs[job].id, spec: self.submissions[job].clone() });
     }
 
     fn end_epoch(&mut self, job: usize) {
@@ -263,7 +261,7 @@ impl<'a> World<'a> {
     }
 
     /// Nothing will happen to a job any more.
-    fn leave(&mut self, job: usize) {
+    pub(super) fn leave(&mut self, job: usize) {
         self.jobs[job].finished = Some(self.now);
         self.live.remove(&job);
         self.unfinished -= 1;
@@ -300,78 +298,6 @@ impl<'a> World<'a> {
             }
         }
         self.sample_cluster();
-    }
-
-    pub(super) fn apply(&mut self, command: Command, events: &mut VecDeque<Event>) {
-        match command {
-            Command::Launch { job, revision, allocation, guest_of } => {
-                if guest_of.is_some() {
-                    self.sharing = Some(self.settings.policy.sharing());
-                }
-                let idx = self.index_of(job);
-                let sim_job = &mut self.jobs[idx];
-                let mut pause_s = sim_job.restart_s;
-                if sim_job.revision == revision {
-                    sim_job.awaited = sim_job.awaited.minus(&allocation);
-                } else {
-                    if std::mem::take(&mut sim_job.suspended) == allocation {
-                        pause_s = self.settings.resume_delay_s.unwrap_or(pause_s);
-                    }
-                    (sim_job.revision, sim_job.allocation) = (revision, allocation);
-                    sim_job.awaited = Allocation::NONE;
-                }
-                self.prepare(idx, pause_s);
-            }
-            Command::Resize { job, revision, keep, remove, add } => {
-                let idx = self.index_of(job);
-                let sim_job = &mut self.jobs[idx];
-                sim_job.halt(self.now);
-                (sim_job.revision, sim_job.allocation) = (revision, keep.plus(&add));
-                sim_job.awaited = add;
-                if !remove.is_empty() {
-                    events.push_back(Event::ReplicasReleased { job, revision, allocation: remove });
-                }
-                let pause_s = sim_job.restart_s;
-                self.prepare(idx, pause_s);
-            }
-            Command::Stop { job, revision, allocation, why } => {
-                let idx = self.index_of(job);
-                match why {
-                    StopReason::Failed | StopReason::NodeLost => self.jobs[idx].crash(self.now),
-                    StopReason::Preempted => {
-                        self.jobs[idx].halt(self.now);
-                        self.jobs[idx].suspended = allocation.clone();
-                    }
-                    StopReason::Moved
-                    | StopReason::Resized
-                    | StopReason::Paused
-                    | StopReason::TimeLimit
-                    | StopReason::Cancelled
-                    | StopReason::Succeeded => self.jobs[idx].halt(self.now),
-                }
-                self.jobs[idx].allocation = Allocation::NONE;
-                self.sample_job(idx);
-                events.push_back(Event::ReplicasReleased { job, revision, allocation });
-            }
-            Command::Refused(refusal) => self.plan_error = Some(refusal.to_string()),
-            Command::PlanRejected { error } => self.plan_error = Some(error.to_string()),
-        }
-    }
-
-    pub(super) fn index_of(&self, id: JobId) -> usize {
-        let idx = self.jobs.binary_search_by_key(&id, |job| job.id);
-        idx.expect("the engine knows only jobs of this world")
-    }
-
-    /// A group that is complete trains after a pause.
-    fn prepare(&mut self, job: usize, pause_s: f64) {
-        self.sample_job(job);
-        if self.jobs[job].awaited.is_empty() {
-            let revision = self.jobs[job].revision;
-            let ready = self.now.after_s(pause_s);
-            let pause_ms = ready.0 - self.now.0;
-            self.queue.push(ready, SimEvent::GroupReady { job, revision, pause_ms });
-        }
     }
 }
 

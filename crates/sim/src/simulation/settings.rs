@@ -1,8 +1,11 @@
+use std::collections::BTreeMap;
+
+use pollux_engine::EngineSettings;
 use pollux_policy::{AutoscalerSettings, PolicySettings};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::ClusterSpec;
+use crate::{ClusterSpec, NodeGroup, ReplicaNeeds};
 
 /// What is simulated, beside the workload and the physics.
 #[derive(Clone, Debug)]
@@ -20,6 +23,9 @@ pub struct SimulationSettings {
     /// Seconds a preempted job stands still when it goes on exactly where it was, as it does where suspended jobs stay in
     /// the memory of their machines; otherwise that is a restart like any other.
     pub resume_delay_s: Option<f64>,
+    /// Seconds a job stands still when it is resized in place, as on a live cluster: whoever stays trains on until the
+    /// additions are up, which takes a restart. Otherwise a resize is a restart like any other, as published.
+    pub resize_delay_s: Option<f64>,
     /// Share of its speed that a multi-node job loses on a node that hosts another one.
     pub interference: f64,
     /// Whether users say how many epochs their jobs train.
@@ -104,6 +110,7 @@ impl SimulationSettings {
             interval_s: 60.0,
             restart_delay_s: 30.0,
             resume_delay_s: None,
+            resize_delay_s: None,
             interference: 0.0,
             declare_epochs: true,
             tune_for: TuneFor::Goodput,
@@ -113,18 +120,52 @@ impl SimulationSettings {
         }
     }
 
-    /// GPUs of the nodes that are there from the start.
-    pub(super) fn first_node_gpus(&self) -> Vec<u32> {
-        let mut node_gpus = self.cluster.node_gpus();
-        if let Some(autoscale) = &self.autoscale {
-            node_gpus.resize(autoscale.settings.nodes_min as usize, self.node_gpus());
+    /// How the engine is run for so many jobs.
+    pub fn engine(&self, jobs: usize) -> EngineSettings {
+        let usual = EngineSettings::default();
+        EngineSettings {
+            round_interval_s: self.interval_s,
+            round_gap_min_s: self.interval_s.min(usual.round_gap_min_s),
+            restart_cost_default_s: self.restart_delay_s,
+            // Nothing hangs here, so a long restart is only that.
+            settle_timeout_s: usual.settle_timeout_s.max(2.0 * self.restart_delay_s),
+            ended_jobs_max: jobs,
+            live_jobs_max: jobs,
+            ..usual
         }
-        node_gpus
+    }
+
+    /// The nodes that are there from the start.
+    pub(super) fn first_nodes(&self) -> Vec<&NodeGroup> {
+        match &self.autoscale {
+            Some(autoscale) => vec![self.node(); autoscale.settings.nodes_min as usize],
+            None => self.cluster.nodes().collect(),
+        }
+    }
+
+    /// What the first node is like, and all that are bought.
+    pub(super) fn node(&self) -> &NodeGroup {
+        self.cluster.groups().first().expect("a cluster has a group")
     }
 
     /// GPUs of the first node.
     pub(super) fn node_gpus(&self) -> u32 {
-        self.cluster.groups().first().map_or(1, |group| group.gpus)
+        self.node().gpus
+    }
+
+    /// The most replicas of a job that there can be at once, on GPUs of one type, and those on the first node that has
+    /// room for any.
+    pub(super) fn room(&self, needs: &ReplicaNeeds) -> (u32, u32) {
+        let mut pools: BTreeMap<Option<&str>, u64> = BTreeMap::new();
+        let mut on_a_node = None;
+        for group in self.cluster.groups().iter().filter(|group| needs.allow(group)) {
+            let count = self.autoscale.as_ref().map_or(group.count, |autoscale| autoscale.settings.nodes_max);
+            let fits = group.resources().fits(needs.resources());
+            on_a_node = on_a_node.or(Some(fits).filter(|&fits| fits > 0));
+            *pools.entry(group.gpu_type.as_deref()).or_default() += u64::from(count) * u64::from(fits);
+        }
+        let most = pools.into_values().max().unwrap_or(0);
+        (u32::try_from(most).unwrap_or(u32::MAX), on_a_node.unwrap_or(1))
     }
 
     /// The most GPUs that there can be.
@@ -143,6 +184,7 @@ impl SimulationSettings {
         within("interval", self.interval_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
         within("restart delay", self.restart_delay_s, 0.0..=86_400.0, "0 to 86400 seconds")?;
         within("resume delay", self.resume_delay_s.unwrap_or(0.0), 0.0..=86_400.0, "0 to 86400 seconds")?;
+        within("resize delay", self.resize_delay_s.unwrap_or(0.0), 0.0..=86_400.0, "0 to 86400 seconds")?;
         within("interference", self.interference, 0.0..=0.99, "a share from 0 to 0.99")?;
         within("failures per node and day", self.failures.per_node_day, 0.0..=1000.0, "0 to 1000")?;
         within("repair time", self.failures.repair_s, 1.0..=1e7, "1 to 1e7 seconds")?;

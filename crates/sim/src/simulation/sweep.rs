@@ -7,7 +7,7 @@ use super::halving::Halving;
 use super::outcome::{ClusterSample, JobOutcome};
 use super::run::World;
 use super::settings::{SettingError, SimulationSettings};
-use crate::{Application, ApplicationName, ApplicationSet, JobSpec, Workload};
+use crate::{Application, ApplicationName, ApplicationSet, JobSpec, ReplicaNeeds, Workload};
 
 /// How fast a trial's score approaches its quality: at the end of training a share of e⁻³ is missing.
 const LEARNING_SPEED: f64 = 3.0;
@@ -147,6 +147,7 @@ impl Sweep {
             submitted_s: 0,
             application: self.application,
             requested_replicas: self.replicas,
+            needs: ReplicaNeeds::default(),
             requested_batch: self.batch_size,
         };
         let trials = (0..self.trials).map(trial).collect();

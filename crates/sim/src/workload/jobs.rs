@@ -1,10 +1,11 @@
 use std::collections::BTreeSet;
 
+use pollux_policy::ReplicaResources;
 use thiserror::Error;
 
 use super::Request;
 use crate::table::shown;
-use crate::{ApplicationName, TableError};
+use crate::{ApplicationName, NodeGroup, TableError};
 
 /// A simulation of more would be a mistake.
 const JOBS_MAX: usize = 1_000_000;
@@ -18,10 +19,44 @@ pub struct JobSpec {
     pub submitted_s: u64,
     /// What it trains.
     pub application: ApplicationName,
-    /// GPUs asked for; schedulers that choose themselves ignore it.
+    /// Replicas asked for; schedulers that choose themselves ignore it.
     pub requested_replicas: u32,
     /// Total batch asked for; likewise.
     pub requested_batch: u32,
+    /// What each of its replicas needs.
+    pub needs: ReplicaNeeds,
+}
+
+/// What a replica needs of its node. It trains as fast as the physics says of a replica, whatever it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaNeeds {
+    /// GPUs, all on one node; at least 1.
+    pub gpus_per_replica: u32,
+    /// CPUs; not counted, if there are none.
+    pub cpus: Option<u32>,
+    /// Bytes of memory; not counted, if there are none.
+    pub memory: Option<u64>,
+    /// Types of GPU that it may run on; any, if there are none.
+    pub gpu_types: Vec<String>,
+}
+
+impl Default for ReplicaNeeds {
+    /// One GPU of any type.
+    fn default() -> Self {
+        Self { gpus_per_replica: 1, cpus: None, memory: None, gpu_types: Vec::new() }
+    }
+}
+
+impl ReplicaNeeds {
+    pub(crate) fn resources(&self) -> ReplicaResources {
+        let (cpus, memory) = (self.cpus.unwrap_or(0), self.memory.unwrap_or(0));
+        ReplicaResources { gpus: self.gpus_per_replica.max(1), cpus, memory }
+    }
+
+    /// Whether it may run on nodes of a group.
+    pub(crate) fn allow(&self, group: &NodeGroup) -> bool {
+        self.gpu_types.is_empty() || group.gpu_type.as_ref().is_some_and(|name| self.gpu_types.contains(name))
+    }
 }
 
 /// Jobs in order of submission: at least one, each with a name of its own.
@@ -77,6 +112,7 @@ pub(super) enum JobFault {
     OutOfOrder { before_s: u64 },
     NoReplicas,
     NoBatch,
+    NoGpus,
 }
 
 impl JobFault {
@@ -86,6 +122,7 @@ impl JobFault {
             Self::OutOfOrder { .. } => "time",
             Self::NoReplicas => "num_replicas",
             Self::NoBatch => "batch_size",
+            Self::NoGpus => "gpus_per_replica",
         }
     }
 
@@ -93,7 +130,7 @@ impl JobFault {
         match self {
             Self::Duplicate => "a name that no earlier job has".to_owned(),
             Self::OutOfOrder { before_s } => format!("{before_s} or more, jobs come in order of time"),
-            Self::NoReplicas | Self::NoBatch => "1 or more".to_owned(),
+            Self::NoReplicas | Self::NoBatch | Self::NoGpus => "1 or more".to_owned(),
         }
     }
 }
@@ -144,6 +181,8 @@ pub(super) fn first_fault(jobs: &[JobSpec]) -> Option<(usize, JobFault)> {
             JobFault::NoReplicas
         } else if job.requested_batch == 0 {
             JobFault::NoBatch
+        } else if job.needs.gpus_per_replica == 0 {
+            JobFault::NoGpus
         } else {
             before_s = job.submitted_s;
             continue;
@@ -169,6 +208,7 @@ pub(super) fn named(mut arrivals: Vec<Arrival>) -> Vec<JobSpec> {
         application,
         requested_replicas: request.replicas,
         requested_batch: request.batch_size,
+        needs: ReplicaNeeds::default(),
     };
     arrivals.into_iter().enumerate().map(job).collect()
 }

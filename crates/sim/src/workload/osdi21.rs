@@ -1,15 +1,18 @@
 use std::path::Path;
 
 use super::jobs::first_fault;
-use super::{JobSpec, Workload, WorkloadError};
+use super::{JobSpec, ReplicaNeeds, Workload, WorkloadError};
 use crate::ApplicationName;
-use crate::table::{Table, TableError};
+use crate::table::{Cell, Row, Table, TableError};
 
 const COLUMNS: &[&str] = &["name", "time", "application", "num_replicas", "batch_size"];
+/// What a table may have beside these.
+const NEEDS: &[&str] = &["gpus_per_replica", "cpus", "memory", "gpu_types"];
 const NAME_MAX: usize = 200;
 
 /// Reads a workload in the form published with the paper: `name,time,application,num_replicas,batch_size`, in order of
-/// time, in whole seconds. The workload is named after the file.
+/// time, in whole seconds, and perhaps what replicas need: `gpus_per_replica`, `cpus`, `memory` such as `16G`, `gpu_types`
+/// such as `a100;v100`. The workload is named after the file.
 pub fn read_osdi21(path: &Path) -> Result<Workload, WorkloadError> {
     let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     parse(&name, &Table::read(path, COLUMNS)?)
@@ -32,6 +35,7 @@ fn parse(name: &str, table: &Table) -> Result<Workload, WorkloadError> {
             application: application.map_err(unknown)?,
             requested_replicas: row.get(3, "1 or more", |&replicas| replicas > 0)?,
             requested_batch: row.get(4, "1 or more", |&batch_size| batch_size > 0)?,
+            needs: needs(row)?,
         });
     }
     if let Some((idx, fault)) = first_fault(&jobs) {
@@ -39,6 +43,24 @@ fn parse(name: &str, table: &Table) -> Result<Workload, WorkloadError> {
         return Err(rows[idx].refuse(column, &fault.accepted()).into());
     }
     Workload::new(name, None, jobs)
+}
+
+/// What a row says of its replicas; where it says nothing, they need one GPU.
+fn needs(row: &Row<'_>) -> Result<ReplicaNeeds, TableError> {
+    let [gpus, cpus, memory, types] = [0, 1, 2, 3].map(|idx| row.optional(NEEDS[idx]));
+    let whole = |cell: &Cell<'_>| cell.parse("1 or more", |text| text.parse().ok().filter(|&number: &u32| number > 0));
+    let size = "bytes, or a size such as 16G";
+    Ok(ReplicaNeeds {
+        gpus_per_replica: gpus.as_ref().map(whole).transpose()?.unwrap_or(1),
+        cpus: cpus.as_ref().map(whole).transpose()?,
+        memory: memory.map(|cell| cell.parse(size, |text| pollux_job::bytes(text).ok())).transpose()?,
+        gpu_types: types.map_or(Ok(Vec::new()), |cell| cell.parse("names of GPU types", names))?,
+    })
+}
+
+fn names(text: &str) -> Option<Vec<String>> {
+    let names = text.split(';').map(|name| name.trim().to_owned());
+    Some(names.collect::<Vec<_>>()).filter(|names| names.iter().all(|name| !name.is_empty()))
 }
 
 #[cfg(test)]
@@ -66,8 +88,23 @@ mod tests {
             application: ApplicationName::Bert,
             requested_replicas: 2,
             requested_batch: 24,
+            needs: ReplicaNeeds::default(),
         };
         assert_eq!((workload.name(), workload.seed(), &workload.jobs()[1]), ("w", None, &expected));
+    }
+
+    #[test]
+    fn a_row_may_say_what_replicas_need() {
+        let header = "gpus_per_replica,memory,name,time,application,num_replicas,batch_size,gpu_types,cpus";
+        let workload = read(format!("{header}\n4,16G,a,0,ncf,1,1,a100;v100,8\n,,b,1,ncf,1,1,,\n").as_bytes()).unwrap();
+        let gpu_types = vec!["a100".to_owned(), "v100".to_owned()];
+        let expected = ReplicaNeeds { gpus_per_replica: 4, cpus: Some(8), memory: Some(16 << 30), gpu_types };
+        assert_eq!([&workload.jobs()[0].needs, &workload.jobs()[1].needs], [&expected, &ReplicaNeeds::default()]);
+        let wrong = |rows: &str| read(format!("{header}\n{rows}\n").as_bytes()).unwrap_err();
+        assert_eq!(wrong("0,,a,0,ncf,1,1,,"), "w.csv:2: gpus_per_replica \"0\"; accepted: 1 or more");
+        let expected = "w.csv:2: memory \"many\"; accepted: bytes, or a size such as 16G";
+        assert_eq!(wrong("1,many,a,0,ncf,1,1,,"), expected);
+        assert_eq!(wrong("1,,a,0,ncf,1,1,;,"), "w.csv:2: gpu_types \";\"; accepted: names of GPU types");
     }
 
     #[test]

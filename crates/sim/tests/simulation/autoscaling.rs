@@ -20,6 +20,7 @@ fn alone(application: ApplicationName) -> Workload {
         application,
         requested_replicas: 1,
         requested_batch: 128,
+        needs: pollux_sim::ReplicaNeeds::default(),
     };
     Workload::new("alone", None, vec![job]).expect("one job")
 }
@@ -70,7 +71,8 @@ fn nodes_leave_when_the_work_is_gone() {
     for (idx, submitted_s) in [0, 0, 0, 0, 40_000].into_iter().enumerate() {
         let application = ApplicationName::Cifar10;
         let (requested_replicas, requested_batch) = (4, 512);
-        jobs.push(JobSpec { name: idx.to_string(), submitted_s, application, requested_replicas, requested_batch });
+        let (name, needs) = (idx.to_string(), pollux_sim::ReplicaNeeds::default());
+        jobs.push(JobSpec { name, submitted_s, application, requested_replicas, requested_batch, needs });
     }
     let workload = Workload::new("two waves", None, jobs).expect("a workload");
     for policy in ["pollux", "castor", "fifo"] {
@@ -143,11 +145,11 @@ fn what_cannot_be_scaled_is_refused() {
     };
     assert_eq!(refused(&scaled("pollux", 9, 8)), "nodes_min 9 is above nodes_max 8");
     assert_eq!(refused(&scaled("pollux", 0, 8)), "nodes_min 0: accepted are whole numbers from 1 to 100000");
-    assert!(refused(&scaled("fifo", 1, 1)).ends_with("GPUs; accepted: up to the 4 of the cluster"));
+    assert!(refused(&scaled("fifo", 1, 1)).ends_with("replicas; accepted: up to the 4 that fit the cluster"));
     let autoscale = Some(Autoscale { interval_s: 0.0, ..Autoscale::default() });
     let settings = SimulationSettings { autoscale, ..scaled("pollux", 1, 8) };
     assert_eq!(refused(&settings), "autoscaling interval 0; accepted: 1 to 86400 seconds");
-    let groups = pollux_sim::NodeGroup { count: 1, gpus: 4, gpu_type: None };
+    let groups = pollux_sim::NodeGroup::of_gpus(1, 4);
     let cluster = pollux_sim::ClusterSpec::new(vec![groups.clone(), groups]).expect("two groups");
     let settings = SimulationSettings { cluster, ..scaled("pollux", 1, 8) };
     assert_eq!(refused(&settings), "groups of nodes to autoscale 2; accepted: 1");

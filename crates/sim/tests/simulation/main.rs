@@ -4,8 +4,10 @@ mod any_workload;
 mod autoscaling;
 mod disturbances;
 mod policies;
+mod resources;
 mod sweeps;
 mod sharing;
+mod waiting;
 
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, GeneratorSettings, RunOutcome, SimulationSettings, Workload};

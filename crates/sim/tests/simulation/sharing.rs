@@ -16,6 +16,7 @@ fn alike(jobs: usize) -> Workload {
         application: ApplicationName::Cifar10,
         requested_replicas: 1,
         requested_batch: 128,
+        needs: pollux_sim::ReplicaNeeds::default(),
     };
     Workload::new("alike", None, (0..jobs).map(job).collect()).expect("valid by construction")
 }

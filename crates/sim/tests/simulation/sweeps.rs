@@ -116,5 +116,5 @@ fn sweeps_that_make_no_sense_are_refused() {
     let long = Sweep { first_epochs: 101, ..SWEEP };
     assert_eq!(refused("fifo", long), "epochs of the first rung 101; accepted: 1 to those of the application");
     let large = Sweep { replicas: 5, ..SWEEP };
-    assert_eq!(refused("fifo", large), "job trial-0 asks for 5 GPUs; accepted: up to the 4 of the cluster");
+    assert_eq!(refused("fifo", large), "job trial-0 asks for 5 replicas; accepted: up to the 4 that fit the cluster");
 }

@@ -64,7 +64,8 @@ impl Event {
                 v2::Event::LaunchFailed { job, revision, node, kind }
             }
             Self::NodeJoined { node, gpus, gpu_type } => {
-                v2::Event::NodeJoined { node, gpus, gpu_type: types.name(gpu_type).unwrap_or_default() }
+                let gpu_type = types.name(gpu_type).unwrap_or_default();
+                v2::Event::NodeJoined { node, gpus, gpu_type, cpus: None, memory: None }
             }
             Self::NodeLost { node } => v2::Event::NodeLost { node },
             Self::NodeDrain { node } => v2::Event::NodeDrain { node },

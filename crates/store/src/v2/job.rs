@@ -1,6 +1,6 @@
 use pollux_engine::{
     FailureCause as EngineCause, FailureReason as EngineReason, JobState, JobUsage, Leaving as EngineLeaving, Revision,
-    SavedJob, Seats as EngineSeats, SizeChange as EngineChange,
+    SavedJob, Seats as EngineSeats, SizeChange as EngineChange, Standing as EngineStanding,
 };
 use pollux_job::JobId;
 use pollux_policy::{NodeId, Timestamp};
@@ -24,7 +24,16 @@ pub(crate) struct Job {
     pub(crate) guest_of: Option<u64>,
     pub(crate) guest: Option<u64>,
     pub(crate) leaving: Vec<Leaving>,
+    /// Records from before it was kept have none.
+    #[serde(default)]
+    pub(crate) standing: Option<Standing>,
     pub(crate) commanded: u64,
+    #[serde(default)]
+    pub(crate) pending: bool,
+    #[serde(default)]
+    pub(crate) stranded: bool,
+    #[serde(default)]
+    pub(crate) machine_failures: u32,
     pub(crate) timer: Option<u64>,
     #[serde(default)]
     pub(crate) deadline: Option<u64>,
@@ -36,6 +45,15 @@ pub(crate) struct Job {
     pub(crate) report: Option<ReceivedReport>,
     pub(crate) silent: bool,
     pub(crate) oracle: Option<Oracle>,
+}
+
+/// How a job stands against others that wait.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Standing {
+    pub(crate) queued_since: u64,
+    pub(crate) launched: Option<u64>,
+    pub(crate) failed_starts: u32,
+    pub(crate) yields_until: u64,
 }
 
 /// Where a job is in its life.
@@ -63,6 +81,7 @@ words! {
 pub(crate) enum FailureReason {
     Permanent { cause: FailureCause },
     RetriesExhausted { retries: u32, cause: FailureCause },
+    MachineFailures { failures: u32, cause: FailureCause },
     TimeLimit { limit_s: u64 },
     Dependency { job: u64 },
 }
@@ -148,7 +167,11 @@ impl From<&SavedJob> for Job {
             guest_of: job.guest_of.map(|host| host.0),
             guest: job.guest.map(|guest| guest.0),
             leaving: job.leaving.iter().map(Into::into).collect(),
+            standing: Some(job.standing.into()),
             commanded: job.commanded.0,
+            pending: job.pending,
+            stranded: job.stranded,
+            machine_failures: job.machine_failures,
             timer: job.timer.map(|at| at.0),
             deadline: job.deadline.map(|at| at.0),
             waits_for: job.waits_for.iter().copied().map(Into::into).collect(),
@@ -176,7 +199,11 @@ impl From<Job> for SavedJob {
             guest_of: job.guest_of.map(JobId),
             guest: job.guest.map(JobId),
             leaving: job.leaving.into_iter().map(Into::into).collect(),
+            standing: job.standing.map_or_else(|| EngineStanding::since(Timestamp(job.phase_since)), Into::into),
             commanded: Timestamp(job.commanded),
+            pending: job.pending,
+            stranded: job.stranded,
+            machine_failures: job.machine_failures,
             timer: job.timer.map(Timestamp),
             deadline: job.deadline.map(Timestamp),
             waits_for: job.waits_for.into_iter().map(Into::into).collect(),
@@ -190,6 +217,26 @@ impl From<Job> for SavedJob {
             report: job.report.map(Into::into),
             silent: job.silent,
             oracle: job.oracle.map(Into::into),
+        }
+    }
+}
+
+impl From<EngineStanding> for Standing {
+    fn from(standing: EngineStanding) -> Self {
+        let EngineStanding { queued_since, launched, failed_starts, yields_until } = standing;
+        let launched = launched.map(|at| at.0);
+        Self { queued_since: queued_since.0, launched, failed_starts, yields_until: yields_until.0 }
+    }
+}
+
+impl From<Standing> for EngineStanding {
+    fn from(standing: Standing) -> Self {
+        let Standing { queued_since, launched, failed_starts, yields_until } = standing;
+        Self {
+            queued_since: Timestamp(queued_since),
+            launched: launched.map(Timestamp),
+            failed_starts,
+            yields_until: Timestamp(yields_until),
         }
     }
 }
@@ -235,6 +282,9 @@ impl From<EngineReason> for FailureReason {
             EngineReason::RetriesExhausted { retries, cause } => {
                 Self::RetriesExhausted { retries, cause: cause.into() }
             }
+            EngineReason::MachineFailures { failures, cause } => {
+                Self::MachineFailures { failures, cause: cause.into() }
+            }
             EngineReason::TimeLimit { limit_s } => Self::TimeLimit { limit_s },
             EngineReason::Dependency { job } => Self::Dependency { job: job.0 },
         }
@@ -247,6 +297,9 @@ impl From<FailureReason> for EngineReason {
             FailureReason::Permanent { cause } => Self::Permanent { cause: cause.into() },
             FailureReason::RetriesExhausted { retries, cause } => {
                 Self::RetriesExhausted { retries, cause: cause.into() }
+            }
+            FailureReason::MachineFailures { failures, cause } => {
+                Self::MachineFailures { failures, cause: cause.into() }
             }
             FailureReason::TimeLimit { limit_s } => Self::TimeLimit { limit_s },
             FailureReason::Dependency { job } => Self::Dependency { job: JobId(job) },

@@ -30,22 +30,90 @@ words! {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Event {
-    JobSubmitted { job: u64, spec: Box<Spec> },
-    Report { job: u64, revision: u64, report: Report },
-    OracleSpoke { job: u64, oracle: Oracle },
-    GroupReady { job: u64, revision: u64, pause_s: Option<f64> },
-    GroupSilent { job: u64, revision: u64 },
-    ReplicasReleased { job: u64, revision: u64, allocation: Places },
-    JobSucceeded { job: u64, revision: u64 },
-    ReplicaFailed { job: u64, revision: u64, node: u32, kind: FailureKind },
-    LaunchFailed { job: u64, revision: u64, node: u32, kind: FailureKind },
-    NodeJoined { node: u32, gpus: u32, gpu_type: GpuTypeName },
-    NodeLost { node: u32 },
-    NodeDrain { node: u32 },
-    NodeUndrain { node: u32 },
-    Cancel { job: u64 },
-    Pause { job: u64 },
-    Resume { job: u64 },
+    JobSubmitted {
+        job: u64,
+        spec: Box<Spec>,
+    },
+    Report {
+        job: u64,
+        revision: u64,
+        report: Report,
+    },
+    OracleSpoke {
+        job: u64,
+        oracle: Oracle,
+    },
+    GroupReady {
+        job: u64,
+        revision: u64,
+        pause_s: Option<f64>,
+    },
+    GroupSilent {
+        job: u64,
+        revision: u64,
+    },
+    GroupPending {
+        job: u64,
+        revision: u64,
+    },
+    GroupPlaced {
+        job: u64,
+        revision: u64,
+    },
+    ReplicasReleased {
+        job: u64,
+        revision: u64,
+        allocation: Places,
+    },
+    JobSucceeded {
+        job: u64,
+        revision: u64,
+    },
+    ReplicaFailed {
+        job: u64,
+        revision: u64,
+        node: u32,
+        kind: FailureKind,
+    },
+    LaunchFailed {
+        job: u64,
+        revision: u64,
+        node: u32,
+        kind: FailureKind,
+    },
+    NodeJoined {
+        node: u32,
+        gpus: u32,
+        gpu_type: GpuTypeName,
+        #[serde(default)]
+        cpus: Option<u32>,
+        #[serde(default)]
+        memory: Option<u64>,
+    },
+    NodeUnreachable {
+        node: u32,
+    },
+    NodeReachable {
+        node: u32,
+    },
+    NodeLost {
+        node: u32,
+    },
+    NodeDrain {
+        node: u32,
+    },
+    NodeUndrain {
+        node: u32,
+    },
+    Cancel {
+        job: u64,
+    },
+    Pause {
+        job: u64,
+    },
+    Resume {
+        job: u64,
+    },
     Tick,
 }
 
@@ -99,6 +167,10 @@ pub(crate) enum Binding {
     RestartCost,
     Request,
     Impossible,
+    NoSuchType,
+    TooLargeForANode,
+    NotEnoughCpus,
+    NotEnoughMemory,
 }
 
 impl From<&crate::Record> for Record {
@@ -135,6 +207,8 @@ impl From<&EngineEvent> for Event {
                 Self::GroupReady { job: job.0, revision: revision.0, pause_s }
             }
             EngineEvent::GroupSilent { job, revision } => Self::GroupSilent { job: job.0, revision: revision.0 },
+            EngineEvent::GroupPending { job, revision } => Self::GroupPending { job: job.0, revision: revision.0 },
+            EngineEvent::GroupPlaced { job, revision } => Self::GroupPlaced { job: job.0, revision: revision.0 },
             EngineEvent::ReplicasReleased { job, revision, allocation } => {
                 Self::ReplicasReleased { job: job.0, revision: revision.0, allocation: places(&allocation) }
             }
@@ -145,7 +219,11 @@ impl From<&EngineEvent> for Event {
             EngineEvent::LaunchFailed { job, revision, node, kind } => {
                 Self::LaunchFailed { job: job.0, revision: revision.0, node: node.0, kind: kind.into() }
             }
-            EngineEvent::NodeJoined { node, gpus, gpu_type } => Self::NodeJoined { node: node.0, gpus, gpu_type },
+            EngineEvent::NodeJoined { node, gpus, gpu_type, cpus, memory } => {
+                Self::NodeJoined { node: node.0, gpus, gpu_type, cpus, memory }
+            }
+            EngineEvent::NodeUnreachable { node } => Self::NodeUnreachable { node: node.0 },
+            EngineEvent::NodeReachable { node } => Self::NodeReachable { node: node.0 },
             EngineEvent::NodeLost { node } => Self::NodeLost { node: node.0 },
             EngineEvent::NodeDrain { node } => Self::NodeDrain { node: node.0 },
             EngineEvent::NodeUndrain { node } => Self::NodeUndrain { node: node.0 },
@@ -169,6 +247,10 @@ impl From<Event> for EngineEvent {
                 Self::GroupReady { job: JobId(job), revision: Revision(revision), pause_s }
             }
             Event::GroupSilent { job, revision } => Self::GroupSilent { job: JobId(job), revision: Revision(revision) },
+            Event::GroupPending { job, revision } => {
+                Self::GroupPending { job: JobId(job), revision: Revision(revision) }
+            }
+            Event::GroupPlaced { job, revision } => Self::GroupPlaced { job: JobId(job), revision: Revision(revision) },
             Event::ReplicasReleased { job, revision, allocation: released } => {
                 let allocation = allocation(released);
                 Self::ReplicasReleased { job: JobId(job), revision: Revision(revision), allocation }
@@ -184,7 +266,11 @@ impl From<Event> for EngineEvent {
                 let (job, revision, node) = (JobId(job), Revision(revision), NodeId(node));
                 Self::LaunchFailed { job, revision, node, kind: kind.into() }
             }
-            Event::NodeJoined { node, gpus, gpu_type } => Self::NodeJoined { node: NodeId(node), gpus, gpu_type },
+            Event::NodeJoined { node, gpus, gpu_type, cpus, memory } => {
+                Self::NodeJoined { node: NodeId(node), gpus, gpu_type, cpus, memory }
+            }
+            Event::NodeUnreachable { node } => Self::NodeUnreachable { node: NodeId(node) },
+            Event::NodeReachable { node } => Self::NodeReachable { node: NodeId(node) },
             Event::NodeLost { node } => Self::NodeLost { node: NodeId(node) },
             Event::NodeDrain { node } => Self::NodeDrain { node: NodeId(node) },
             Event::NodeUndrain { node } => Self::NodeUndrain { node: NodeId(node) },
@@ -244,6 +330,10 @@ impl From<pollux_policy::Reason> for Reason {
             PlanBinding::RestartCost => Binding::RestartCost,
             PlanBinding::Request => Binding::Request,
             PlanBinding::Impossible => Binding::Impossible,
+            PlanBinding::NoSuchType => Binding::NoSuchType,
+            PlanBinding::TooLargeForANode => Binding::TooLargeForANode,
+            PlanBinding::NotEnoughCpus => Binding::NotEnoughCpus,
+            PlanBinding::NotEnoughMemory => Binding::NotEnoughMemory,
             // Reasons are for people. One that this format has no word for is told as the most common one.
             _ => Binding::Contention,
         };
@@ -262,6 +352,10 @@ impl From<Reason> for pollux_policy::Reason {
             Binding::RestartCost => PlanBinding::RestartCost,
             Binding::Request => PlanBinding::Request,
             Binding::Impossible => PlanBinding::Impossible,
+            Binding::NoSuchType => PlanBinding::NoSuchType,
+            Binding::TooLargeForANode => PlanBinding::TooLargeForANode,
+            Binding::NotEnoughCpus => PlanBinding::NotEnoughCpus,
+            Binding::NotEnoughMemory => PlanBinding::NotEnoughMemory,
         };
         Self { binding, one_more, one_fewer, payer: payer.map(|(job, cost)| (JobId(job), cost)) }
     }

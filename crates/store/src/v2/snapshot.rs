@@ -32,10 +32,20 @@ pub(crate) struct ClusterNode {
     pub(crate) id: u32,
     pub(crate) gpus: u32,
     pub(crate) gpu_type: GpuTypeName,
+    #[serde(default)]
+    pub(crate) cpus: Option<u32>,
+    #[serde(default)]
+    pub(crate) memory: Option<u64>,
     pub(crate) draining: bool,
+    #[serde(default)]
+    pub(crate) unreachable: bool,
     pub(crate) cooling_until: Option<u64>,
     pub(crate) held: u32,
     pub(crate) crowding: u32,
+    #[serde(default)]
+    pub(crate) cpus_held: u32,
+    #[serde(default)]
+    pub(crate) memory_held: u64,
     pub(crate) waiting: Vec<u64>,
     pub(crate) failures: Vec<(u64, u64)>,
 }
@@ -76,10 +86,15 @@ impl From<&EngineState> for Snapshot {
             id: node.id.0,
             gpus: node.gpus,
             gpu_type: node.gpu_type.clone(),
+            cpus: node.cpus,
+            memory: node.memory,
             draining: node.draining,
+            unreachable: node.unreachable,
             cooling_until: node.cooling_until.map(|at| at.0),
             held: node.held,
             crowding: node.crowding,
+            cpus_held: node.cpus_held,
+            memory_held: node.memory_held,
             waiting: node.waiting.iter().map(|job| job.0).collect(),
             failures: node.failures.iter().map(|(job, at)| (job.0, at.0)).collect(),
         };
@@ -129,10 +144,15 @@ impl From<Snapshot> for EngineState {
             id: NodeId(node.id),
             gpus: node.gpus,
             gpu_type: node.gpu_type,
+            cpus: node.cpus,
+            memory: node.memory,
             draining: node.draining,
+            unreachable: node.unreachable,
             cooling_until: node.cooling_until.map(Timestamp),
             held: node.held,
             crowding: node.crowding,
+            cpus_held: node.cpus_held,
+            memory_held: node.memory_held,
             waiting: node.waiting.into_iter().map(JobId).collect(),
             failures: node.failures.into_iter().map(|(job, at)| (JobId(job), Timestamp(at))).collect(),
         };

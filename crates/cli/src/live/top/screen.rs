@@ -37,7 +37,7 @@ pub(super) enum Popup {
 
 /// What the user wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wish {
+pub(super) enum UserAction {
     /// To leave.
     Quit,
     /// Something done with a job.
@@ -70,13 +70,13 @@ impl Screen {
     }
 
     /// What a key means.
-    pub(super) fn press(&mut self, key: KeyEvent) -> Option<Wish> {
+    pub(super) fn press(&mut self, key: KeyEvent) -> Option<UserAction> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return (key.code == KeyCode::Char('c')).then_some(Wish::Quit);
+            return (key.code == KeyCode::Char('c')).then_some(UserAction::Quit);
         }
         if let Popup::Cancel { id, .. } = self.popup {
             self.popup = Popup::None;
-            return (key.code == KeyCode::Char('y')).then_some(Wish::Act(id, JobAction::Cancel));
+            return (key.code == KeyCode::Char('y')).then_some(UserAction::Act(id, JobAction::Cancel));
         }
         if matches!(self.popup, Popup::Explanation(_)) {
             self.popup = Popup::None;
@@ -85,10 +85,10 @@ impl Screen {
         self.told = None;
         let job = self.place().map(|place| &self.jobs()[place]);
         match key.code {
-            KeyCode::Char('q') | KeyCode::Esc => return Some(Wish::Quit),
-            KeyCode::Char('p') => return job.map(|job| Wish::Act(job.id, JobAction::Pause)),
-            KeyCode::Char('r') => return job.map(|job| Wish::Act(job.id, JobAction::Resume)),
-            KeyCode::Char('e') | KeyCode::Enter => return job.map(|job| Wish::Explain(job.id)),
+            KeyCode::Char('q') | KeyCode::Esc => return Some(UserAction::Quit),
+            KeyCode::Char('p') => return job.map(|job| UserAction::Act(job.id, JobAction::Pause)),
+            KeyCode::Char('r') => return job.map(|job| UserAction::Act(job.id, JobAction::Resume)),
+            KeyCode::Char('e') | KeyCode::Enter => return job.map(|job| UserAction::Explain(job.id)),
             KeyCode::Char('c') => {
                 if let Some(job) = job {
                     self.popup = Popup::Cancel { id: job.id, name: job.name.clone() };

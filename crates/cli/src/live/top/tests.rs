@@ -10,7 +10,7 @@ use ratatui::style::Color;
 use unicode_width::UnicodeWidthStr;
 
 use super::feed::{News, World};
-use super::screen::{Screen, Wish};
+use super::screen::{Screen, UserAction};
 
 fn job(id: u64, name: &str, phase: Phase, replicas: u32) -> Job {
     let runs = replicas > 0;
@@ -50,6 +50,7 @@ fn node(name: &str, gpus_held: u32, jobs: &[(u64, u32)]) -> Node {
         gpu_type: "cpu".to_owned(),
         gpus_held,
         is_draining: false,
+        is_unreachable: false,
         cooling_until_ms: None,
         jobs: jobs.collect(),
     }
@@ -94,7 +95,7 @@ fn screen() -> Screen {
     screen
 }
 
-fn press(screen: &mut Screen, key: char) -> Option<Wish> {
+fn press(screen: &mut Screen, key: char) -> Option<UserAction> {
     screen.press(KeyEvent::from(KeyCode::Char(key)))
 }
 
@@ -161,18 +162,18 @@ fn a_job_has_the_same_colour_on_every_gpu_it_holds() {
 #[test]
 fn keys_are_about_the_selected_job() {
     let mut screen = screen();
-    assert_eq!(press(&mut screen, 'p'), Some(Wish::Act(1, JobAction::Pause)));
+    assert_eq!(press(&mut screen, 'p'), Some(UserAction::Act(1, JobAction::Pause)));
     assert_eq!(screen.press(KeyEvent::from(KeyCode::Down)), None);
-    assert_eq!(press(&mut screen, 'r'), Some(Wish::Act(2, JobAction::Resume)));
+    assert_eq!(press(&mut screen, 'r'), Some(UserAction::Act(2, JobAction::Resume)));
     assert_eq!(screen.press(KeyEvent::from(KeyCode::End)), None);
     assert_eq!(screen.press(KeyEvent::from(KeyCode::Down)), None);
-    assert_eq!(press(&mut screen, 'e'), Some(Wish::Explain(0)));
+    assert_eq!(press(&mut screen, 'e'), Some(UserAction::Explain(0)));
     // The list moves on below the cursor, which stays with its job.
     let mut later = world();
     later.jobs.insert(0, job(9, "new", Phase::Queued, 0));
     screen.hear(News::World(Box::new(later)));
-    assert_eq!(press(&mut screen, 'e'), Some(Wish::Explain(0)));
-    assert_eq!(press(&mut screen, 'q'), Some(Wish::Quit));
+    assert_eq!(press(&mut screen, 'e'), Some(UserAction::Explain(0)));
+    assert_eq!(press(&mut screen, 'q'), Some(UserAction::Quit));
 }
 
 #[test]
@@ -183,7 +184,7 @@ fn a_job_is_cancelled_only_after_a_yes() {
     assert_eq!(press(&mut screen, 'n'), None);
     assert_eq!(press(&mut screen, 'y'), None);
     press(&mut screen, 'c');
-    assert_eq!(press(&mut screen, 'y'), Some(Wish::Act(1, JobAction::Cancel)));
+    assert_eq!(press(&mut screen, 'y'), Some(UserAction::Act(1, JobAction::Cancel)));
     assert!(!text(&screen).contains("Cancel job"));
 }
 

@@ -6,7 +6,7 @@ use pollux_policy::{JobId, PolicySettings, Timestamp};
 
 use super::super::run::World;
 use super::super::settings::SimulationSettings;
-use super::trainees::{Trainee, restart_s};
+use super::trainees::{ForecastJob, restart_s};
 use super::{Change, Cut, Forecast, ForecastError, JobForecast, LiveCluster, Newcomer, Training, Unforeseen};
 use crate::{ApplicationName, ClusterSpec, NodeGroup, Parametric, SimulationError};
 
@@ -31,12 +31,12 @@ pub fn forecast(
         restart_delay_s: restart_s(None, &engine_settings),
         ..SimulationSettings::new(policy.clone(), shape(&engine)?)
     };
-    let mut trainees: Vec<Trainee> = engine.jobs().map(|job| Trainee::live(job, &engine_settings)).collect();
+    let mut trainees: Vec<ForecastJob> = engine.jobs().map(|job| ForecastJob::live(job, &engine_settings)).collect();
     let live = trainees.len();
     let mut id = engine.last_job().unwrap_or_default();
     for newcomer in changes.iter().filter_map(Change::newcomer) {
         id = JobId(id.0 + 1);
-        trainees.push(Trainee::newcomer(id, newcomer, &engine_settings)?);
+        trainees.push(ForecastJob::newcomer(id, newcomer, &engine_settings)?);
     }
     let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
     let mut world = World::around(engine, &settings, jobs);
@@ -140,7 +140,13 @@ impl World<'_> {
                 Change::AddNodes { count, gpus, gpu_type } => {
                     for _ in 0..*count {
                         let node = self.next_node();
-                        self.deliver(Event::NodeJoined { node, gpus: *gpus, gpu_type: gpu_type.clone() });
+                        self.deliver(Event::NodeJoined {
+                            node,
+                            gpus: *gpus,
+                            gpu_type: gpu_type.clone(),
+                            cpus: None,
+                            memory: None,
+                        });
                     }
                 }
                 Change::Drain(node) => self.deliver(Event::NodeDrain { node: *node }),
@@ -228,8 +234,13 @@ impl Newcomer {
 
 /// The nodes of a cluster, one by one.
 fn shape(engine: &Engine) -> Result<ClusterSpec, ForecastError> {
-    let groups: Vec<NodeGroup> =
-        engine.nodes().map(|node| NodeGroup { count: 1, gpus: node.gpus(), gpu_type: None }).collect();
+    let groups: Vec<NodeGroup> = engine
+        .nodes()
+        .map(|node| {
+            let (cpus, memory) = (node.cpus(), node.memory());
+            NodeGroup { cpus, memory, ..NodeGroup::of_gpus(1, node.gpus()) }
+        })
+        .collect();
     if groups.is_empty() {
         return Err(ForecastError::NoNodes);
     }

@@ -3,10 +3,10 @@ use pollux_job::Work;
 use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 
-use super::trainees::Trainee;
+use super::trainees::ForecastJob;
 use super::*;
 use crate::simulation::run::World;
-use crate::{ApplicationName, ApplicationSet, JobSpec, SimulationSettings, Workload};
+use crate::{ApplicationName, ApplicationSet, JobSpec, ReplicaNeeds, SimulationSettings, Workload};
 
 /// Jobs of all applications but the longest, submitted within minutes.
 fn workload(jobs: usize) -> Workload {
@@ -15,7 +15,8 @@ fn workload(jobs: usize) -> Workload {
     let job = |idx: usize| {
         let (application, requested_batch) = of[idx % of.len()];
         let (name, submitted_s) = (format!("{application}-{idx}"), 60 * idx as u64);
-        JobSpec { name, submitted_s, application, requested_replicas: 1 + idx as u32 % 4, requested_batch }
+        let (requested_replicas, needs) = (1 + idx as u32 % 4, ReplicaNeeds::default());
+        JobSpec { name, submitted_s, application, requested_replicas, requested_batch, needs }
     };
     Workload::new("forecast", None, (0..jobs).map(job).collect()).unwrap()
 }
@@ -66,7 +67,7 @@ fn completion_s(forecast: &Forecast, job: u64) -> Result<f64, Unforeseen> {
 fn told_worlds(cluster: &LiveCluster, seconds: f64) -> Vec<(f64, f64)> {
     let engine = Engine::restore(cluster.settings, &cluster.policy, cluster.state.clone()).unwrap();
     let settings = SimulationSettings { restart_delay_s: 30.0, ..settings(cluster.policy.name()) };
-    let trainees: Vec<Trainee> = engine.jobs().map(|job| Trainee::live(job, &cluster.settings)).collect();
+    let trainees: Vec<ForecastJob> = engine.jobs().map(|job| ForecastJob::live(job, &cluster.settings)).collect();
     let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
     let mut world = World::around(engine, &settings, jobs);
     world.now = cluster.now;
@@ -178,11 +179,9 @@ fn what_cannot_be_known_is_not_made_up() {
     let message =
         |cluster: &LiveCluster, changes: &[Change]| forecast(cluster, changes, &mut || true).unwrap_err().to_string();
     assert_eq!(message(&empty(&engine), &[]), "no node is up: accepted is a cluster with one or more");
-    engine.step(
-        Timestamp(0),
-        Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type: GpuTypeName::default() },
-        &mut out,
-    );
+    let gpu_type = GpuTypeName::default();
+    let joined = Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type, cpus: None, memory: None };
+    engine.step(Timestamp(0), joined, &mut out);
     let nothing = Forecast { jobs: Vec::new(), horizon_s: 0.0, gpu_utilisation: None, cut: None };
     assert_eq!(foretold(&empty(&engine), &[]), nothing);
     for (job, replicas) in [(1, 1), (2, 2)] {

@@ -10,7 +10,7 @@ use super::{Newcomer, Training, Unforeseen};
 use crate::{Application, ApplicationName, Parametric, PhysicsError, Profile, Reported};
 
 /// What is known of a job, from which its future is made.
-pub(super) struct Trainee {
+pub(super) struct ForecastJob {
     id: JobId,
     known: Known,
     /// Whether its end can be foretold, as far as it is up to the job.
@@ -24,7 +24,7 @@ enum Known {
     Application(Application),
 }
 
-impl Trainee {
+impl ForecastJob {
     /// A job that there is.
     pub(super) fn live(job: &Job, settings: &EngineSettings) -> Self {
         let restart_cost_s = job.usage(job.phase_since()).restart_cost_s;

@@ -83,6 +83,14 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
     let mut sentences = vec![situation(cluster, job)];
     sentences.extend(job.size_change().and_then(|change| size_change(cluster.now(), job, change)));
     sentences.extend(explanation.wait.and_then(|wait| waiting(cluster, job, wait)));
+    let unreachable = job
+        .group()
+        .iter()
+        .filter(|(node, _)| cluster.engine().node(*node).is_some_and(pollux_engine::Node::is_unreachable));
+    sentences.extend(unreachable.map(|(node, _)| {
+        let name = cluster.node_name(node);
+        format!("{name} does not answer: what it runs there is kept until the node is back or known to be gone.")
+    }));
     let is_given = job.group().is_empty() && !job.target().is_empty();
     if let Some(reason) = explanation.reason.filter(|_| job.is_plannable() && !is_given) {
         sentences.push(format!("It {}.", binding(cluster, job, reason.binding)));
@@ -91,8 +99,9 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
         let competes = matches!(reason.binding, Binding::Contention | Binding::RestartCost);
         sentences.extend(payer.filter(|_| competes).map(|payer| {
             let loss = percent(-payer.change);
+            let what = if job.per_replica().gpus == 1 { "GPU" } else { "GPUs" };
             format!(
-                "The GPU would have to come from {} (job {}), whose goodput would fall by {loss}.",
+                "The {what} would have to come from {} (job {}), whose goodput would fall by {loss}.",
                 payer.name, payer.id
             )
         }));
@@ -126,7 +135,7 @@ fn situation(cluster: &Cluster<'_>, job: &Job) -> String {
     let name = format!("{} (job {})", job.spec().name, job.id().0);
     let since = duration(cluster.now().since_s(job.phase_since()));
     let nodes: Vec<&str> = job.group().iter().map(|(node, _)| cluster.node_name(node)).collect();
-    let gpus = format!("{}{} of {}", counted(job.group().replicas(), "GPU"), gpu_type(cluster, job), nodes.join(", "));
+    let gpus = format!("{}{} of {}", gpus(job, job.group().replicas()), gpu_type(cluster, job), nodes.join(", "));
     match job.phase() {
         Phase::Queued => format!("{name} has waited for {since}."),
         Phase::Starting => format!("{name} is starting on {gpus}, for {since} now."),
@@ -156,10 +165,12 @@ fn size_change(now: Timestamp, job: &Job, change: SizeChange) -> Option<String> 
         return None;
     }
     Some(match (from, to) {
-        (_, 0) => format!("{ago} ago it gave up its {}.", counted(from, "GPU")),
-        (0, to) => format!("It was started again on {} {ago} ago.", counted(to, "GPU")),
-        (from, to) if to < from => format!("It was shrunk from {from} to {} {ago} ago.", counted(to, "GPU")),
-        (from, to) => format!("It was grown from {from} to {} {ago} ago.", counted(to, "GPU")),
+        (_, 0) => format!("{ago} ago it gave up its {}.", gpus(job, from)),
+        (0, to) => format!("It was started again on {} {ago} ago.", gpus(job, to)),
+        (from, to) => {
+            let how = if to < from { "shrunk" } else { "grown" };
+            format!("It was {how} from {} to {} {ago} ago.", job.per_replica().gpus_of(from), gpus(job, to))
+        }
     })
 }
 
@@ -178,10 +189,24 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
         Wait::Gpus => return None,
         Wait::Release => {
             let more = job.target().replicas().saturating_sub(job.group().replicas());
+            let more = job.per_replica().gpus_of(more);
             format!("{} planned for it, and will be free when those who have them are gone.", are(more))
         }
         Wait::Ready if job.phase() == Phase::Starting => "It has not said yet that it trains.".to_owned(),
         Wait::Ready => "Its replicas are on their way into their new group.".to_owned(),
+        Wait::Pending => {
+            let reasons = cluster.fleet.pending_of(job.id()).map(|(id, reason)| format!("replica {} ({reason})", id.0));
+            format!("It cannot run yet: {}.", reasons.collect::<Vec<_>>().join(", "))
+        }
+        Wait::Backoff { until } if job.machine_failures() > 0 => {
+            let seconds = duration(until.since_s(cluster.now()).max(0.0));
+            let limit = cluster.settings().engine.machine_failures_max;
+            let failures = times(job.machine_failures());
+            format!(
+                "A machine could not start it {failures} in a row; it is tried again in {seconds}, and given up after \
+                 {limit} times."
+            )
+        }
         Wait::Backoff { until } => {
             let seconds = duration(until.since_s(cluster.now()).max(0.0));
             format!("It failed {}; it is tried again in {seconds}.", times(job.usage(cluster.now()).retries))
@@ -193,19 +218,22 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
 
 /// What keeps a job from having more, as the end of a sentence about it.
 fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
-    let (spec, planned) = (job.spec(), job.target().replicas());
-    let fewest = counted(spec.fewest(), "GPU");
-    let gpus = cluster.engine().usable_gpus();
+    let (spec, planned, replica) = (job.spec(), job.target().replicas(), job.per_replica());
+    let fewest = gpus(job, spec.fewest());
+    let usable = cluster.engine().usable_gpus();
+    let added = "it waits for nodes to be added";
     match binding {
         Binding::Contention if planned == 0 => {
             format!("needs {fewest} at once; all are in better use, or others came first")
         }
         Binding::Contention => "gets no more: others make better use of the rest".to_owned(),
         Binding::NoGain => "would not gain by more GPUs".to_owned(),
-        Binding::Maximum if planned >= gpus => format!("has the whole cluster: {}", counted(gpus, "GPU")),
-        Binding::Maximum => format!("has as many as it may: {}", counted(planned, "GPU")),
+        Binding::Maximum if replica.gpus_of(planned) >= usable => {
+            format!("has the whole cluster: {}", counted(usable, "GPU"))
+        }
+        Binding::Maximum => format!("has as many as it may: {}", gpus(job, planned)),
         Binding::Profile => match job.replicas_profiled() {
-            Some(profiled) => format!("gets more once it is measured beyond {}", counted(profiled, "GPU")),
+            Some(profiled) => format!("gets more once it is measured beyond {}", gpus(job, profiled)),
             None => "starts small, to be measured first".to_owned(),
         },
         Binding::RestartCost => match job.usage(cluster.now()).restart_cost_s {
@@ -213,39 +241,43 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
             None => "waits for the cost of a restart to pay off".to_owned(),
         },
         Binding::Request if spec.flexibility == Flexibility::Rigid => {
-            format!("asked for exactly {}", counted(spec.replicas, "GPU"))
+            format!("asked for exactly {}", gpus(job, spec.replicas))
         }
         Binding::Request => "keeps what it has for now".to_owned(),
         Binding::Impossible => {
-            format!("needs at least {fewest} of one kind, and the cluster has {gpus}: it waits for nodes to be added")
+            format!("needs at least {fewest} of one type, and the cluster has {usable}: {added}")
         }
-        Binding::NoSuchType => {
-            "may run only on types of GPU that no node has: it waits for nodes to be added".to_owned()
-        }
+        Binding::NoSuchType => format!("may run only on {}, which no node has: {added}", spec.gpu_types.join(" or ")),
         Binding::TooLargeForANode => {
-            "needs more GPUs for a replica than any node has: it waits for nodes to be added".to_owned()
+            format!("needs {} on one node for each replica, and no node has as many: {added}", gpus(job, 1))
         }
         Binding::NotEnoughCpus => {
-            "needs more CPUs for a replica than any node has: it waits for nodes to be added".to_owned()
+            let cpus = counted(replica.cpus, "CPU");
+            format!("needs {cpus} for each replica, and no node with enough GPUs has as many: {added}")
         }
         Binding::NotEnoughMemory => {
-            "needs more memory for a replica than any node has: it waits for nodes to be added".to_owned()
+            let memory = replica.memory;
+            format!(
+                "needs {memory} bytes of memory for each replica, and no node with enough GPUs has as many: {added}"
+            )
         }
         // Reasons may gain others.
         _ => "has what the policy gives it".to_owned(),
     }
 }
 
-/// What one GPU more or fewer would be worth.
+/// What one replica more or fewer would be worth; where that is one GPU, it is called so.
 fn worth(job: &Job, one_more: Option<f64>, one_fewer: Option<f64>) -> Option<String> {
     let has = job.group().replicas();
+    let one = if job.per_replica().gpus == 1 { "GPU" } else { "replica" };
     let more = one_more.map(|gain| match gain > 0.0005 {
-        true => format!("with one GPU more its goodput would rise by {}", percent(gain)),
-        false => "with one GPU more its goodput would not rise".to_owned(),
+        true => format!("with one {one} more its goodput would rise by {}", percent(gain)),
+        false => format!("with one {one} more its goodput would not rise"),
     });
-    let whose = if one_more.is_some() { "with one fewer it" } else { "with one GPU fewer its goodput" };
+    let whose =
+        if one_more.is_some() { "with one fewer it".to_owned() } else { format!("with one {one} fewer its goodput") };
     let fewer = one_fewer.filter(|_| has > 0).map(|change| match has {
-        1 => "without its GPU it would wait".to_owned(),
+        1 => format!("without its {one} it would wait"),
         _ if change < 0.0 => format!("{whose} would fall by {}", percent(-change)),
         // Fewer may fit on fewer nodes.
         _ => format!("{whose} would rise by {}", percent(change)),
@@ -254,6 +286,11 @@ fn worth(job: &Job, one_more: Option<f64>, one_fewer: Option<f64>) -> Option<Str
     let mut letters = text.chars();
     let first = letters.next()?;
     Some(format!("{}{}.", first.to_uppercase(), letters.as_str()))
+}
+
+/// The GPUs of so many replicas of a job.
+fn gpus(job: &Job, replicas: u32) -> String {
+    counted(job.per_replica().gpus_of(replicas), "GPU")
 }
 
 fn are(gpus: u32) -> String {
@@ -286,6 +323,7 @@ const fn wait_word(wait: Wait) -> &'static str {
         Wait::Gpus => "gpus",
         Wait::Release => "release",
         Wait::Ready => "ready",
+        Wait::Pending => "pending",
         Wait::Backoff { .. } => "backoff",
         Wait::Jobs => "jobs",
         Wait::Resume => "resume",

@@ -53,7 +53,7 @@ fn kept(cluster: &Cluster<'_>, job: &Job) -> Option<api::PlanKept> {
     Some(api::PlanKept {
         id: job.id().0,
         name: job.spec().name.clone(),
-        gpus: job.target().replicas(),
+        gpus: job.per_replica().gpus_of(job.target().replicas()),
         binding: binding_word(reason.binding).to_owned(),
         text: binding(cluster, job, reason.binding),
     })

@@ -91,6 +91,6 @@ fn a_job_that_no_cluster_like_this_can_run_is_told_so() {
     });
     assert_eq!(
         told.sentences[1],
-        "It needs at least 4 GPUs of one kind, and the cluster has 2: it waits for nodes to be added."
+        "It needs at least 4 GPUs of one type, and the cluster has 2: it waits for nodes to be added."
     );
 }

@@ -11,12 +11,12 @@ const READERS: usize = 4;
 
 /// Ways to read the journal beside the scheduler, so that nobody who reads waits for it.
 #[derive(Clone, Debug)]
-pub(crate) struct Readers {
+pub(crate) struct ReaderPool {
     idle: Arc<Mutex<Vec<Reader>>>,
     places: Arc<Semaphore>,
 }
 
-impl Readers {
+impl ReaderPool {
     pub(crate) fn open(store: &Store) -> Result<Self, StoreError> {
         let idle: Vec<Reader> = (0..READERS).map(|_| store.reader()).collect::<Result<_, _>>()?;
         Ok(Self { idle: Arc::new(Mutex::new(idle)), places: Arc::new(Semaphore::new(READERS)) })
@@ -66,7 +66,7 @@ mod tests {
     async fn whoever_leaves_or_panics_while_reading_leaves_the_reader_behind() {
         let folder = tempfile::tempdir().unwrap();
         let (store, _) = Store::open(folder.path()).unwrap();
-        let readers = Readers::open(&store).unwrap();
+        let readers = ReaderPool::open(&store).unwrap();
         let mut releases = Vec::new();
         for _ in 0..READERS {
             let (begun, has_begun) = tokio::sync::oneshot::channel();

@@ -1,0 +1,82 @@
+use std::collections::{BTreeMap, BTreeSet};
+
+use pollux_model::GpuType;
+use pollux_policy::{Allocation, JobId, JobView, NodeId, NodeResources, Plan, Timestamp};
+
+use crate::Job;
+use crate::node::{Node, Nodes};
+
+/// What nobody has and a plan gives to nobody.
+pub(crate) struct Leftovers {
+    nodes: Vec<Leftover>,
+    one_multi_node_job_per_node: bool,
+}
+
+struct Leftover {
+    node: NodeId,
+    kind: GpuType,
+    left: NodeResources,
+    /// Whether a job that spans several nodes is there.
+    spanned: bool,
+}
+
+impl Leftovers {
+    pub(crate) fn of(nodes: &Nodes, jobs: &BTreeMap<JobId, Job>, plan: &Plan, now: Timestamp, rule: bool) -> Self {
+        let leftover =
+            |node: &Node| Leftover { node: node.id(), kind: node.gpu_type(), left: node.resources(), spanned: false };
+        let mut left: BTreeMap<NodeId, Leftover> = nodes.iter().map(|node| (node.id(), leftover(node))).collect();
+        for assignment in &plan.assignments {
+            let Some(replica) = jobs.get(&assignment.job).map(Job::per_replica) else { continue };
+            let is_guest = assignment.guest_of.is_some();
+            let replica = if is_guest { replica.as_guest() } else { replica };
+            for (node, replicas) in assignment.allocation.iter() {
+                let Some(leftover) = left.get_mut(&node) else { continue };
+                leftover.left.take(replica, replicas);
+                leftover.spanned |= !is_guest && assignment.allocation.is_multi_node();
+            }
+        }
+        let usable = nodes.iter().filter(|node| node.is_schedulable(now));
+        let usable = usable.filter_map(|node| {
+            let leftover = left.remove(&node.id())?;
+            Some(Leftover { left: both(leftover.left, node.free()), ..leftover })
+        });
+        Self { nodes: usable.collect(), one_multi_node_job_per_node: rule }
+    }
+
+    /// Takes replicas of a job on GPUs of one kind: on the node with the least room that suffices, otherwise on several.
+    pub(crate) fn take(&mut self, job: &JobView<'_>, replicas: u32) -> Option<Allocation> {
+        let replica = job.per_replica();
+        let fits = |it: &Leftover| if job.allows(it.kind) { it.left.fits(replica) } else { 0 };
+        let fitting = self.nodes.iter_mut().filter(|it| fits(it) >= replicas);
+        if let Some(it) = fitting.min_by_key(|it| it.left.gpus) {
+            it.left.take(replica, replicas);
+            return Some(Allocation::on(it.node, replicas));
+        }
+        let rule = self.one_multi_node_job_per_node;
+        let may_span = |left: &Leftover| !(rule && left.spanned);
+        let kinds: BTreeSet<GpuType> = self.nodes.iter().map(|left| left.kind).collect();
+        let enough = |kind: &GpuType| {
+            let of_kind = self.nodes.iter().filter(|left| left.kind == *kind && may_span(left));
+            of_kind.map(fits).fold(0, u32::saturating_add) >= replicas
+        };
+        let kind = kinds.into_iter().find(enough)?;
+        let mut missing = replicas;
+        let taken = self.nodes.iter_mut().filter(|left| left.kind == kind && may_span(left)).map(|left| {
+            let share = missing.min(fits(left));
+            missing -= share;
+            left.left.take(replica, share);
+            left.spanned |= share > 0;
+            (left.node, share)
+        });
+        Some(taken.collect())
+    }
+}
+
+/// What is left by two accounts of the same node.
+fn both(a: NodeResources, b: NodeResources) -> NodeResources {
+    NodeResources {
+        gpus: a.gpus.min(b.gpus),
+        cpus: a.cpus.zip(b.cpus).map(|(a, b)| a.min(b)),
+        memory: a.memory.zip(b.memory).map(|(a, b)| a.min(b)),
+    }
+}

@@ -1,0 +1,45 @@
+use pollux_policy::Timestamp;
+
+/// A group that fails sooner after its launch has not shown that it can train.
+const TRIAL_S: f64 = 60.0;
+/// Seconds for which a job whose first group failed at once is given only what nobody uses; twice as long after each
+/// further failure.
+const YIELD_FIRST_S: f64 = 600.0;
+const YIELD_MAX_S: f64 = 14_400.0;
+
+/// What decides how a job that waits, or waited, stands against others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// When it last began to wait for GPUs.
+    pub queued_since: Timestamp,
+    /// When its group was last started from nothing.
+    pub launched: Option<Timestamp>,
+    /// Failures in a row that came before it had trained for a while.
+    pub failed_starts: u32,
+    /// After such a failure: until when it is given only what nobody uses.
+    pub yields_until: Timestamp,
+}
+
+impl Standing {
+    /// Of a job that waits since a moment and has never failed.
+    pub const fn since(queued_since: Timestamp) -> Self {
+        Self { queued_since, launched: None, failed_starts: 0, yields_until: Timestamp(0) }
+    }
+
+    /// Whether its group was launched long enough ago to have shown that it can train.
+    pub(crate) fn is_proven(&self, now: Timestamp) -> bool {
+        self.launched.is_some_and(|since| now.since_s(since) >= TRIAL_S)
+    }
+
+    /// A group has failed at once: the next one is not worth driving others out for.
+    pub(crate) fn note_failed_start(&mut self, now: Timestamp) {
+        let doublings = i32::try_from(self.failed_starts).unwrap_or(i32::MAX);
+        self.failed_starts = self.failed_starts.saturating_add(1);
+        self.yields_until = now.after_s((YIELD_FIRST_S * 2f64.powi(doublings)).min(YIELD_MAX_S));
+    }
+
+    /// Earlier failures do not count any more.
+    pub(crate) const fn forgive(&mut self) {
+        (self.failed_starts, self.yields_until) = (0, Timestamp(0));
+    }
+}

@@ -1,0 +1,78 @@
+use pollux_sim::{ApplicationName, ClusterSpec, JobSpec, NodeGroup, ReplicaNeeds, RunOutcome, Workload};
+
+use super::{POLICIES, check, settings, simulate};
+
+fn job(name: &str, replicas: u32, needs: ReplicaNeeds) -> JobSpec {
+    JobSpec {
+        name: name.to_owned(),
+        submitted_s: 0,
+        application: ApplicationName::Cifar10,
+        requested_replicas: replicas,
+        requested_batch: 256,
+        needs,
+    }
+}
+
+fn gpus(gpus_per_replica: u32) -> ReplicaNeeds {
+    ReplicaNeeds { gpus_per_replica, ..ReplicaNeeds::default() }
+}
+
+fn run(policy: &str, groups: Vec<NodeGroup>, jobs: Vec<JobSpec>) -> RunOutcome {
+    let mut settings = settings(policy, "1x1");
+    settings.cluster = ClusterSpec::new(groups).expect("a cluster");
+    settings.record_series = true;
+    let workload = Workload::new("resources", None, jobs).expect("a workload");
+    let outcome = simulate(&settings, &workload);
+    check(&outcome, &workload);
+    outcome
+}
+
+#[test]
+fn replicas_of_several_gpus_are_billed_for_all_of_them() {
+    for policy in POLICIES {
+        let jobs = vec![job("four", 1, gpus(4)), job("three", 1, gpus(3)), job("one", 2, gpus(1))];
+        let outcome = run(policy, vec![NodeGroup::of_gpus(2, 4)], jobs);
+        for (job, gpus) in outcome.jobs.iter().zip([4.0, 3.0, 1.0]) {
+            let held_s = job.completion_s() - job.queued_s;
+            let replicas = job.gpu_seconds / gpus / held_s;
+            assert!(replicas > 1.0 - 1e-6, "{policy}: {job:?}");
+            assert!(job.series.iter().all(|sample| f64::from(sample.replicas) * gpus <= 8.0), "{policy}: {job:?}");
+        }
+        assert!(outcome.cluster.iter().all(|sample| sample.gpus_used <= 8), "{policy}");
+    }
+}
+
+#[test]
+fn cpus_and_memory_of_nodes_bound_what_runs_at_once() {
+    let needs = |cpus, memory| ReplicaNeeds { cpus, memory, ..ReplicaNeeds::default() };
+    for policy in POLICIES {
+        let node = NodeGroup { cpus: Some(4), memory: Some(64), ..NodeGroup::of_gpus(2, 8) };
+        let jobs = vec![job("cpus", 1, needs(Some(4), None)), job("memory", 1, needs(None, Some(40)))];
+        let outcome = run(policy, vec![node], jobs);
+        for job in &outcome.jobs {
+            assert!(job.series.iter().all(|sample| sample.replicas <= 2), "{policy}: one on each node: {job:?}");
+        }
+    }
+}
+
+#[test]
+fn a_job_that_fits_no_node_is_refused() {
+    let refused = |needs: ReplicaNeeds| {
+        let mut settings = settings("fifo", "1x1");
+        let node =
+            NodeGroup { cpus: Some(4), memory: Some(64), gpu_type: Some("t4".into()), ..NodeGroup::of_gpus(2, 4) };
+        settings.cluster = ClusterSpec::new(vec![node]).expect("a cluster");
+        let workload = Workload::new("resources", None, vec![job("a", 1, needs)]).expect("a workload");
+        let applications = pollux_sim::ApplicationSet::parametric();
+        pollux_sim::simulate(&settings, &applications, &workload, &mut |_| ()).unwrap_err().to_string()
+    };
+    let needs = ReplicaNeeds::default();
+    for needs in [
+        gpus(5),
+        ReplicaNeeds { cpus: Some(5), ..needs.clone() },
+        ReplicaNeeds { memory: Some(65), ..needs.clone() },
+        ReplicaNeeds { gpu_types: vec!["a100".into()], ..needs },
+    ] {
+        assert_eq!(refused(needs), "job a asks for 1 replicas; accepted: up to the 0 that fit the cluster");
+    }
+}
