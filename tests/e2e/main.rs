@@ -10,3 +10,4 @@ mod faults;
 mod kills;
 mod processes;
 mod upgrade;
+mod workers;

@@ -14,9 +14,9 @@ fn assignment(handle: &Handle, job: JobId) -> Option<Assignment> {
     handle.assignment(job).map(|watch| watch.borrow().clone())
 }
 
-/// A job that may have one or two GPUs.
+/// A job that fits on one node, as a whole.
 fn small(name: &str) -> JobSpec {
-    JobSpec { replicas_min: 1, replicas_max: Some(2), ..request(name, 2) }
+    JobSpec { replicas_min: 2, replicas_max: Some(2), ..request(name, 2) }
 }
 
 /// Sizes for which the scheduler knows the goodput of a job.
