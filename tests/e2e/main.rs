@@ -9,3 +9,4 @@ mod daemon;
 mod faults;
 mod kills;
 mod processes;
+mod upgrade;

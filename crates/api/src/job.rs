@@ -80,7 +80,7 @@ pub struct JobDetail {
     #[serde(flatten)]
     pub job: Job,
     /// What its user asked for; the values of secrets are hidden.
-    #[serde(deserialize_with = "spec_of_any_version")]
+    #[serde(alias = "request", deserialize_with = "spec_of_any_version")]
     pub spec: JobSpec,
     /// Number of its newest group, as workers know it; 0 before the first.
     pub generation: u64,
@@ -106,7 +106,8 @@ pub struct JobDetail {
     pub checkpoint_dir: String,
 }
 
-/// A specification is strict about what users write. What a newer server tells may have fields that are unknown here.
+/// A specification is strict about what users write. What a newer server tells may have fields that are unknown here;
+/// version 0.1 called it a request, and some of its fields otherwise.
 fn spec_of_any_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<JobSpec, D::Error> {
     let mut fields = serde_json::Map::deserialize(deserializer)?;
     fields.retain(|name, _| JobSpec::has_field(name));

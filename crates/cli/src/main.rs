@@ -9,7 +9,6 @@
 //! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 130 for
 //! an interruption, 1 for any other failure.
 
-mod amounts;
 mod completions;
 mod demo;
 mod experiment;

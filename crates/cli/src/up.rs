@@ -20,7 +20,6 @@ use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
 use pollux_server::{Daemon, Retention, ServerSettings};
 
-use crate::amounts;
 use crate::live::StateArgs;
 use crate::output;
 use crate::table::{Align, Cell, Table};
@@ -69,11 +68,11 @@ pub(crate) struct UpArgs {
     checkpoint_dir: Option<PathBuf>,
 
     /// How long checkpoints are kept of jobs that are over, such as 12h or 7d
-    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = amounts::seconds)]
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = pollux_job::seconds)]
     keep_checkpoints_for: u64,
 
     /// How much room they may take together, such as 50G or 500M; the oldest go first
-    #[arg(long, value_name = "BYTES", default_value = "50G", value_parser = amounts::bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "50G", value_parser = pollux_job::bytes)]
     keep_checkpoints_bytes: u64,
 
     /// Certificate of the server, followed by those that vouch for it: a PEM file

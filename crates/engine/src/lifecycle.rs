@@ -264,9 +264,12 @@ impl Engine {
                 FailureReason::MachineFailures { failures: job.machine_failures + 1, cause }
             }
             FailureKind::Retryable | FailureKind::Machine => {
-                job.note_failure(self.now);
-                let count =
-                    if kind == FailureKind::Retryable { &mut job.usage.retries } else { &mut job.machine_failures };
+                let count = if kind == FailureKind::Retryable {
+                    job.note_failure(self.now);
+                    &mut job.usage.retries
+                } else {
+                    &mut job.machine_failures
+                };
                 *count += 1;
                 let retry_at = self.now.after_s(self.settings.backoff_s(*count));
                 self.stop_group(id, JobState::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);

@@ -21,9 +21,9 @@ pub struct Retention {
 }
 
 impl Default for Retention {
-    /// A week, and 50 GB.
+    /// A week, and 50 GiB.
     fn default() -> Self {
-        Self { keep_for: Duration::from_secs(7 * 86_400), keep_bytes: 50_000_000_000 }
+        Self { keep_for: Duration::from_secs(7 * 86_400), keep_bytes: 50 << 30 }
     }
 }
 

@@ -97,13 +97,13 @@ impl Scheduler {
     /// Runs until it is told to end, or cannot go on.
     pub(crate) fn run(mut self) -> Result<(), ServerError> {
         loop {
-            let mut intake = Inbox::default();
-            self.receive(&mut intake);
-            if let Some(by) = intake.superseded {
+            let mut inbox = Inbox::default();
+            self.receive(&mut inbox);
+            if let Some(by) = inbox.superseded {
                 return Err(ServerError::Superseded { epoch: self.epoch, by });
             }
-            self.turn(&mut intake)?;
-            if let Some(reply) = intake.shut_down {
+            self.turn(&mut inbox)?;
+            if let Some(reply) = inbox.shut_down {
                 self.save()?;
                 // Who asked may have gone.
                 let _ = reply.send(Ok(()));
@@ -113,7 +113,7 @@ impl Scheduler {
     }
 
     /// Waits for something to do, and takes what else is there.
-    fn receive(&mut self, intake: &mut Inbox) {
+    fn receive(&mut self, inbox: &mut Inbox) {
         let now = self.clock.now();
         let wait = if self.clock.is_manual() { WAIT_MAX } else { self.next_look(now).min(WAIT_MAX) };
         // The backend can always speak, so that nobody hangs up and this is only ever too late.
@@ -125,7 +125,7 @@ impl Scheduler {
             if !matches!(message, Message::Observed(_) | Message::LimitPages(_)) {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
             }
-            self.take(now, message, intake);
+            self.take(now, message, inbox);
         }
     }
 
@@ -145,24 +145,24 @@ impl Scheduler {
     }
 
     /// Takes in what was asked for and seen, and does what follows.
-    fn turn(&mut self, intake: &mut Inbox) -> Result<(), ServerError> {
+    fn turn(&mut self, inbox: &mut Inbox) -> Result<(), ServerError> {
         let now = self.clock.now();
-        self.look_around(now, intake);
-        let is_durable = self.record(now, intake)?;
+        self.look_around(now, inbox);
+        let is_durable = self.record(now, inbox)?;
         let mut commands = Vec::new();
-        for event in std::mem::take(&mut intake.seen) {
+        for event in std::mem::take(&mut inbox.seen) {
             // What came too late makes no sense any more.
             let _ = self.step(now, event, &mut commands);
         }
         let mut answers = Vec::new();
-        for asked in std::mem::take(&mut intake.asked) {
+        for asked in std::mem::take(&mut inbox.asked) {
             let outcome = match is_durable {
                 true => self.step(now, asked.event, &mut commands).map_err(Refused::from),
                 false => Err(Refused::Full),
             };
             answers.push((asked.answer, outcome));
         }
-        for change in std::mem::take(&mut intake.token_changes) {
+        for change in std::mem::take(&mut inbox.token_changes) {
             change.conclude(&self.tokens, is_durable);
         }
         self.tick(now, &mut commands);
@@ -172,12 +172,12 @@ impl Scheduler {
         for (answer, outcome) in answers {
             answer(outcome);
         }
-        for reply in std::mem::take(&mut intake.published) {
+        for reply in std::mem::take(&mut inbox.published) {
             // Who asked may have gone.
             let _ = reply.send(if self.unwritten.is_empty() { Ok(()) } else { Err(Refused::Full) });
         }
         let cluster = self.cluster();
-        for look in std::mem::take(&mut intake.looks) {
+        for look in std::mem::take(&mut inbox.looks) {
             look(&cluster);
         }
         let worthwhile = SNAPSHOT_RECORDS.max(2 * self.engine.jobs().len() as u64);
@@ -189,21 +189,21 @@ impl Scheduler {
 
     /// Makes what came in durable, all of it or only what nobody is told of yet. Returns whether what users asked for
     /// is.
-    fn record(&mut self, now: Timestamp, intake: &mut Inbox) -> Result<bool, ServerError> {
-        let seen = intake.seen.iter().map(|event| Record::Event { at: now, event: event.clone() });
+    fn record(&mut self, now: Timestamp, inbox: &mut Inbox) -> Result<bool, ServerError> {
+        let seen = inbox.seen.iter().map(|event| Record::Event { at: now, event: event.clone() });
         self.unwritten.records.extend(seen);
         self.write_groups();
         let Batch { records, submitted, history, tokens, tokens_gone, .. } = &self.unwritten;
         let (records, submitted, history) = (records.len(), submitted.len(), history.len());
         let (tokens, tokens_gone) = (tokens.len(), tokens_gone.len());
-        let asked = intake.asked.iter().map(|asked| Record::Event { at: now, event: asked.event.clone() });
+        let asked = inbox.asked.iter().map(|asked| Record::Event { at: now, event: asked.event.clone() });
         self.unwritten.records.extend(asked);
-        self.unwritten.submitted.append(&mut intake.submitted);
-        self.unwritten.history.append(&mut intake.history);
-        self.unwritten.tokens.extend(intake.token_changes.iter().filter_map(TokenChange::row));
-        self.unwritten.tokens_gone.extend(intake.token_changes.iter().filter_map(|change| change.gone));
+        self.unwritten.submitted.append(&mut inbox.submitted);
+        self.unwritten.history.append(&mut inbox.history);
+        self.unwritten.tokens.extend(inbox.token_changes.iter().filter_map(TokenChange::row));
+        self.unwritten.tokens_gone.extend(inbox.token_changes.iter().filter_map(|change| change.gone));
         if self.commit()? {
-            self.specs.append(&mut intake.specs);
+            self.specs.append(&mut inbox.specs);
             return Ok(true);
         }
         self.unwritten.records.truncate(records);

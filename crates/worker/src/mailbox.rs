@@ -22,14 +22,14 @@ struct Content {
     rendezvous: Option<RendezvousRequest>,
     /// The assignment is to be asked for at once.
     ask: bool,
-    /// A letter was taken and is not yet settled.
+    /// A message was taken and is not yet settled.
     sending: bool,
     closed: bool,
 }
 
 /// One thing to tell the server, most urgent first.
 #[derive(Clone, Debug)]
-pub(crate) enum Letter {
+pub(crate) enum Outgoing {
     Ask,
     Rendezvous(RendezvousRequest),
     Ready(ReadyRequest),
@@ -86,39 +86,39 @@ impl Mailbox {
     }
 
     /// Waits for something to tell; `None` when the worker is gone.
-    pub(crate) fn next(&self) -> Option<Letter> {
+    pub(crate) fn next(&self) -> Option<Outgoing> {
         let mut content = self.lock();
         loop {
             if content.closed {
                 return None;
             }
-            if let Some(letter) = content.take() {
+            if let Some(message) = content.take() {
                 content.sending = true;
-                return Some(letter);
+                return Some(message);
             }
             content = self.changed.wait(content).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
-    /// The letter taken last was delivered, or will never be.
+    /// The message taken last was delivered, or will never be.
     pub(crate) fn settle(&self) {
         self.lock().sending = false;
         self.changed.notify_all();
     }
 
-    /// The letter taken last could not be delivered: it goes back, unless a newer one took its place.
-    pub(crate) fn put_back(&self, letter: Letter) {
+    /// The message taken last could not be delivered: it goes back, unless a newer one took its place.
+    pub(crate) fn put_back(&self, message: Outgoing) {
         let mut content = self.lock();
         content.sending = false;
-        match letter {
-            Letter::Ask => content.ask = true,
-            Letter::Rendezvous(rendezvous) => {
+        match message {
+            Outgoing::Ask => content.ask = true,
+            Outgoing::Rendezvous(rendezvous) => {
                 content.rendezvous.get_or_insert(rendezvous);
             }
-            Letter::Ready(ready) => {
+            Outgoing::Ready(ready) => {
                 content.ready.get_or_insert(ready);
             }
-            Letter::Report(report) => {
+            Outgoing::Report(report) => {
                 content.report.get_or_insert(*report);
             }
         }
@@ -166,16 +166,16 @@ impl Mailbox {
 }
 
 impl Content {
-    fn take(&mut self) -> Option<Letter> {
+    fn take(&mut self) -> Option<Outgoing> {
         if std::mem::take(&mut self.ask) {
-            return Some(Letter::Ask);
+            return Some(Outgoing::Ask);
         }
         if let Some(rendezvous) = self.rendezvous.take() {
-            return Some(Letter::Rendezvous(rendezvous));
+            return Some(Outgoing::Rendezvous(rendezvous));
         }
         if let Some(ready) = self.ready.take() {
-            return Some(Letter::Ready(ready));
+            return Some(Outgoing::Ready(ready));
         }
-        self.report.take().map(|report| Letter::Report(Box::new(report)))
+        self.report.take().map(|report| Outgoing::Report(Box::new(report)))
     }
 }

@@ -6,7 +6,7 @@ use pollux_agent::AgentReport;
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest};
 
 use crate::client::{Client, Failure};
-use crate::mailbox::{Letter, Mailbox};
+use crate::mailbox::{Mailbox, Outgoing};
 use crate::{Connection, Termination, WorkerError, backoff};
 
 /// How long the server is asked to wait for news.
@@ -193,12 +193,12 @@ fn listen(client: &Client, mailbox: &Mailbox) {
 /// Tells what is in the mailbox, as soon as somebody listens.
 fn send(client: &Client, mailbox: &Mailbox) {
     let mut trouble = Trouble::new("reports", "training goes on");
-    while let Some(letter) = mailbox.next() {
-        let sent = match &letter {
-            Letter::Ask => client.assignment(0, false, Duration::ZERO).map(|assignment| mailbox.heard(assignment)),
-            Letter::Rendezvous(rendezvous) => client.rendezvous(rendezvous),
-            Letter::Ready(ready) => client.ready(ready),
-            Letter::Report(report) => client.report(report),
+    while let Some(message) = mailbox.next() {
+        let sent = match &message {
+            Outgoing::Ask => client.assignment(0, false, Duration::ZERO).map(|assignment| mailbox.heard(assignment)),
+            Outgoing::Rendezvous(rendezvous) => client.rendezvous(rendezvous),
+            Outgoing::Ready(ready) => client.ready(ready),
+            Outgoing::Report(report) => client.report(report),
         };
         match sent {
             Ok(()) => {
@@ -209,13 +209,13 @@ fn send(client: &Client, mailbox: &Mailbox) {
             Err(Failure::Stale) => mailbox.settle(),
             Err(failure) => {
                 let mut pause = trouble.pause(&failure);
-                if matches!(letter, Letter::Ask) {
+                if matches!(message, Outgoing::Ask) {
                     pause = pause.min(ASK_PAUSE);
                 }
                 match failure {
                     Failure::Rejected(_) | Failure::Stale => mailbox.settle(),
                     Failure::Away(_) | Failure::Untrusted(_) | Failure::Refused(_) | Failure::Garbage(_) => {
-                        mailbox.put_back(letter);
+                        mailbox.put_back(message);
                     }
                 }
                 if !mailbox.rest(pause, true) {

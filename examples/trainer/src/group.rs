@@ -4,7 +4,7 @@ use pollux_model::Shape;
 use serde::{Deserialize, Serialize};
 
 use crate::state::{floats_from_bytes, floats_to_bytes};
-use crate::step::{Contribution, Verdict};
+use crate::step::{Contribution, StepDecision};
 use crate::wire::Line;
 
 /// One process of a group.
@@ -122,12 +122,12 @@ impl Group {
     }
 
     /// Both halves of an all-reduce, for the other ranks: sends, and hears the mean and what to do next.
-    pub(crate) fn exchange(&mut self, own: &Contribution, gradient: &mut [f32]) -> io::Result<Verdict> {
+    pub(crate) fn exchange(&mut self, own: &Contribution, gradient: &mut [f32]) -> io::Result<StepDecision> {
         let Lines::Follower { leader, .. } = &mut self.lines else { return Err(misled()) };
         leader.send(own, &floats_to_bytes(gradient))?;
-        let (verdict, body) = leader.receive()?;
+        let (decision, body) = leader.receive()?;
         gradient.copy_from_slice(&floats(&body, gradient.len())?);
-        Ok(verdict)
+        Ok(decision)
     }
 }
 
@@ -149,7 +149,7 @@ mod tests {
     use pollux_agent::Tuning;
 
     use super::*;
-    use crate::step::{Next, Wish};
+    use crate::step::{Instruction, Next};
 
     const LENGTH: usize = 5000;
 
@@ -159,7 +159,14 @@ mod tests {
 
     fn contribution(rank: u32) -> Contribution {
         let rank = u64::from(rank);
-        Contribution { heard: rank, wish: Wish::Train, samples: rank, checksum: rank, loss: 0.5, micro_sqr: 0.25 }
+        Contribution {
+            heard: rank,
+            instruction: Instruction::Train,
+            samples: rank,
+            checksum: rank,
+            loss: 0.5,
+            micro_sqr: 0.25,
+        }
     }
 
     fn lines() -> (Line, Line) {
@@ -181,8 +188,8 @@ mod tests {
                 thread::spawn(move || {
                     assert_eq!((group.rank(), group.is_leader()), (rank, false));
                     let mut gradient: Vec<f32> = (0..LENGTH).map(|idx| value(rank, idx)).collect();
-                    let verdict = group.exchange(&contribution(rank), &mut gradient).unwrap();
-                    assert_eq!(verdict.next, Next::Finish);
+                    let decision = group.exchange(&contribution(rank), &mut gradient).unwrap();
+                    assert_eq!(decision.next, Next::Finish);
                     gradient
                 })
             });
@@ -193,8 +200,8 @@ mod tests {
             let contributions = group.gather(contribution(0), &mut gradient).unwrap();
             assert!(contributions.iter().map(|part| part.heard).eq(0..u64::from(count)));
             let tuning = Tuning { local_batch: 1, accumulation_steps: 0 };
-            let verdict = Verdict { learning_rate: Some(0.1), tuning, next: Next::Finish, brain: None };
-            group.broadcast(&verdict, &floats_to_bytes(&gradient)).unwrap();
+            let decision = StepDecision { learning_rate: Some(0.1), tuning, next: Next::Finish, brain: None };
+            group.broadcast(&decision, &floats_to_bytes(&gradient)).unwrap();
 
             for (idx, &sum) in gradient.iter().enumerate() {
                 let expected: f32 = (0..count).map(|rank| value(rank, idx)).sum();

@@ -5,7 +5,7 @@
 //!  samples ──> network ──> gradients ──┐ every rank
 //!                                      v
 //!                         all-reduce through rank 0 ──> brain (agent): batch, learning rate
-//!                                      │                  └──> desk: reports, checkpoints, audit
+//!                                      │                  └──> coordinator: reports, checkpoints, audit
 //!                                      v
 //!                  optimiser, position in the epoch ── membership: who is in the group
 //! ```
@@ -15,7 +15,7 @@
 
 mod args;
 mod trainer;
-mod desk;
+mod coordinator;
 mod brain;
 mod step;
 mod share;

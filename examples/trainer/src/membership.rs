@@ -11,7 +11,7 @@ use crate::error::TrainerError;
 use crate::group::{Group, Member};
 use crate::joining::{Place, introduce, pause};
 use crate::rendezvous::{Hello, Rendezvous};
-use crate::step::{Next, Total, Wish};
+use crate::step::{Instruction, Next, Total};
 use crate::wire::Line;
 
 /// How long survivors may take to find a new rank 0.
@@ -40,7 +40,7 @@ pub(crate) struct Terms {
 }
 
 /// A group that some have left.
-pub(crate) enum Shed {
+pub(crate) enum ShrunkGroup {
     /// As its rank 0 sees it.
     Leader(Group),
     /// For the others: the line to rank 0, which will say who is in it.
@@ -99,17 +99,17 @@ impl Membership {
     }
 
     /// Looks at what is new before a step: the newest generation heard of, and what this process was told to do.
-    pub(crate) fn listen(&mut self, group: &Group) -> (u64, Wish) {
+    pub(crate) fn listen(&mut self, group: &Group) -> (u64, Instruction) {
         let Some(worker) = &self.worker else {
-            let wish = if self.termination.requested() { Wish::Stop } else { Wish::Train };
-            return (0, wish);
+            let instruction = if self.termination.requested() { Instruction::Stop } else { Instruction::Train };
+            return (0, instruction);
         };
-        let wish = worker.orders().into();
+        let instruction = worker.orders().into();
         let newest = worker.assignment().filter(|newest| newest.state == AssignmentState::Run);
         let heard = newest.as_ref().map_or(0, |newest| newest.generation);
         self.candidate = newest.filter(|newest| newest.generation > self.settled);
         // What it could not follow it has not heard of.
-        (if self.prepare(group) { heard } else { self.settled }, wish)
+        (if self.prepare(group) { heard } else { self.settled }, instruction)
     }
 
     /// What the scheduler says of the training at the moment.
@@ -165,10 +165,10 @@ impl Membership {
 
     /// What rank 0 decides about the group after a step.
     pub(crate) fn decide(&mut self, group: &Group, total: &Total) -> Next {
-        match total.wish {
-            Wish::Stop => return Next::Stop { wanted: true },
-            Wish::Leave => return Next::Stop { wanted: false },
-            Wish::Train => {}
+        match total.instruction {
+            Instruction::Stop => return Next::Stop { wanted: true },
+            Instruction::Leave => return Next::Stop { wanted: false },
+            Instruction::Train => {}
         }
         let Some(candidate) = &self.candidate else { return Next::Train };
         if total.heard != Some(candidate.generation) {
@@ -184,7 +184,7 @@ impl Membership {
             return Next::Train;
         }
         if !same_replicas(&staying, group.members()) {
-            return Next::Shed;
+            return Next::ShrunkGroup;
         }
         let newcomers = staying.len() as u32..candidate.replicas.len() as u32;
         let met =
@@ -193,7 +193,7 @@ impl Membership {
     }
 
     /// The group without those who are not in the newest assignment; `None` if this process is one of them.
-    pub(crate) fn shed(&mut self, group: Group) -> Result<Option<Shed>, TrainerError> {
+    pub(crate) fn shed(&mut self, group: Group) -> Result<Option<ShrunkGroup>, TrainerError> {
         let Some(candidate) = self.candidate.clone() else { return Err(unprepared()) };
         let members = staying(&candidate, group.members());
         let Some(rank) = members.iter().position(|member| member.replica == self.me) else { return Ok(None) };
@@ -203,7 +203,7 @@ impl Membership {
                 Some(line) => line,
                 None => self.reconnect(&candidate, rank as u32, members[rank])?,
             };
-            return Ok(Some(Shed::Follower(line)));
+            return Ok(Some(ShrunkGroup::Follower(line)));
         }
         let lines = if leader_stays {
             group.into_lines(&members[1..])
@@ -214,7 +214,7 @@ impl Membership {
         if members.len() == candidate.replicas.len() {
             self.settle(candidate.generation);
         }
-        Ok(Some(Shed::Leader(Group::lead(members, lines))))
+        Ok(Some(ShrunkGroup::Leader(Group::lead(members, lines))))
     }
 
     /// The group with the newcomers, whose ranks start at the old world size, for rank 0.

@@ -12,7 +12,7 @@ use crate::state::BrainState;
 pub(crate) struct Contribution {
     /// The newest generation it has heard of; 0 for none.
     pub(crate) heard: u64,
-    pub(crate) wish: Wish,
+    pub(crate) instruction: Instruction,
     /// The samples it really worked on.
     pub(crate) samples: u64,
     pub(crate) checksum: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Contribution {
 /// What a rank was told to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Wish {
+pub(crate) enum Instruction {
     Train,
     /// The whole group is to stop.
     Stop,
@@ -33,7 +33,7 @@ pub(crate) enum Wish {
     Leave,
 }
 
-impl From<Orders> for Wish {
+impl From<Orders> for Instruction {
     fn from(orders: Orders) -> Self {
         match orders {
             Orders::Train => Self::Train,
@@ -45,7 +45,7 @@ impl From<Orders> for Wish {
 
 /// What rank 0 makes of it all, sent with the mean gradient.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Verdict {
+pub(crate) struct StepDecision {
     /// `None` if the gradient is not finite: then the parameters stay as they are.
     pub(crate) learning_rate: Option<f64>,
     /// For the steps from here on.
@@ -61,7 +61,7 @@ pub(crate) struct Verdict {
 pub(crate) enum Next {
     Train,
     /// Those who are not in the newest assignment leave; the others go on without them.
-    Shed,
+    ShrunkGroup,
     /// The newcomers of the newest assignment have met and join.
     Grow,
     /// Everybody leaves. Those who were not told to may be wanted again, unless the whole group was meant.
@@ -77,7 +77,7 @@ pub(crate) enum Next {
 pub(crate) struct Total {
     /// The newest generation that everybody has heard of; `None` while some know of another than others.
     pub(crate) heard: Option<u64>,
-    pub(crate) wish: Wish,
+    pub(crate) instruction: Instruction,
     pub(crate) tally: Tally,
     pub(crate) loss: f64,
     pub(crate) micro_sqr: f64,
@@ -86,12 +86,15 @@ pub(crate) struct Total {
 impl Total {
     pub(crate) fn of(contributions: &[Contribution]) -> Self {
         let newest = contributions.iter().map(|part| part.heard).max();
-        let wished = |wish| contributions.iter().any(|part| part.wish == wish);
+        let instructed = |instruction| contributions.iter().any(|part| part.instruction == instruction);
         let mut tally = Tally::default();
         contributions.iter().for_each(|part| tally.add(Tally { samples: part.samples, checksum: part.checksum }));
         Self {
             heard: newest.filter(|&newest| contributions.iter().all(|part| part.heard == newest)),
-            wish: [Wish::Stop, Wish::Leave].into_iter().find(|&wish| wished(wish)).unwrap_or(Wish::Train),
+            instruction: [Instruction::Stop, Instruction::Leave]
+                .into_iter()
+                .find(|&instruction| instructed(instruction))
+                .unwrap_or(Instruction::Train),
             tally,
             loss: contributions.iter().map(|part| part.loss).sum(),
             micro_sqr: contributions.iter().map(|part| part.micro_sqr).sum(),

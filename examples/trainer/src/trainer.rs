@@ -6,18 +6,18 @@ use pollux_agent::{Placement, StepObservation, Tuning};
 
 use crate::args::Settings;
 use crate::checkpoint::Checkpoints;
-use crate::desk::{Desk, say};
+use crate::coordinator::{Coordinator, say};
 use crate::error::TrainerError;
 use crate::group::Group;
 use crate::joining::{Joined, await_welcome, join};
-use crate::membership::{Membership, Shed};
+use crate::membership::{Membership, ShrunkGroup};
 use crate::network::Network;
 use crate::optimiser::Optimiser;
 use crate::rendezvous::{Address, Welcome};
 use crate::samples::{Samples, Tally, order};
 use crate::share::{Deal, Position};
 use crate::state::{BrainState, Replica, decode, encode, floats_to_bytes};
-use crate::step::{Contribution, Next, Total, Verdict, Wish};
+use crate::step::{Contribution, Instruction, Next, StepDecision, Total};
 use crate::wire::Line;
 
 const TEST_SAMPLES: u32 = 1024;
@@ -46,7 +46,7 @@ struct Trainer {
     order: Vec<u32>,
     tuning: Tuning,
     /// At rank 0 only.
-    desk: Option<Desk>,
+    coordinator: Option<Coordinator>,
     /// How long the training stood still for the generation that is coming together.
     paused: Duration,
     overruns: u64,
@@ -68,9 +68,9 @@ pub(crate) fn train(settings: Settings) -> Result<Ending, TrainerError> {
         return Ok(Ending::Finished);
     }
     let ending = trainer.run(group);
-    if let (Err(TrainerError::Lost(_)), Some(desk)) = (&ending, &mut trainer.desk) {
+    if let (Err(TrainerError::Lost(_)), Some(coordinator)) = (&ending, &mut trainer.coordinator) {
         // Every step is either done or not, here: nothing is lost with the others but what they were at.
-        desk.save(&trainer.settings, &trainer.replica)?;
+        coordinator.save(&trainer.settings, &trainer.replica)?;
     }
     if matches!(ending, Ok(Ending::Finished)) {
         trainer.say_goodbye(begun);
@@ -96,7 +96,7 @@ impl Trainer {
             replica,
             order: Vec::new(),
             tuning: Tuning { local_batch: 1, accumulation_steps: 0 },
-            desk: None,
+            coordinator: None,
             paused: Duration::ZERO,
             overruns: 0,
             steps: 0,
@@ -122,10 +122,10 @@ impl Trainer {
             say(format_args!("carrying on in epoch {} after {cursor} samples", epoch + 1));
         }
         self.take_position();
-        let desk = self.desk.insert(Desk::open(&self.settings, brain)?);
-        desk.keep_audit(epoch)?;
-        desk.announce(self.membership.settled(), None);
-        let is_done = cursor == 0 && desk.is_done(&self.settings, epoch);
+        let coordinator = self.coordinator.insert(Coordinator::open(&self.settings, brain)?);
+        coordinator.keep_audit(epoch)?;
+        coordinator.announce(self.membership.settled(), None);
+        let is_done = cursor == 0 && coordinator.is_done(&self.settings, epoch);
         self.welcome(&mut group, 1, is_done)?;
         Ok((group, is_done))
     }
@@ -143,11 +143,11 @@ impl Trainer {
     fn run(&mut self, mut group: Group) -> Result<Ending, TrainerError> {
         loop {
             let generation = self.membership.settled();
-            let verdict = self.step(&mut group)?;
+            let decision = self.step(&mut group)?;
             let stopped = Instant::now();
-            group = match verdict.next {
+            group = match decision.next {
                 Next::Train => continue,
-                Next::Shed => match self.shed(group, verdict.brain)? {
+                Next::ShrunkGroup => match self.shed(group, decision.brain)? {
                     Some(group) => group,
                     None => return Ok(Ending::Stopped),
                 },
@@ -165,38 +165,38 @@ impl Trainer {
             self.paused += stopped.elapsed();
             if self.membership.settled() > generation {
                 let paused = std::mem::take(&mut self.paused);
-                if let Some(desk) = &mut self.desk {
-                    desk.announce(self.membership.settled(), Some(paused.as_secs_f64()));
+                if let Some(coordinator) = &mut self.coordinator {
+                    coordinator.announce(self.membership.settled(), Some(paused.as_secs_f64()));
                 }
             }
         }
     }
 
     /// One optimiser step of the whole group.
-    fn step(&mut self, group: &mut Group) -> Result<Verdict, TrainerError> {
+    fn step(&mut self, group: &mut Group) -> Result<StepDecision, TrainerError> {
         let begun = Instant::now();
-        let (heard, wish) = self.membership.listen(group);
+        let (heard, instruction) = self.membership.listen(group);
         let Position { epoch, cursor } = self.replica.position;
         let deal = Deal { cursor, end: self.training.len(), world_size: group.world_size(), tuning: self.tuning };
         let mut gradient = vec![0.0; self.network.parameter_count()];
-        let own = self.contribute(&deal, group.rank(), &mut gradient, (heard, wish));
+        let own = self.contribute(&deal, group.rank(), &mut gradient, (heard, instruction));
         let computed = begun.elapsed();
 
-        let (verdict, sent) = match &mut self.desk {
+        let (decision, sent) = match &mut self.coordinator {
             None => (group.exchange(&own, &mut gradient).map_err(TrainerError::Lost)?, Ok(())),
-            Some(desk) => {
+            Some(coordinator) => {
                 let contributions = group.gather(own, &mut gradient).map_err(TrainerError::Lost)?;
                 let total = Total::of(&contributions);
                 let share = 1.0 / total.tally.samples.max(1) as f32;
                 gradient.iter_mut().for_each(|value| *value *= share);
                 let next = self.membership.decide(group, &total);
-                desk.set_batch_mode(self.membership.terms().batch);
-                let verdict = desk.conclude(&self.settings, &self.replica, &deal, &total, &gradient, next)?;
-                let sent = group.broadcast(&verdict, &floats_to_bytes(&gradient));
-                (verdict, sent)
+                coordinator.set_batch_mode(self.membership.terms().batch);
+                let decision = coordinator.conclude(&self.settings, &self.replica, &deal, &total, &gradient, next)?;
+                let sent = group.broadcast(&decision, &floats_to_bytes(&gradient));
+                (decision, sent)
             }
         };
-        self.apply(&deal, &verdict, &gradient);
+        self.apply(&deal, &decision, &gradient);
         let synced = begun.elapsed();
         if self.replica.position.epoch > epoch {
             self.tell_epoch(&deal);
@@ -205,7 +205,7 @@ impl Trainer {
         sent.map_err(TrainerError::Lost)?;
         self.wait_for_pace(&deal, group, begun);
         self.steps += 1;
-        if let Some(desk) = &mut self.desk {
+        if let Some(coordinator) = &mut self.coordinator {
             let micro_batches = f64::from(deal.tuning.accumulation_steps + 1);
             let measured = StepObservation {
                 placement: Placement { shape: group.shape(), gpu_type: self.membership.terms().gpu_type },
@@ -219,13 +219,19 @@ impl Trainer {
                 None => measured,
             };
             let told = Some(&told).filter(|_| !deal.is_cut());
-            desk.after_step(&self.settings, &self.replica, &deal, told, &self.membership);
+            coordinator.after_step(&self.settings, &self.replica, &deal, told, &self.membership);
         }
-        Ok(verdict)
+        Ok(decision)
     }
 
     /// This rank's share of a step: the sum of its samples' gradients, and what it has to say.
-    fn contribute(&self, deal: &Deal, rank: u32, gradient: &mut [f32], (heard, wish): (u64, Wish)) -> Contribution {
+    fn contribute(
+        &self,
+        deal: &Deal,
+        rank: u32,
+        gradient: &mut [f32],
+        (heard, instruction): (u64, Instruction),
+    ) -> Contribution {
         let preconditioner = self.replica.optimiser.preconditioner();
         let mut tally = Tally::default();
         let (mut loss, mut micro_sqr) = (0.0, 0.0);
@@ -247,16 +253,16 @@ impl Trainer {
         }
         let finite = |value: f64| if value.is_finite() { value } else { 0.0 };
         let Tally { samples, checksum } = tally;
-        Contribution { heard, wish, samples, checksum, loss: finite(loss), micro_sqr: finite(micro_sqr) }
+        Contribution { heard, instruction, samples, checksum, loss: finite(loss), micro_sqr: finite(micro_sqr) }
     }
 
-    /// Does what the verdict says to parameters and position; every rank does the same.
-    fn apply(&mut self, deal: &Deal, verdict: &Verdict, gradient: &[f32]) {
+    /// Does what the decision says to parameters and position; every rank does the same.
+    fn apply(&mut self, deal: &Deal, decision: &StepDecision, gradient: &[f32]) {
         let Replica { parameters, optimiser, position } = &mut self.replica;
-        if let Some(learning_rate) = verdict.learning_rate {
+        if let Some(learning_rate) = decision.learning_rate {
             optimiser.update(parameters, gradient, learning_rate);
         }
-        self.tuning = verdict.tuning;
+        self.tuning = decision.tuning;
         position.cursor += deal.samples();
         if position.cursor == deal.end {
             *position = Position { epoch: position.epoch + 1, cursor: 0 };
@@ -269,10 +275,10 @@ impl Trainer {
     }
 
     fn tell_epoch(&mut self, deal: &Deal) {
-        let Some(desk) = &mut self.desk else { return };
+        let Some(coordinator) = &mut self.coordinator else { return };
         let score = self.network.evaluate(&self.replica.parameters, &self.test);
         let accuracy = score.accuracy(u64::from(TEST_SAMPLES));
-        desk.tell_epoch(&self.settings, self.replica.position.epoch, deal, accuracy);
+        coordinator.tell_epoch(&self.settings, self.replica.position.epoch, deal, accuracy);
     }
 
     /// Sleeps for the rest of a step that is to take as long as a model says.
@@ -291,10 +297,10 @@ impl Trainer {
     fn shed(&mut self, group: Group, brain: Option<Box<BrainState>>) -> Result<Option<Group>, TrainerError> {
         match self.membership.shed(group)? {
             None => Ok(None),
-            Some(Shed::Follower(line)) => self.hear_welcome(line).map(Some),
-            Some(Shed::Leader(mut group)) => {
-                if self.desk.is_none() {
-                    self.desk = Some(Desk::open(&self.settings, brain.map(|brain| *brain))?);
+            Some(ShrunkGroup::Follower(line)) => self.hear_welcome(line).map(Some),
+            Some(ShrunkGroup::Leader(mut group)) => {
+                if self.coordinator.is_none() {
+                    self.coordinator = Some(Coordinator::open(&self.settings, brain.map(|brain| *brain))?);
                 }
                 let survivors = group.world_size();
                 self.welcome(&mut group, survivors, false)?;
@@ -318,14 +324,14 @@ impl Trainer {
 
     /// Rank 0 tells a changed group how it goes on; those from rank `newcomers` on get the state of the training, too.
     fn welcome(&mut self, group: &mut Group, newcomers: u32, is_done: bool) -> Result<(), TrainerError> {
-        let desk = self.desk.as_mut().expect("rank 0 has one");
-        self.tuning = desk.resize(group, self.membership.terms())?;
+        let coordinator = self.coordinator.as_mut().expect("rank 0 has one");
+        self.tuning = coordinator.resize(group, self.membership.terms())?;
         let generation = self.membership.settled();
         let members = group.members().to_vec();
         let welcome = Address::Welcome(Welcome { generation, members, tuning: self.tuning, is_done });
         let told = group.send(|rank| rank < newcomers, &welcome, &[]);
         let state = if newcomers < group.world_size() {
-            encode(&self.settings.recipe, &self.replica, &desk.brain_state())
+            encode(&self.settings.recipe, &self.replica, &coordinator.brain_state())
         } else {
             Vec::new()
         };
@@ -339,7 +345,7 @@ impl Trainer {
     }
 
     fn follow(&mut self, line: Line, welcome: Welcome) -> Result<Group, TrainerError> {
-        self.desk = None;
+        self.coordinator = None;
         self.tuning = welcome.tuning;
         if welcome.generation > self.membership.settled() {
             self.membership.settle(welcome.generation);
@@ -349,19 +355,19 @@ impl Trainer {
     }
 
     fn save(&mut self) -> Result<(), TrainerError> {
-        match &mut self.desk {
-            Some(desk) => desk.save(&self.settings, &self.replica),
+        match &mut self.coordinator {
+            Some(coordinator) => coordinator.save(&self.settings, &self.replica),
             None => Ok(()),
         }
     }
 
     fn say_goodbye(&mut self, begun: Instant) {
-        let Some(desk) = &mut self.desk else { return };
-        desk.report(&self.membership);
+        let Some(coordinator) = &mut self.coordinator else { return };
+        coordinator.report(&self.membership);
         if self.settings.quiet {
             return;
         }
-        let (samples, epochs) = (desk.samples(), self.replica.position.epoch);
+        let (samples, epochs) = (coordinator.samples(), self.replica.position.epoch);
         let overruns = match self.overruns {
             0 => String::new(),
             overruns => format!(", {overruns} of {} steps took longer than their pace", self.steps),
@@ -415,7 +421,7 @@ mod tests {
             while deal.cursor < deal.end {
                 let mut gradient = vec![0.0; trainer.network.parameter_count()];
                 let parts =
-                    (0..world_size).map(|rank| trainer.contribute(&deal, rank, &mut gradient, (0, Wish::Train)));
+                    (0..world_size).map(|rank| trainer.contribute(&deal, rank, &mut gradient, (0, Instruction::Train)));
                 let total = Total::of(&parts.collect::<Vec<_>>());
                 gradient.iter_mut().for_each(|value| *value /= deal.samples() as f32);
                 brain.learn(&deal, &total, &gradient, trainer.replica.optimiser.preconditioner());

@@ -52,7 +52,8 @@ fn a_replica_that_runs_by_an_order_of_the_previous_version_keeps_its_slot() {
     assert_eq!(machine.trial.start_failure_of(beside), ("local has 0 free slots of 1".to_owned(), true));
     machine.trial.stop(replica, std::time::Duration::from_secs(600));
     assert_eq!(machine.trial.exit_of(replica), Exit::Code(143));
-    shim.wait().unwrap();
+    // Whoever watches over processes may have taken note of its end first.
+    drop(shim.wait());
 }
 
 #[test]

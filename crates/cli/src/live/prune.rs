@@ -4,8 +4,7 @@ use clap::Args;
 use pollux_api::{PruneReport, PruneRequest};
 
 use super::server_args::ServerArgs;
-use super::text::span;
-use crate::amounts::{self, bytes_text};
+use super::text::{size, span};
 use crate::output::{self, OutputFormat};
 use crate::table::{Align, Cell, Table};
 
@@ -20,11 +19,11 @@ pub(crate) struct PruneArgs {
     dry_run: bool,
 
     /// Delete those of jobs that have been over for longer, such as 12h or 7d [default: as the scheduler does]
-    #[arg(long, value_name = "TIME", value_parser = amounts::seconds)]
+    #[arg(long, value_name = "TIME", value_parser = pollux_job::seconds)]
     keep_for: Option<u64>,
 
     /// Of the others, delete the oldest until they take no more than this, such as 50G [default: as the scheduler does]
-    #[arg(long, value_name = "BYTES", value_parser = amounts::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = pollux_job::bytes)]
     keep_bytes: Option<u64>,
 
     /// Print for people or for programs
@@ -50,7 +49,7 @@ fn write(report: &PruneReport, out: &mut dyn Write) -> io::Result<()> {
         let columns = [("JOB", Align::Right), ("SIZE", Align::Right), ("OVER FOR", Align::Right)];
         let mut table = Table::with_headings(&columns);
         for saved in &report.deleted {
-            let cells = [saved.job.to_string(), bytes_text(saved.bytes), span(saved.age_s as f64)];
+            let cells = [saved.job.to_string(), size(saved.bytes), span(saved.age_s as f64)];
             table.push(cells.map(Cell::plain).to_vec());
         }
         table.write("", out)?;
@@ -60,8 +59,8 @@ fn write(report: &PruneReport, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "{} {would}; {} of jobs that are over and {} of live jobs are kept",
-        bytes_text(freed),
-        bytes_text(kept),
-        bytes_text(live)
+        size(freed),
+        size(kept),
+        size(live)
     )
 }

@@ -100,12 +100,12 @@ fn files_that_describe_no_job() {
         assert!(result.stderr.starts_with(&format!("error: {path}{expected}")), "{}", result.stderr);
         assert_eq!(result.stderr.lines().count(), 1, "{}", result.stderr);
     };
-    check_file("a.yaml", "command: [a]\ngpus: 4\n", ", line 2: unknown field `gpus`, expected one of ");
+    check_file("a.yaml", "command: [a]\ngpuz: 4\n", ", line 2: unknown field `gpuz`, expected one of ");
     check_file("b.toml", "command = ['a']\nreplicas_min = -1\n", ", line 2: invalid value: integer `-1`, expected u32");
     check_file("c.json", "{\"command\": [\"a\"],\n", ", line 2: EOF while parsing ");
     check_file("d.yaml", "- a\n- b\n", ", line 1: invalid type: sequence, ");
     check_file("e.ini", "", ": no known ending; accepted are .yaml, ");
-    check_file("f.yaml", "environment: [A]\ncommand: [a]\n", ", line 1: environment: invalid type: sequence, ");
+    check_file("f.yaml", "env: [A]\ncommand: [a]\n", ", line 1: env: invalid type: sequence, ");
     let missing = folder.join("missing.yaml");
     let missing = missing.to_str().unwrap();
     let result = run(&mut client(&["submit", "-f", missing]), b"");

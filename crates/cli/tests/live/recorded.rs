@@ -51,7 +51,7 @@ pub(crate) fn json(value: &impl Serialize) -> String {
 pub(crate) fn detail(job: &Job) -> String {
     let mut detail = serde_json::to_value(job).unwrap();
     let rest = serde_json::json!({
-        "request": {"command": ["python", "train.py"], "working_dir": "/data", "replicas_max": 8},
+        "spec": {"command": ["python", "train.py"], "working_dir": "/data", "replicas_max": 8},
         "generation": 3, "replicas_logged": [17, 21], "local_batch": 64, "accumulation_steps": 3,
         "group": [{"replica": 17, "rank": 0, "node": "local", "local_rank": 0, "local_world_size": 1}],
         "noise_scale": 405.5, "replicas_profiled": 2, "restart_cost_s": 0.4, "reported_ms": 3000,

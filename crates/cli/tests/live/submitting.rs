@@ -120,15 +120,15 @@ fn a_job_finds_the_virtual_environment_of_whoever_submits_it() {
     let submit = |options: &[&str]| {
         let args: Vec<&str> = ["submit"].iter().chain(options).copied().chain(["--", "python", "train.py"]).collect();
         let mut command = server.command(&args);
-        command.env("VIRTUAL_ENV", "/home/me/venv").env("PATH", "/home/me/venv/bin:/usr/bin").env("LC_ALL", "C.UTF-8");
+        command.env("VIRTUAL_ENV", "/venv").env("PATH", "/venv/bin:/usr/bin").env("LC_ALL", "C.UTF-8");
         command.env("HF_TOKEN", "hunter2").env("SEED", "7");
         let outcome = run(&mut command, b"");
         assert_eq!(outcome.code, Some(0), "{}", outcome.stderr);
         submitted(&server)
     };
     let usual = submit(&[]);
-    assert_eq!(usual.env["PATH"], "/home/me/venv/bin:/usr/bin");
-    assert_eq!((usual.env["VIRTUAL_ENV"].as_str(), usual.env["LC_ALL"].as_str()), ("/home/me/venv", "C.UTF-8"));
+    assert_eq!(usual.env["PATH"], "/venv/bin:/usr/bin");
+    assert_eq!((usual.env["VIRTUAL_ENV"].as_str(), usual.env["LC_ALL"].as_str()), ("/venv", "C.UTF-8"));
     assert!(!usual.env.contains_key("SEED") && usual.secrets.is_empty(), "{usual:?}");
 
     let all = submit(&["--export", "all"]);

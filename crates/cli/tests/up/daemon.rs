@@ -1,4 +1,5 @@
 use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,14 +26,30 @@ impl Daemon {
     /// The same with more arguments.
     pub(crate) fn start_with(test: &str, arguments: &[&str]) -> Self {
         let folder = fresh_folder("up", test);
+        let mut daemon = Self { child: spawn(&folder, &[&["--slots", "2"], arguments].concat()), folder };
+        daemon.wait_for_answer();
+        daemon
+    }
+
+    /// One on a machine whose driver lists two GPUs of one kind and two of another.
+    pub(crate) fn start_on_gpus(test: &str, arguments: &[&str]) -> Self {
+        let folder = fresh_folder("up", test);
+        install_driver(&folder);
         let mut daemon = Self { child: spawn(&folder, arguments), folder };
         daemon.wait_for_answer();
         daemon
     }
 
+    /// Another one on the same folder, after the end of the first, on that machine.
+    pub(crate) fn start_again_on_gpus(&mut self) {
+        install_driver(&self.folder);
+        self.child = spawn(&self.folder, &[]);
+        self.wait_for_answer();
+    }
+
     /// Another one on the same folder, after the end of the first.
     pub(crate) fn start_again(&mut self) {
-        self.child = spawn(&self.folder, &[]);
+        self.child = spawn(&self.folder, &["--slots", "2"]);
         self.wait_for_answer();
     }
 
@@ -82,8 +99,22 @@ impl Drop for Daemon {
 fn spawn(folder: &Path, arguments: &[&str]) -> Child {
     let talk = |name| File::create(folder.join(name)).unwrap();
     let mut command = plain("up");
-    command.args(["--listen", "127.0.0.1:0", "--slots", "2"]).args(arguments).env("POLLUX_STATE", folder.join("state"));
+    command.args(["--listen", "127.0.0.1:0"]).args(arguments).env("POLLUX_STATE", folder.join("state"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = [folder.join("driver")].into_iter().chain(std::env::split_paths(&path));
+    command.env("PATH", std::env::join_paths(folders).unwrap()).env_remove("CUDA_VISIBLE_DEVICES");
     command.stdin(Stdio::null()).stdout(talk("stdout")).stderr(talk("stderr")).spawn().unwrap()
+}
+
+/// A stand-in for `nvidia-smi` that a daemon of this folder finds first.
+fn install_driver(folder: &Path) {
+    let driver = folder.join("driver");
+    fs::create_dir_all(&driver).unwrap();
+    let gpus = ["Tesla V100", "NVIDIA A100", "NVIDIA A100", "Tesla V100"].into_iter().enumerate();
+    let listed: String = gpus.map(|(idx, kind)| format!("{idx}, GPU-{idx}, {kind}\\n")).collect();
+    let program = driver.join("nvidia-smi");
+    fs::write(&program, format!("#!/bin/sh\nprintf '{listed}'\n")).unwrap();
+    fs::set_permissions(program, fs::Permissions::from_mode(0o755)).unwrap();
 }
 
 /// `pollux SUBCOMMAND` that knows of no server.

@@ -7,6 +7,8 @@
 mod binary;
 
 mod bad_input;
+mod checkpoints;
 mod daemon;
+mod gpus;
 mod life;
 mod logging;

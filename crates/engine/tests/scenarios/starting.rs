@@ -133,7 +133,7 @@ fn nobody_waits_for_something_outside_for_ever() {
          70    pending j1 g1            =>
          86459 tick j1=n0*2             =>
          86460 tick j1=n0*2             => stop j1 g1 n0*2 failed
-         86461 pending j1 g1            => refused: job 1 is queued, in which this cannot happen",
+         86461 pending j1 g1            => refused: job 1 is queued: this cannot be done now",
     );
 }
 
@@ -146,7 +146,7 @@ fn the_launch_of_a_program_that_was_silent_for_long_is_measured_when_it_first_sp
          90  silent j1 g1             =>
          160 ready j1 g1              =>
          160 view                     => j1 [n0*2] restarts 0 cost_s 100
-         161 ready j1 g1              => refused: job 1 is running, in which this cannot happen
+         161 ready j1 g1              => refused: job 1 is running: this cannot be done now
          170 report j1 g1             =>
          170 view                     => j1 [n0*2] restarts 0 cost_s 100",
     );

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use tokio_rustls::rustls::ServerConfig;
-use tracing::warn;
+use tracing::debug;
 
 use super::hosts::Hosts;
 use super::tls;
@@ -74,7 +74,9 @@ impl Listeners {
         let elsewhere = known.filter(|&port| !is_plain || port != public.address.port());
         let there = elsewhere.and_then(|port| {
             // Workers of an earlier server train on, and nobody hears of them.
-            at(port).inspect_err(|error| warn!(port, %error, "workers of an earlier server look for it in vain")).ok()
+            at(port)
+                .inspect_err(|error| debug!(port, %error, "workers of an earlier server cannot reach this one"))
+                .ok()
         });
         let workers = match there {
             None if !is_plain => Some(at(0)?),

@@ -85,9 +85,9 @@ impl Inbox {
 
 impl Scheduler {
     /// Sorts a message.
-    pub(super) fn take(&mut self, now: Timestamp, message: Message, intake: &mut Inbox) {
+    pub(super) fn take(&mut self, now: Timestamp, message: Message, inbox: &mut Inbox) {
         match message {
-            Message::Submit(spec, reply) => self.submit(now, *spec, reply, intake),
+            Message::Submit(spec, reply) => self.submit(now, *spec, reply, inbox),
             Message::Act(job, action, reply) => {
                 let event = match action {
                     Action::Cancel => Event::Cancel { job },
@@ -95,53 +95,53 @@ impl Scheduler {
                     Action::Resume => Event::Resume { job },
                 };
                 match self.check_live(job) {
-                    Ok(()) => intake.ask(event, reply),
+                    Ok(()) => inbox.ask(event, reply),
                     Err(refused) => refuse(reply, refused),
                 }
             }
             Message::ActOnNode(name, action, reply) => match (self.registry.current(&name), action) {
                 (None, _) => refuse(reply, Refused::UnknownNode { name }),
-                (Some(node), NodeAction::Drain) => intake.ask(Event::NodeDrain { node }, reply),
-                (Some(node), NodeAction::Undrain) => intake.ask(Event::NodeUndrain { node }, reply),
+                (Some(node), NodeAction::Drain) => inbox.ask(Event::NodeDrain { node }, reply),
+                (Some(node), NodeAction::Undrain) => inbox.ask(Event::NodeUndrain { node }, reply),
             },
-            Message::Report(job, request, reply) => self.report(job, *request, reply, intake),
-            Message::Ready(job, request, reply) => self.ready(job, request, reply, intake),
+            Message::Report(job, request, reply) => self.report(job, *request, reply, inbox),
+            Message::Ready(job, request, reply) => self.ready(job, request, reply, inbox),
             Message::Rendezvous(job, request, reply) => match self.publish(job, request) {
-                Ok(()) => intake.published.push(reply),
+                Ok(()) => inbox.published.push(reply),
                 Err(refused) => refuse(reply, refused),
             },
-            Message::Grant { label, digest, replaces, reply } => match self.check_grant(&label, replaces, intake) {
+            Message::Grant { label, digest, replaces, reply } => match self.check_grant(&label, replaces, inbox) {
                 Ok(()) => {
                     let gone = self.tokens.of_user(&label);
                     let come = Some(digest);
                     match gone == come {
                         true => drop(reply.send(Ok(()))),
-                        false => intake.token_changes.push(TokenChange { label, come, gone, reply }),
+                        false => inbox.token_changes.push(TokenChange { label, come, gone, reply }),
                     }
                 }
                 Err(refused) => refuse(reply, refused),
             },
             Message::Revoke(label, reply) => match self.check_revoke(&label) {
                 Ok(digest) => {
-                    intake.token_changes.push(TokenChange { label, come: None, gone: Some(digest), reply });
+                    inbox.token_changes.push(TokenChange { label, come: None, gone: Some(digest), reply });
                 }
                 Err(refused) => refuse(reply, refused),
             },
-            Message::Look(look) => intake.looks.push(look),
-            Message::ShutDown(reply) => intake.shut_down = Some(reply),
+            Message::Look(look) => inbox.looks.push(look),
+            Message::ShutDown(reply) => inbox.shut_down = Some(reply),
             Message::LimitPages(pages) => self.store.limit_pages(pages),
-            Message::Observed(observation) => self.observe(now, observation, intake),
+            Message::Observed(observation) => self.observe(now, observation, inbox),
         }
     }
 
-    fn submit(&mut self, now: Timestamp, mut spec: JobSpec, reply: Reply<JobId>, intake: &mut Inbox) {
+    fn submit(&mut self, now: Timestamp, mut spec: JobSpec, reply: Reply<JobId>, inbox: &mut Inbox) {
         let limit = self.settings.engine.live_jobs_max;
-        let room = self.engine.jobs().len() + intake.submitted.len() < limit;
+        let room = self.engine.jobs().len() + inbox.submitted.len() < limit;
         let crowded = || if room { Ok(()) } else { Err(Refusal::TooManyJobs { limit }) };
         let admitted = spec.check_launch().map_err(Refused::from).and_then(|()| {
             self.engine.admit(&spec)?;
             crowded()?;
-            self.unmet(&spec.depends_on, intake)
+            self.unmet(&spec.depends_on, inbox)
         });
         match admitted {
             Ok(unmet) => spec.depends_on = unmet,
@@ -150,21 +150,21 @@ impl Scheduler {
         self.last_job.0 += 1;
         let id = self.last_job;
         let history_event = HistoryEvent::Submitted { name: spec.name.clone() };
-        intake.history.push(self.entry(now, Some(id), &history_event));
-        intake.submitted.push(SubmittedJob { id, submitted: now, spec: spec.clone() });
+        inbox.history.push(self.entry(now, Some(id), &history_event));
+        inbox.submitted.push(SubmittedJob { id, submitted: now, spec: spec.clone() });
         let event = Event::JobSubmitted { job: id, spec: spec.without_launch() };
-        intake.specs.insert(id, spec);
+        inbox.specs.insert(id, spec);
         // Who asked may have gone.
         let answer = Box::new(move |outcome: Result<(), Refused>| drop(reply.send(outcome.map(|()| id))));
-        intake.asked.push(Asked { event, answer });
+        inbox.asked.push(Asked { event, answer });
     }
 
     /// Dependencies that are still to be waited for. One on a job that did not end as it had to can never be met.
-    fn unmet(&self, depends_on: &[Dependency], intake: &Inbox) -> Result<Vec<Dependency>, Refused> {
+    fn unmet(&self, depends_on: &[Dependency], inbox: &Inbox) -> Result<Vec<Dependency>, Refused> {
         let mut unmet = Vec::new();
         for &dependency in depends_on {
             let job = dependency.job;
-            if self.engine.job(job).is_some() || intake.specs.contains_key(&job) {
+            if self.engine.job(job).is_some() || inbox.specs.contains_key(&job) {
                 unmet.push(dependency);
                 continue;
             }
@@ -185,7 +185,7 @@ impl Scheduler {
         Ok(unmet)
     }
 
-    fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, intake: &mut Inbox) {
+    fn report(&mut self, job: JobId, request: ReportRequest, reply: Reply<()>, inbox: &mut Inbox) {
         let ReportRequest { generation, mut report } = request;
         self.name_types(job, &mut report);
         match self.group(job, generation).map(|group| group.revision_of(generation)) {
@@ -193,12 +193,12 @@ impl Scheduler {
             Ok(None) => refuse(reply, self.stale(job, generation)),
             Ok(Some(revision)) => {
                 self.fleet.has_spoken(job);
-                intake.ask(Event::Report { job, revision, report }, reply);
+                inbox.ask(Event::Report { job, revision, report }, reply);
             }
         }
     }
 
-    fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, intake: &mut Inbox) {
+    fn ready(&mut self, job: JobId, request: ReadyRequest, reply: Reply<()>, inbox: &mut Inbox) {
         let ReadyRequest { generation, pause_s } = request;
         // A program that was taken for one that never speaks may do so late.
         let is_running = self.engine.job(job).is_some_and(|job| job.phase() == Phase::Running && !job.is_silent());
@@ -207,7 +207,7 @@ impl Scheduler {
             Ok(Readiness::Stale) => refuse(reply, self.stale(job, generation)),
             // Who asked may have gone.
             Ok(Readiness::Partial | Readiness::Known) => drop(reply.send(Ok(()))),
-            Ok(Readiness::Complete(revision)) => intake.ask(Event::GroupReady { job, revision, pause_s }, reply),
+            Ok(Readiness::Complete(revision)) => inbox.ask(Event::GroupReady { job, revision, pause_s }, reply),
         }
     }
 
@@ -253,16 +253,16 @@ impl Scheduler {
         Refused::Stale { job, generation, current: self.fleet.group(job).map_or(0, |group| group.generation) }
     }
 
-    fn check_grant(&self, label: &str, replaces: bool, intake: &Inbox) -> Result<(), Refused> {
+    fn check_grant(&self, label: &str, replaces: bool, inbox: &Inbox) -> Result<(), Refused> {
         let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if label.is_empty() || label.len() > LABEL_BYTES_MAX || !label.chars().all(is_letter) {
             return Err(Refused::Label { label: label.to_owned() });
         }
-        let is_coming = intake.token_changes.iter().any(|change| change.label == label);
+        let is_coming = inbox.token_changes.iter().any(|change| change.label == label);
         if !replaces && (is_coming || self.tokens.of_user(label).is_some()) {
             return Err(Refused::LabelUsed { label: label.to_owned() });
         }
-        if !replaces && self.tokens.labels().len() + intake.token_changes.len() >= TOKENS_MAX {
+        if !replaces && self.tokens.labels().len() + inbox.token_changes.len() >= TOKENS_MAX {
             return Err(Refused::TooManyTokens { limit: TOKENS_MAX });
         }
         Ok(())
@@ -283,14 +283,14 @@ impl Scheduler {
         Err(Refused::Engine(if is_known { Refusal::EndedJob { job } } else { Refusal::UnknownJob { job } }))
     }
 
-    fn observe(&mut self, now: Timestamp, observation: Observation, intake: &mut Inbox) {
+    fn observe(&mut self, now: Timestamp, observation: Observation, inbox: &mut Inbox) {
         let mut out = Effects::default();
         narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
             Observation::NodeUp(node) => self.registry.up(node, &mut self.fleet, &mut out),
             Observation::NodeUnreachable { node } => self.registry.unreachable(&node, &mut out),
             Observation::NodeGone { node } => self.registry.gone(&node, &mut self.fleet, &mut out),
-            Observation::Superseded { by } => intake.superseded = Some(by),
+            Observation::Superseded { by } => inbox.superseded = Some(by),
             Observation::Pending { replica, reason } => self.pending(now, replica, reason, &mut out),
             Observation::Started { replica } => self.started(now, replica, &mut out),
             Observation::StartFailed { replica, reason, retryable } => {
@@ -303,7 +303,7 @@ impl Scheduler {
                 self.conclude(now, replica, Ending::Exited(exit), &history_event, &mut out);
             }
         }
-        self.absorb(out, &mut intake.seen);
+        self.absorb(out, &mut inbox.seen);
     }
 
     /// A replica cannot run yet, which may be told more than once.
@@ -354,7 +354,7 @@ impl Scheduler {
     }
 
     /// What nobody says but time: nodes that stay away or may come, groups that do not speak.
-    pub(super) fn look_around(&mut self, now: Timestamp, intake: &mut Inbox) {
+    pub(super) fn look_around(&mut self, now: Timestamp, inbox: &mut Inbox) {
         let mut out = Effects::default();
         if self.registry.is_incomplete() && self.roll_call <= Instant::now() {
             self.registry.close_roll_call(&mut self.fleet, &mut out);
@@ -373,7 +373,7 @@ impl Scheduler {
         for job in finishing.map(|(job, _)| job).collect::<Vec<_>>() {
             self.fleet.finish(job, &mut out);
         }
-        self.absorb(out, &mut intake.seen);
+        self.absorb(out, &mut inbox.seen);
     }
 }
 

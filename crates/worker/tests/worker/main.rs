@@ -97,7 +97,7 @@ fn every_request_names_the_job_and_carries_the_token() {
     let (worker, _) = start(&server);
     worker.ready(1, Some(0.25));
     worker.report(1, report(3));
-    eventually("both letters", || (server.posts().len() == 2).then_some(()));
+    eventually("both messages", || (server.posts().len() == 2).then_some(()));
     for request in server.requests() {
         assert!(request.line.contains(" /v1/jobs/12/"), "{}", request.line);
         assert_eq!(request.authorization.as_deref(), Some("Bearer secret"), "{}", request.line);
@@ -124,7 +124,7 @@ fn what_is_told_while_the_server_is_away_reaches_it_when_it_is_back_and_of_repor
         "assignment" => json(&assignment(1, &[7])),
         _ => Answer::status(204),
     });
-    eventually("both letters", || (server.posts().len() >= 2).then_some(()));
+    eventually("both messages", || (server.posts().len() >= 2).then_some(()));
     assert!(worker.finish(PATIENCE));
     let posts = server.posts();
     let told: Vec<_> = posts.iter().map(|post| (post.path(), post.body.contains("\"epochs\":5"))).collect();
@@ -157,7 +157,7 @@ fn stale_words_are_dropped_and_later_ones_are_told() {
     let (worker, _) = start(&server);
     worker.ready(1, Some(0.1));
     worker.report(1, report(1));
-    eventually("both stale letters", || (server.posts().len() == 2).then_some(()));
+    eventually("both stale messages", || (server.posts().len() == 2).then_some(()));
     worker.ready(2, Some(0.1));
     assert!(worker.finish(PATIENCE));
     let posts: Vec<_> = server.posts().into_iter().map(|post| post.path().to_owned()).collect();
@@ -277,7 +277,7 @@ fn a_slow_server_holds_up_no_call() {
     worker.orders();
     // Had one call in a hundred waited for an answer, it would have taken longer.
     assert!(calls.elapsed() < PATIENCE, "calls waited for the server: {:?}", calls.elapsed());
-    assert!(!worker.finish(Duration::from_millis(20)), "nobody took the letters");
+    assert!(!worker.finish(Duration::from_millis(20)), "nobody took the messages");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn when_one_of_several_is_told_to_stop_all_is_saved_and_all_stop() {
     let mut trainers = start(&folder, 3, &arguments);
     eventually("an epoch", || folder.audited_epochs(500) > 0);
     trainers[1].signal("TERM");
-    // Without a scheduler the wish of one is the wish for all.
+    // Without a scheduler the instruction of one is the instruction for all.
     assert_eq!(wait(&mut trainers), [Some(143); 3], "{}", folder.logs());
     let done = folder.audited_epochs(500);
     let epochs = (done + 1).to_string();

@@ -14,7 +14,7 @@ use crate::membership::{Membership, Terms};
 use crate::samples::Tally;
 use crate::share::Deal;
 use crate::state::{BrainState, Replica};
-use crate::step::{Next, Total, Verdict};
+use crate::step::{Next, StepDecision, Total};
 
 /// How often the scheduler hears how things are.
 const REPORT_EVERY: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(2);
 const RATE_MIN: Duration = Duration::from_millis(500);
 
 /// What rank 0 does besides training: it concludes steps, keeps the books, saves, and talks.
-pub(crate) struct Desk {
+pub(crate) struct Coordinator {
     brain: Brain,
     checkpoints: Option<Checkpoints>,
     audit: Option<Audit>,
@@ -38,7 +38,7 @@ pub(crate) struct Desk {
     learning_rate_factor: f64,
 }
 
-impl Desk {
+impl Coordinator {
     /// Takes a training up at the state it is in.
     pub(crate) fn open(settings: &Settings, state: Option<BrainState>) -> Result<Self, TrainerError> {
         let brain = match state {
@@ -102,7 +102,7 @@ impl Desk {
         total: &Total,
         gradient: &[f32],
         next: Next,
-    ) -> Result<Verdict, TrainerError> {
+    ) -> Result<StepDecision, TrainerError> {
         self.brain.learn(deal, total, gradient, replica.optimiser.preconditioner());
         // This step's batch decides its learning rate; only then another may be chosen.
         self.learning_rate_factor = self.brain.learning_rate_factor()?;
@@ -118,11 +118,11 @@ impl Desk {
         self.tuning_changed |= tuning.is_some_and(|tuning| tuning != deal.tuning);
         let done = epoch_ends && self.is_done(settings, replica.position.epoch + 1);
         let next = if done { Next::Finish } else { next };
-        Ok(Verdict {
+        Ok(StepDecision {
             learning_rate: finite.then_some(settings.learning_rate * self.learning_rate_factor),
             tuning: tuning.unwrap_or(deal.tuning),
             next,
-            brain: (next == Next::Shed).then(|| Box::new(self.brain.state())),
+            brain: (next == Next::ShrunkGroup).then(|| Box::new(self.brain.state())),
         })
     }
 
