@@ -77,6 +77,9 @@ class Agent:
 
         `state` is what `state()` gave, in any process at any size.
         """
+    @property
+    def relearns(self) -> bool:
+        """Whether something that it was made with is of another version, so that it is learned anew."""
     def state(self) -> str:
         """All it has learned, as JSON."""
     def observe_step(

@@ -113,6 +113,16 @@ def test_a_report_tells_samples_and_speed_as_the_trainer_counted_them() -> None:
     assert json.loads(one.report())["progress"]["samples"] == one.progress()["samples"]
 
 
+def test_a_state_of_another_version_is_learned_anew_and_said_so() -> None:
+    one = trained()
+    assert not agent(state=one.state()).relearns
+    for change in ({"version": 99}, {"noise": "told otherwise"}, {"profiles": {}}):
+        other = agent(state=json.dumps(json.loads(one.state()) | change))
+        assert other.relearns and other.noise() is None
+        assert other.progress() == one.progress()
+    assert agent(state="{}").relearns
+
+
 @pytest.mark.parametrize(
     ("refused", "message"),
     [
@@ -121,7 +131,7 @@ def test_a_report_tells_samples_and_speed_as_the_trainer_counted_them() -> None:
         (lambda: agent("adam"), 'scaling is "adam"; accepted are adascale, .*, or a function'),
         (lambda: agent(3), 'scaling is "3"; accepted are adascale, .*, or a function'),  # type: ignore[arg-type]
         (lambda: agent(lambda _: -1.0).learning_rate_factor(), "learning-rate factor"),
-        (lambda: agent(state="{}"), "state: missing field `version` .*; accepted is what state"),
+        (lambda: agent(state="{"), "state: EOF .*; accepted is what state"),
         (lambda: agent(batch_size=64, state=trained().state()), "128.*64"),
         (lambda: agent().resize(2, 1), "1 replicas on 2 nodes"),
         (lambda: agent().observe_step(1, 1, 128, 0, -1.0, 0.0), "-1"),

@@ -73,6 +73,7 @@ pub struct AgentState {
 #[cfg(feature = "serde")]
 #[derive(serde::Deserialize)]
 struct RawState {
+    #[serde(default)]
     version: u32,
     #[serde(default)]
     profiles: Readable<Vec<Profile>>,
@@ -80,7 +81,8 @@ struct RawState {
     noise: Readable<NoiseEstimator>,
     #[serde(default)]
     losses: Readable<Losses>,
-    progress: Progress,
+    #[serde(default)]
+    progress: Readable<Progress>,
     #[serde(default)]
     running: Readable<Option<Running>>,
 }
@@ -104,6 +106,10 @@ impl<T> Default for Readable<T> {
 impl From<RawState> for AgentState {
     fn from(raw: RawState) -> Self {
         let RawState { version, profiles, noise, losses, progress, running } = raw;
+        let (progress, version) = match progress {
+            Readable::Yes(progress) => (progress, version),
+            Readable::No(_) => (Progress::default(), UNREADABLE),
+        };
         match (profiles, noise, losses, running) {
             (Readable::Yes(profiles), Readable::Yes(noise), Readable::Yes(losses), Readable::Yes(running)) => {
                 Self { version, profiles, noise, losses, progress, running }
@@ -154,6 +160,7 @@ pub struct Agent {
     settling: Settling,
     /// How fast it trains what it runs; nothing that outlives a change.
     samples_per_s: Option<f64>,
+    relearns: bool,
 }
 
 /// What the last steps ran, and how many of its steps are still to be ignored.
@@ -187,6 +194,7 @@ impl Agent {
         if state.version != STATE_VERSION {
             let mut agent = Self::new(settings);
             agent.state.progress = state.progress;
+            agent.relearns = true;
             return Ok(agent);
         }
         let (saved, configured) = (state.noise.batch_size_baseline(), settings.limits.batch_size_baseline());
@@ -194,7 +202,9 @@ impl Agent {
             return Err(AgentError::BaselineChanged { saved, configured });
         }
         // What was measured on a type that had no name yet is measured again.
+        let profiled = state.profiles.len();
         state.profiles.retain(|profile| profile.gpu_type().number().is_none());
+        let relearns = state.profiles.len() < profiled;
         for pair in state.profiles.windows(2) {
             if pair[0].gpu_type() >= pair[1].gpu_type() {
                 return Err(AgentError::ProfileOrder { gpu_type: pair[1].gpu_type().clone() });
@@ -203,11 +213,16 @@ impl Agent {
         state.losses.check()?;
         state.profiles.iter().try_for_each(Profile::check)?;
         state.running.as_ref().map_or(Ok(()), Running::check)?;
-        Ok(Self::with_state(settings, state))
+        Ok(Self { relearns, ..Self::with_state(settings, state) })
     }
 
     fn with_state(settings: AgentSettings, state: AgentState) -> Self {
-        Self { settings, state, settling: Settling::default(), samples_per_s: None }
+        Self { settings, state, settling: Settling::default(), samples_per_s: None, relearns: false }
+    }
+
+    /// Whether something that it was restored with is of another version, so that it is learned anew.
+    pub const fn relearns(&self) -> bool {
+        self.relearns
     }
 
     /// All it has learned.

@@ -273,7 +273,9 @@ fn a_state_of_another_version_is_learned_anew_and_keeps_its_progress() {
         |state| drop(state.as_object_mut().unwrap().remove("losses")),
     ];
     for change in changes {
-        let relearning = restore_changed(change).unwrap().report();
+        let mut relearning = restore_changed(change).unwrap();
+        assert!(relearning.relearns());
+        let relearning = relearning.report();
         assert_eq!((relearning.types, relearning.noise, relearning.tuning), (Vec::new(), None, None));
         assert_eq!(relearning.progress, learned.progress);
     }
@@ -287,8 +289,19 @@ fn a_state_that_numbers_types_keeps_all_but_what_was_measured_on_them() {
         state["running"]["placement"]["gpu_type"] = json!(0);
         state["later"] = json!("a field that is not known");
     });
-    let restored = restored.unwrap().report();
+    let mut restored = restored.unwrap();
+    assert!(restored.relearns());
+    let restored = restored.report();
     assert_eq!((restored.noise, restored.progress, restored.types), (learned.noise, learned.progress, Vec::new()));
+}
+
+#[test]
+fn a_state_that_says_nothing_known_is_that_of_a_new_agent() {
+    let state = serde_json::from_value(json!({"brain": {"size": 3}, "progress": "far"})).unwrap();
+    let mut agent = Agent::restore(settings(), state).unwrap();
+    assert!(agent.relearns());
+    assert_eq!(agent.report(), Agent::new(settings()).report());
+    assert!(!restore_changed(|_| ()).unwrap().relearns(), "its own state is no news");
 }
 
 #[test]

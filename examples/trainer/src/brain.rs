@@ -50,6 +50,9 @@ impl Brain {
 
     pub(crate) fn restore(settings: BrainSettings, state: BrainState) -> Result<Self, AgentError> {
         let agent = Agent::restore(settings.for_agent(), state.agent)?;
+        if agent.relearns() {
+            eprintln!("what was learned of batches and speeds is of another version, and is learned anew");
+        }
         let mut brain = Self::with_agent(settings, agent);
         brain.samples = state.samples;
         brain.epoch = Tally { samples: state.epoch_samples, checksum: state.epoch_checksum };

@@ -53,6 +53,11 @@ impl Agent {
         Ok(Self { agent, limits, raised })
     }
 
+    #[getter]
+    const fn relearns(&self) -> bool {
+        self.agent.relearns()
+    }
+
     fn state(&self) -> String {
         to_json(self.agent.state())
     }

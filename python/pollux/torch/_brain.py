@@ -14,6 +14,7 @@ from pollux._native import Agent
 from ._board import Board
 from ._clock import Times
 from ._deal import Deal, Tuning
+from ._errors import say
 from ._membership import DEFAULT_GPU_TYPE
 from ._terms import Row, Terms
 
@@ -75,6 +76,8 @@ class Brain:
             epoch_samples=settings.epoch_samples,
             state=state,
         )
+        if self._agent.relearns:
+            say("what was learned of batches and speeds is of another version, and is learned anew")
         self._gpu_type = DEFAULT_GPU_TYPE
         self._eager = EAGER_CHECKS
         self._step_s = 0.0
