@@ -79,7 +79,10 @@ impl Daemon {
 
     fn answer(server: Server, runtime: Runtime, listeners: Listeners) -> Self {
         let (url, server_file) = (listeners.url(), server.state_dir().join(SERVER_FILE));
-        let Listeners { public, workers } = listeners;
+        let Listeners { public, workers, missed } = listeners;
+        if let Some(port) = missed {
+            warn!(port, "workers of an earlier server look for it at a port that another program has taken");
+        }
         let state = AppState::new(&server, public.hosts.clone());
         let listeners = [Some(public), workers].into_iter().flatten();
         let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();

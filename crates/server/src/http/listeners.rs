@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use tokio_rustls::rustls::ServerConfig;
-use tracing::debug;
 
 use super::hosts::Hosts;
 use super::tls;
@@ -45,6 +44,8 @@ pub(crate) struct Listeners {
     pub(crate) public: Listener,
     /// Workers always find a plain listener of this machine, those of an earlier process at the port they know.
     pub(crate) workers: Option<Listener>,
+    /// A port at which workers of an earlier process look for us, and that is taken.
+    pub(crate) missed: Option<u16>,
 }
 
 /// One socket.
@@ -72,17 +73,13 @@ impl Listeners {
         let is_plain = public.tls.is_none();
         let at = |port| Listener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), None, &[]);
         let elsewhere = known.filter(|&port| !is_plain || port != public.address.port());
-        let there = elsewhere.and_then(|port| {
-            // Workers of an earlier server train on, and nobody hears of them.
-            at(port)
-                .inspect_err(|error| debug!(port, %error, "workers of an earlier server cannot reach this one"))
-                .ok()
-        });
+        let there = elsewhere.and_then(|port| at(port).ok());
+        let missed = elsewhere.filter(|_| there.is_none());
         let workers = match there {
             None if !is_plain => Some(at(0)?),
             there => there,
         };
-        Ok(Self { public, workers })
+        Ok(Self { public, workers, missed })
     }
 
     /// Where everybody reaches it.
