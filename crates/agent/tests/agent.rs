@@ -33,7 +33,7 @@ fn truth(parallelism: Parallelism) -> ThroughputModel {
     parallelism.model(TRUTH).expect("within bounds")
 }
 
-fn step_of(model: &ThroughputModel, placement: Placement, tuning: Tuning) -> StepObservation {
+fn step_of(model: &ThroughputModel, placement: &Placement, tuning: Tuning) -> StepObservation {
     let local = f64::from(tuning.local_batch);
     let compute_s = model.params().compute_s(local);
     StepObservation {
@@ -45,8 +45,9 @@ fn step_of(model: &ThroughputModel, placement: Placement, tuning: Tuning) -> Ste
     }
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "most callers make it in place")]
 fn step(placement: Placement, tuning: Tuning) -> StepObservation {
-    step_of(&truth(Parallelism::DataParallel), placement, tuning)
+    step_of(&truth(Parallelism::DataParallel), &placement, tuning)
 }
 
 /// Norms whose estimates are the given statistics.
@@ -536,9 +537,7 @@ fn another_parallelism_plugs_in_below_the_agent() {
         let mut agent = Agent::new(AgentSettings { parallelism, ..settings() });
         for at in [on(1, 1), on(1, 2), placement.clone()] {
             for local_batch in [32, 128, 256] {
-                agent
-                    .observe_step(&step_of(&model, at.clone(), Tuning { local_batch, accumulation_steps: 0 }))
-                    .unwrap();
+                agent.observe_step(&step_of(&model, &at, Tuning { local_batch, accumulation_steps: 0 })).unwrap();
             }
         }
         agent.observe_gradients(&norms(100, 1.0, 6.0));

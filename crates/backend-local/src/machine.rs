@@ -19,7 +19,7 @@ impl Machine {
     /// What processes of this one may use.
     pub(crate) fn this() -> Self {
         let info = sysinfo();
-        let memory = u64::from(info.totalram).saturating_mul(u64::from(info.mem_unit));
+        let memory = info.totalram.saturating_mul(u64::from(info.mem_unit));
         let cpus = thread::available_parallelism().map_or(1, NonZero::get);
         Self { cpus: u32::try_from(cpus).unwrap_or(u32::MAX), memory }
     }

@@ -77,7 +77,7 @@ impl Client {
         let url = format!("{}/assignment?after={after}{rendezvous}&wait_s={}", self.job_url, wait.as_secs());
         let request = self.agent.get(url).header("Authorization", &self.authorization);
         let answer = request.config().timeout_global(Some(wait + ANSWER)).build().call();
-        let mut response = answer.map_err(failure)?;
+        let mut response = answer.map_err(|error| failure(&error))?;
         judge(response.status())?;
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let body = body.map_err(|error| Failure::Away(error.to_string()))?;
@@ -102,13 +102,13 @@ impl Client {
         let body = serde_json::to_vec(request).map_err(|error| Failure::Garbage(error.to_string()))?;
         let post = self.agent.post(format!("{}/{path}", self.job_url)).header("Authorization", &self.authorization);
         let post = post.header("Content-Type", "application/json").config().timeout_global(Some(ANSWER)).build();
-        let response = post.send(&body).map_err(failure)?;
+        let response = post.send(&body).map_err(|error| failure(&error))?;
         judge(response.status())
     }
 }
 
 /// Whoever presents a certificate that is not vouched for is not the scheduler, or was set up wrongly.
-fn failure(error: ureq::Error) -> Failure {
+fn failure(error: &ureq::Error) -> Failure {
     let reason = error.to_string();
     match reason.contains("certificate") {
         true => Failure::Untrusted(reason),

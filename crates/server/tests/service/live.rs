@@ -191,14 +191,14 @@ impl<'a> Live<'a> {
                 let spec = JobSpec { command, working_dir, ..scripted.spec.clone() };
                 self.groups[job].id = Some(self.handle().submit(spec).wait().unwrap());
             }
-            Happening::Line { line } => self.follow(self.script.lines[line].1.clone()),
+            Happening::Line { line } => self.follow(&self.script.lines[line].1.clone()),
         }
         self.sync();
         self.interfere();
     }
 
-    fn follow(&mut self, event: ScriptedEvent) {
-        match event {
+    fn follow(&mut self, event: &ScriptedEvent) {
+        match *event {
             ScriptedEvent::Join { ref node } => self.join_node(node.gpus),
             ScriptedEvent::Lose { node } => {
                 for group in &mut self.groups {

@@ -138,7 +138,7 @@ impl World<'_> {
     fn prepare(&mut self, job: usize, pause_s: f64) {
         self.sample_job(job);
         let in_place = self.settings.resize_delay_s.is_some();
-        if self.jobs[job].awaited.is_empty() && !(in_place && !self.jobs[job].additions.is_empty()) {
+        if self.jobs[job].awaited.is_empty() && (!in_place || self.jobs[job].additions.is_empty()) {
             let revision = self.jobs[job].revision;
             let ready = self.now.after_s(pause_s);
             let pause_ms = ready.0 - self.now.0;

@@ -60,7 +60,7 @@ pub(super) fn submitted_spec(
         replicas: if settings.policy.adapts_batches() { 1 } else { job.requested_replicas.min(replicas_max) },
         replicas_max: Some(replicas_max),
         batch_size: Some(job.requested_batch),
-        work: settings.declare_epochs.then(|| Work::Epochs(epochs)),
+        work: settings.declare_epochs.then_some(Work::Epochs(epochs)),
         gpus_per_replica: job.needs.gpus_per_replica,
         cpus: job.needs.cpus,
         memory: job.needs.memory,
