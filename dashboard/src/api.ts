@@ -1,7 +1,12 @@
 // Written by `npm run types` from the server's OpenAPI document. A test compares the two.
 
+/** How a job has to end before the one that waits for it may start. */
+export type After = "success" | "end";
+
 /** One replica of a group. */
 export type AssignedReplica = {
+  /** The type of its GPUs. */
+  gpu_type?: string;
   /** Its place among the replicas of that node. */
   local_rank: number;
   /** Replicas of the group on that node. */
@@ -16,12 +21,15 @@ export type AssignedReplica = {
 
 /** Response to `GET /v1/jobs/{id}/assignment`: who belongs to the newest group of a job, and where it meets. */
 export type Assignment = {
+  /** Who chooses the batch. */
+  batch?: Record<string, unknown>;
   /** Number of the group; every change gives a larger one. */
   generation: number;
-  /** Host on which rank 0 waits for the others. */
+  /** A host for programs that cannot tell where they wait: `MASTER_ADDR` of those that are started for this group. */
   master_address: string;
-  /** Port on which rank 0 waits for the others. */
+  /** A port for such programs: `MASTER_PORT`. */
   master_port: number;
+  rendezvous?: Endpoint | null;
   /** The group, ordered by rank. Replicas of the group before come first, in their old order. */
   replicas: Array<AssignedReplica>;
   /** Whether the group trains. */
@@ -153,6 +161,22 @@ export type Completion = {
   why?: string | null;
 };
 
+/** A job that has to end before another may start. Written `12`, or `12:end`. */
+export type Dependency = {
+  /** How it has to end. */
+  after: After;
+  /** The job that goes first. */
+  job: JobId;
+};
+
+/** A place to connect to. */
+export type Endpoint = {
+  /** Host. */
+  address: string;
+  /** Port. */
+  port: number;
+};
+
 /** Something that happened. */
 export type Event = {
   /** When. */
@@ -236,12 +260,12 @@ export type HypotheticalJob = {
   name?: string | null;
   /** Higher goes first, where a policy knows priorities. */
   priority?: number | null;
+  /** Replicas to begin with. */
+  replicas?: number | null;
   /** Most replicas it may have. */
   replicas_max?: number | null;
   /** Fewest replicas it can run with. */
   replicas_min?: number | null;
-  /** Replicas to begin with. */
-  replicas_requested?: number | null;
   /** What its training is known from. */
   trains_like: TrainsLike;
   work?: Work | null;
@@ -307,6 +331,16 @@ export type Job = {
   unfairness?: number | null;
 };
 
+/** What one job has saved. */
+export type JobCheckpoints = {
+  /** Seconds since the job ended, or wrote there last if that was later. */
+  age_s: number;
+  /** Room that it takes. */
+  bytes: number;
+  /** Which job. */
+  job: number;
+};
+
 /** Response to `GET /v1/jobs/{id}`. */
 export type JobDetail = Job & {
   /** Micro-batches before the one that ends a step. */
@@ -329,10 +363,10 @@ export type JobDetail = Job & {
   replicas_profiled?: number | null;
   /** When its agent spoke last. */
   reported_ms?: number | null;
-  /** What its user asked for. */
-  request: SubmitRequest;
   /** Seconds that a change of its group costs, as measured on itself. */
   restart_cost_s?: number | null;
+  /** What its user asked for; the values of secrets are hidden. */
+  spec: JobSpec;
 };
 
 /** When a job would be complete. */
@@ -349,6 +383,9 @@ export type JobForecast = {
   /** Replicas of its group now. */
   replicas: number;
 };
+
+/** A job, numbered in the order of submission. */
+export type JobId = number;
 
 /** Response to `GET /v1/jobs`: live jobs first, in order of submission, then ended ones, the newest first. One that ends while pages are read may be on two of them, and is left out of none. */
 export type JobList = {
@@ -380,8 +417,53 @@ export type JobSeries = {
   samples_per_s: Array<number | null>;
 };
 
+/** What a user asks for. */
+export type JobSpec = {
+  /** Total batch that its user fixed, for policies that leave it to users; the baseline where nothing is said. */
+  batch_size?: number | null;
+  /** Program and arguments, the same for every replica. */
+  command: Array<string>;
+  /** CPUs of one replica; not counted, if left out. */
+  cpus?: number | null;
+  /** Jobs that have to end before it starts. */
+  depends_on?: Array<Dependency>;
+  /** Variables of the program, besides those of the node. */
+  env?: Record<string, string>;
+  /** How it may be moved and resized. */
+  flexibility?: Flexibility;
+  /** Types of GPU it may run on, by name; any, if left out. */
+  gpu_types?: Array<string>;
+  /** GPUs of one replica, always on one node. A program that starts a process for each GPU itself has one replica. */
+  gpus_per_replica?: number;
+  /** Memory of one replica in bytes, or as text such as `16G`; not counted, if left out. */
+  memory?: number | null;
+  /** For people; need not be unique. The name of the script or program, if left out. */
+  name?: string;
+  /** Who submitted it. The server knows; whoever submits leaves it out. */
+  owner?: string;
+  /** Higher goes first. A job below 0 is opportunistic: it uses what others leave. */
+  priority?: number;
+  /** Replicas it begins with, where so many fit; a rigid job has exactly as many. */
+  replicas?: number;
+  /** Most replicas it may have; 64, or as many as it begins with, if left out. */
+  replicas_max?: number | null;
+  /** Fewest replicas it can run with. */
+  replicas_min?: number;
+  /** Failures after which it is tried again. */
+  retries?: number;
+  /** Variables of the program whose values are never shown again. */
+  secrets?: Record<string, string>;
+  /** Seconds that it may hold GPUs, or a text such as `8h`; then it is stopped. */
+  time_limit?: number | null;
+  work?: Work | null;
+  /** Where the program starts; absolute. */
+  working_dir: string;
+};
+
 /** Something that a replica wrote, as a message of `GET /v1/jobs/{id}/logs/stream`. */
 export type LogPiece = {
+  /** Bytes before this piece that are not kept any more, and were never told. */
+  dropped?: number;
   /** Where its log goes on, for a stream that does. */
   position: string;
   /** Which. */
@@ -402,6 +484,8 @@ export type Node = {
   gpus_held: number;
   /** Whether it is being emptied. */
   is_draining: boolean;
+  /** Whether it does not answer: nothing is placed there, and what it had stays taken. */
+  is_unreachable?: boolean;
   /** Jobs with replicas there. */
   jobs: Array<NodeJob>;
   /** Its name. */
@@ -489,12 +573,50 @@ export type PlanStatus = {
   upper_bound?: number | null;
 };
 
+/** Response to `POST /v1/checkpoints/prune`. */
+export type PruneReport = {
+  /** Room that this frees. */
+  bytes_freed: number;
+  /** Room that those take. */
+  bytes_kept: number;
+  /** Room that checkpoints of live jobs take, which are never deleted. */
+  bytes_live: number;
+  /** What was deleted, or would be; the oldest first. */
+  deleted: Array<JobCheckpoints>;
+  /** Whether nothing was really deleted. */
+  dry_run: boolean;
+  /** What could not be deleted, a line for each. */
+  failures: Array<string>;
+  /** Jobs that are over and whose checkpoints are kept. */
+  jobs_kept: number;
+};
+
+/** Body of `POST /v1/checkpoints/prune`: checkpoints of jobs that are over. What is left out is as the server was told at its start. */
+export type PruneRequest = {
+  /** Only says what would be deleted. */
+  dry_run?: boolean;
+  /** Of the others, deletes the oldest until they take no more room than this. */
+  keep_bytes?: number | null;
+  /** Deletes those of jobs that have been over for longer. */
+  keep_for_s?: number | null;
+};
+
 /** Body of `POST /v1/jobs/{id}/ready`: every rank of the generation trains. */
 export type ReadyRequest = {
   /** The group that speaks. */
   generation: number;
   /** Seconds that the training stood still for the change; left out by a group that was started afresh. */
   pause_s?: number | null;
+};
+
+/** Body of `POST /v1/jobs/{id}/rendezvous`, by rank 0: where it waits for the others of a generation. */
+export type RendezvousRequest = {
+  /** Host, as the others reach it. */
+  address: string;
+  /** The group that meets there. */
+  generation: number;
+  /** Port. */
+  port: number;
 };
 
 /** Body of `POST /v1/jobs/{id}/reports`. */
@@ -521,33 +643,6 @@ export type SizeOutlook = {
   replicas: number;
   /** Samples per second. */
   samples_per_s: number;
-};
-
-/** Body of `POST /v1/jobs`: a job as its user asks for it. Only the command is needed. */
-export type SubmitRequest = {
-  /** Total batch that the user fixes, for policies that leave it to users. */
-  batch_size?: number | null;
-  /** Program and arguments, the same for every replica. */
-  command: Array<string>;
-  /** Variables besides those of the server. */
-  environment?: Record<string, string>;
-  /** How it may be moved and resized. */
-  flexibility?: Flexibility;
-  /** For people; need not be unique. The program's name, if left out. */
-  name?: string | null;
-  /** Higher goes first, where a policy knows priorities; below 0 a job uses what others leave. */
-  priority?: number;
-  /** Most replicas it may have; as many as the scheduler's own limit, if left out. */
-  replicas_max?: number | null;
-  /** Fewest replicas it can run with. */
-  replicas_min?: number;
-  /** Replicas to begin with; policies that choose sizes take it as a hint. Each has a GPU of its own. */
-  replicas_requested?: number;
-  /** Failures after which it is tried again. */
-  retries_max?: number;
-  work?: Work | null;
-  /** Where the program starts; absolute. */
-  working_dir: string;
 };
 
 /** Response to `GET /v1/tokens`: tokens of users, not of jobs. */
@@ -598,7 +693,7 @@ export type WhatIfChoices = {
   policies: Array<string>;
 };
 
-/** Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it is, and of one with all changes, in their order. Without changes it foretells the cluster as it is. */
+/** Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it is, and of one with all changes, in their order. Without changes it predicts the cluster as it is. */
 export type WhatIfRequest = {
   /** What would be done. */
   changes?: Array<Change>;

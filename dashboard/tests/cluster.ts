@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { test as base, expect, type Page } from "@playwright/test";
-import type { Job, JobList, SubmitRequest } from "../src/api";
+import type { Job, JobList, JobSpec } from "../src/api";
 
 const BINARIES = resolve(process.env.POLLUX_BINARIES ?? "../target/debug");
 const PATIENCE_MS = 30_000;
@@ -85,7 +85,7 @@ export class Cluster {
     return fetch(this.url + path, { method: "POST", headers, body: body === undefined ? null : JSON.stringify(body) });
   }
 
-  async submit(request: Partial<SubmitRequest> & { command: string[] }): Promise<number> {
+  async submit(request: Partial<JobSpec> & { command: string[] }): Promise<number> {
     const response = await this.post("/v1/jobs", { working_dir: this.folder, ...request });
     expect(response.status, await response.clone().text()).toBe(201);
     return ((await response.json()) as Job).id;

@@ -106,9 +106,7 @@ test("the server looks for jobs that are over, so that not all of them are loade
 test("many jobs are found, sorted and kept over a reload, and only rows in view exist", async ({ page, cluster }) => {
   const ids: number[] = [];
   for (let idx = 0; idx < 120; idx++) {
-    ids.push(
-      await cluster.submit({ name: `crowd-${idx}`, command: ["true"], replicas: 64, replicas_min: 64 }),
-    );
+    ids.push(await cluster.submit({ name: `crowd-${idx}`, command: ["true"], replicas: 64, replicas_min: 64 }));
   }
   await open(page, cluster, "/jobs");
   await expect(page.getByText(/1\d\d jobs/)).toBeVisible();
