@@ -2,7 +2,9 @@
 
 import os
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, NotRequired, TypedDict, final
+from typing import Any, Literal, TypedDict, final
+
+from typing_extensions import NotRequired
 
 VERSION: str
 
