@@ -60,7 +60,7 @@ test("what is refused is said where it was asked for", async ({ page, cluster })
   await dialog.getByLabel("Command").fill("train 'with one argument'");
   await dialog.getByLabel("Folder").fill("not/absolute");
   await dialog.getByRole("button", { name: "Submit" }).click();
-  await expect(dialog.getByRole("alert")).toContainText("accepted is an absolute path");
+  await expect(dialog.getByRole("alert")).toContainText("expected an absolute path");
 });
 
 test("a job that is submitted in a hurry is submitted once", async ({ page, cluster }) => {
