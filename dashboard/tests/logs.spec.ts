@@ -73,6 +73,7 @@ test("a progress bar is shown as it stands, and who reads further up is left the
     "for part in 10 20 30; do printf '\\r%s%% of it' $part; sleep 0.2; done",
     "until test -e go; do sleep 0.1; done",
     "printf '\\r100%% of it\\n'",
+    "until test -e more; do sleep 0.1; done",
     "for number in $(seq 1000); do echo late $number; sleep 0.02; done",
     "sleep 1000",
   ];
@@ -83,6 +84,7 @@ test("a progress bar is shown as it stands, and who reads further up is left the
   await expect(last).toHaveText(/^\d+\| 30% of it$/);
   writeFileSync(join(cluster.folder, "go"), "");
   await expect(page.getByText(/\| 100% of it$/)).toBeVisible();
+  writeFileSync(join(cluster.folder, "more"), "");
   await expect(last).toHaveText(/late [1-9]\d$/);
   const log = page.getByRole("log");
   await log.hover();
