@@ -40,6 +40,7 @@ class Assignment(TypedDict):
     master_address: str
     master_port: int
     batch: Batch
+    shares_gpus: bool
     replicas: list[AssignedReplica]
 
 @final

@@ -96,8 +96,9 @@ class _JobFigures(TypedDict):
 
 
 class Job(_JobFigures, total=False):
-    """What became of a job; `series` where it was asked for."""
+    """What became of a job; `failure` where it failed, `series` where it was asked for."""
 
+    failure: str
     series: list[dict[str, float]]
 
 
@@ -122,8 +123,10 @@ class _RunFigures(TypedDict):
 
 
 class Run(_RunFigures, total=False):
-    """What became of a workload under a policy; `cluster` over time where `series` were asked for."""
+    """What became of a workload under a policy; `failed` where jobs did, `cluster` over time where `series` were asked
+    for."""
 
+    failed: int
     cluster: list[dict[str, float]]
 
 

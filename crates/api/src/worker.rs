@@ -22,6 +22,9 @@ pub struct Assignment {
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     #[serde(default)]
     pub batch: BatchMode,
+    /// Whether another job runs on GPUs of the group: its steps then tell nothing of what those GPUs could do.
+    #[serde(default)]
+    pub shares_gpus: bool,
     /// The group, ordered by rank. Replicas of the group before come first, in their old order.
     pub replicas: Vec<AssignedReplica>,
 }

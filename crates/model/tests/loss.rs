@@ -9,7 +9,7 @@ fn told(curve: &LossCurve, steps: impl Iterator<Item = f64>) -> Vec<(f64, f64)> 
 
 proptest! {
     #[test]
-    fn the_fit_recovers_a_known_curve_and_foretells_its_future(
+    fn the_fit_recovers_a_known_curve_and_predicts_its_future(
         start in 0.5f64..100.0,
         floor_share in 0.0f64..0.8,
         halvings in 1.0f64..40.0,

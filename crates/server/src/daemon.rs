@@ -132,7 +132,7 @@ impl Daemon {
             // A client only finds out a moment later.
             warn!(file = %self.server_file.display(), %error, "the file that says where the server is stays");
         }
-        self.server.join()
+        self.server.join().inspect_err(|error| error!(%error, "the scheduler has ended"))
     }
 }
 

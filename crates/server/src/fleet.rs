@@ -206,6 +206,8 @@ impl Fleet {
         }
         group.members.extend(&newcomers);
         group.awaits_additions = false;
+        // The host hears that it has a guest.
+        out.regrouped.extend(guest_of);
         out.start.extend(newcomers);
         self.announce(job, out);
     }
@@ -392,11 +394,16 @@ impl Fleet {
             let (job, allocation) = (replica.job, Allocation::on(replica.node, 1));
             out.events.push(Event::ReplicasReleased { job, revision, allocation });
         }
-        self.note_gone(id, replica.job, out);
+        self.note_gone(id, &replica, out);
     }
 
-    fn note_gone(&mut self, id: ReplicaId, job: JobId, out: &mut Effects) {
+    fn note_gone(&mut self, id: ReplicaId, replica: &Replica, out: &mut Effects) {
+        let job = replica.job;
         self.pending.remove(&id);
+        // Who shared its GPU hears that it is alone now.
+        let host = replica.shares_with.and_then(|host| self.replicas.get(&host));
+        let guests = self.replicas.values().filter(|other| other.shares_with == Some(id));
+        out.regrouped.extend(host.into_iter().chain(guests).map(|other| other.job));
         out.gone.push(id);
         match self.groups.get_mut(&job) {
             Some(group) => {
@@ -412,7 +419,7 @@ impl Fleet {
         for id in self.on(node) {
             self.leave_group(id, out);
             if let Some(replica) = self.replicas.remove(&id) {
-                self.note_gone(id, replica.job, out);
+                self.note_gone(id, &replica, out);
             }
         }
     }
@@ -433,6 +440,14 @@ impl Fleet {
     /// Replicas on a node, those on their way out included.
     pub(crate) fn on(&self, node: NodeId) -> Vec<ReplicaId> {
         self.replicas.iter().filter(|(_, replica)| replica.node == node).map(|(&id, _)| id).collect()
+    }
+
+    /// Whether a member of a group is on a GPU with a replica of another job.
+    pub(crate) fn shares_gpus(&self, group: &Group) -> bool {
+        let is_here = |id: Option<ReplicaId>| id.is_some_and(|id| self.replicas.contains_key(&id));
+        let is_guest = |id: &ReplicaId| self.replicas.get(id).is_some_and(|member| is_here(member.shares_with));
+        let is_host = |replica: &Replica| replica.shares_with.is_some_and(|host| group.members.contains(&host));
+        group.members.iter().any(is_guest) || self.replicas.values().any(is_host)
     }
 
     /// Where the members of a group are.

@@ -66,6 +66,7 @@ pub(crate) fn assignment(
         master_address,
         master_port,
         batch,
+        shares_gpus: fleet.shares_gpus(group),
     }
 }
 

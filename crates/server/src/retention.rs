@@ -8,6 +8,7 @@ use pollux_api::{JobCheckpoints, PruneReport};
 use pollux_backend::{CheckpointAnswer, SavedCheckpoints};
 use pollux_policy::JobId;
 use tokio::sync::oneshot;
+use tracing::{info, warn};
 
 use crate::{Handle, Refused};
 
@@ -52,10 +53,16 @@ pub(crate) async fn prune(handle: &Handle, retention: Retention, dry_run: bool) 
         };
         match outcome {
             Ok(bytes) => {
+                if !dry_run {
+                    info!(job = saved.job, bytes, "old checkpoints deleted");
+                }
                 report.bytes_freed += bytes;
                 report.deleted.push(saved);
             }
-            Err(error) => report.failures.push(format!("checkpoints of job {}: {error}", saved.job)),
+            Err(error) => {
+                warn!(job = saved.job, %error, "old checkpoints cannot be deleted");
+                report.failures.push(format!("checkpoints of job {}: {error}", saved.job));
+            }
         }
     }
     Ok(report)

@@ -59,6 +59,6 @@ pub use simulation::{
 };
 pub use table::TableError;
 pub use workload::{
-    GeneratorSettings, JobSpec, PhillySettings, ReplicaNeeds, Request, Requests, Workload, WorkloadError, generate,
+    GeneratorSettings, PhillySettings, ReplicaNeeds, Request, Requests, Workload, WorkloadError, WorkloadJob, generate,
     is_philly, read_osdi21, read_philly, resample, tuned_requests,
 };

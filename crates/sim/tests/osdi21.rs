@@ -10,8 +10,8 @@ use std::{env, io};
 use pollux_model::Batch;
 use pollux_policy::PolicySettings;
 use pollux_sim::{
-    Application, ApplicationName, ApplicationSet, Autoscale, GeneratorSettings, JobSpec, Outcome, PhillySettings,
-    Recorded, Requests, Running, SimulationSettings, Summary, TrainingState, TuneFor, Workload, generate, profile,
+    Application, ApplicationName, ApplicationSet, Autoscale, GeneratorSettings, Outcome, PhillySettings, Recorded,
+    Requests, Running, SimulationSettings, Summary, TrainingState, TuneFor, Workload, WorkloadJob, generate, profile,
     read_osdi21, read_philly, simulate, tuned_requests,
 };
 
@@ -223,7 +223,7 @@ fn realistic_requests_are_like_those_of_the_published_workloads() {
         }));
     }
     for name in ApplicationName::ALL {
-        let share = |jobs: &[JobSpec], few: u32| {
+        let share = |jobs: &[WorkloadJob], few: u32| {
             let of_name: Vec<_> = jobs.iter().filter(|job| job.application == name).collect();
             let on_few = of_name.iter().filter(|job| job.requested_replicas <= few).count() as f64;
             (on_few / of_name.len() as f64, of_name.len() as f64)
@@ -304,7 +304,7 @@ fn training_imagenet_on_nodes_that_follow_its_goodput_is_cheaper() {
     let application = ApplicationName::Imagenet;
     let (requested_replicas, requested_batch) = (1, 200);
     let (name, needs) = ("one".into(), pollux_sim::ReplicaNeeds::default());
-    let job = JobSpec { name, submitted_s: 0, application, requested_replicas, requested_batch, needs };
+    let job = WorkloadJob { name, requested_replicas, requested_batch, ..WorkloadJob::of(application) };
     let workload = Workload::new("one", None, vec![job]).unwrap();
     let run = |utility_low, utility_high, tune_for| -> Summary {
         let mut autoscale = Autoscale::default();

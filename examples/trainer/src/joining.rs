@@ -103,6 +103,13 @@ pub(crate) fn join(membership: &mut Membership, mut place: Place) -> Result<Join
 }
 
 fn lead(membership: &mut Membership, place: &Place, deadline: Instant) -> Result<Joined, TrainerError> {
+    // What the scheduler says of GPUs and batches counts from the first step on.
+    while membership.worker().is_some() && membership.assignment_of(place).is_none() {
+        if let Some(interruption) = interruption(membership, place) {
+            return Ok(interruption);
+        }
+        pause(deadline)?;
+    }
     let mut members = vec![Member { replica: membership.me(), local_rank: place.local_rank }];
     let mut lines = Vec::new();
     if place.world_size > 1 {

@@ -37,6 +37,8 @@ pub(crate) struct Membership {
 pub(crate) struct Terms {
     pub(crate) gpu_type: GpuTypeName,
     pub(crate) batch: BatchMode,
+    /// Whether another job runs on the same GPUs.
+    pub(crate) shares_gpus: bool,
 }
 
 /// A group that some have left.
@@ -116,7 +118,8 @@ impl Membership {
     pub(crate) fn terms(&self) -> Terms {
         let Some(newest) = self.worker.as_ref().and_then(Worker::assignment) else { return Terms::default() };
         let mine = newest.replicas.iter().find(|replica| replica.replica == self.me).or(newest.replicas.first());
-        Terms { gpu_type: mine.map(|replica| replica.gpu_type.clone()).unwrap_or_default(), batch: newest.batch }
+        let gpu_type = mine.map(|replica| replica.gpu_type.clone()).unwrap_or_default();
+        Terms { gpu_type, batch: newest.batch, shares_gpus: newest.shares_gpus }
     }
 
     /// Makes a place where a generation that this process leads can meet, and tells the others.

@@ -10,7 +10,7 @@ use crate::coordinator::{Coordinator, say};
 use crate::error::TrainerError;
 use crate::group::Group;
 use crate::joining::{Joined, await_welcome, join};
-use crate::membership::{Membership, ShrunkGroup};
+use crate::membership::{Membership, ShrunkGroup, Terms};
 use crate::network::Network;
 use crate::optimiser::Optimiser;
 use crate::rendezvous::{Address, Welcome};
@@ -207,8 +207,9 @@ impl Trainer {
         self.steps += 1;
         if let Some(coordinator) = &mut self.coordinator {
             let micro_batches = f64::from(deal.tuning.accumulation_steps + 1);
+            let Terms { gpu_type, shares_gpus, .. } = self.membership.terms();
             let measured = StepObservation {
-                placement: Placement { shape: group.shape(), gpu_type: self.membership.terms().gpu_type },
+                placement: Placement { shape: group.shape(), gpu_type },
                 local_batch: deal.tuning.local_batch,
                 accumulation_steps: deal.tuning.accumulation_steps,
                 compute_s: computed.as_secs_f64() / micro_batches,
@@ -218,7 +219,7 @@ impl Trainer {
                 Some(pace) => pace.observation(&measured),
                 None => measured,
             };
-            let told = Some(&told).filter(|_| !deal.is_cut());
+            let told = Some(&told).filter(|_| !deal.is_cut() && !shares_gpus);
             coordinator.after_step(&self.settings, &self.replica, &deal, told, &self.membership);
         }
         Ok(decision)

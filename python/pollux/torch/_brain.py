@@ -79,6 +79,7 @@ class Brain:
         if self._agent.relearns:
             say("what was learned of batches and speeds is of another version, and is learned anew")
         self._gpu_type = DEFAULT_GPU_TYPE
+        self._shares_gpus = False
         self._eager = EAGER_CHECKS
         self._step_s = 0.0
         self._measured = 0
@@ -96,7 +97,7 @@ class Brain:
     def resize(self, nodes: int, replicas: int, terms: Terms, conditions: Conditions) -> Terms:
         """The terms for a new group."""
         self._gpu_type = conditions.gpu_type
-        self._agent.set_batch_mode(conditions.adapts_batch, conditions.batch_size)
+        self._apply(conditions)
         self._eager, self._step_s = EAGER_CHECKS, 0.0
         self._rate_samples, self._rate_s, self._samples_per_s = 0, 0.0, None
         try:
@@ -110,19 +111,27 @@ class Brain:
     def count(self, step: Deal, times: Times, is_typical: bool, nodes: int) -> None:
         """A step is done; a typical one is as large, and in as many pieces, as all are meant to be."""
         if is_typical:
-            accumulation_steps = step.micro_batches - 1
-            local_batch = step.samples // (step.world_size * step.micro_batches)
-            compute_s = times.compute_s / step.micro_batches
-            try:
-                self._agent.observe_step(
-                    nodes, step.world_size, local_batch, accumulation_steps, compute_s, times.sync_s, self._gpu_type
-                )
-            except ValueError:
-                pass  # A time that no step can have, of a clock that jumped, teaches nothing.
+            if not self._shares_gpus:
+                self._observe(step, times, nodes)
             self._step_s = times.total_s if self._step_s == 0.0 else 0.9 * self._step_s + 0.1 * times.total_s
         self._rate_samples += step.samples
         self._rate_s += times.total_s
         self._agent.advance(1)
+
+    def _observe(self, step: Deal, times: Times, nodes: int) -> None:
+        accumulation_steps = step.micro_batches - 1
+        local_batch = step.samples // (step.world_size * step.micro_batches)
+        compute_s = times.compute_s / step.micro_batches
+        try:
+            self._agent.observe_step(
+                nodes, step.world_size, local_batch, accumulation_steps, compute_s, times.sync_s, self._gpu_type
+            )
+        except ValueError:
+            pass  # A time that no step can have, of a clock that jumped, teaches nothing.
+
+    def _apply(self, conditions: Conditions) -> None:
+        self._agent.set_batch_mode(conditions.adapts_batch, conditions.batch_size)
+        self._shares_gpus = conditions.shares_gpus
 
     def learn(self, rows: list[Row], mean_sqr: float, passed: int, terms: Terms) -> None:
         """Takes in what the ranks have measured since the last check-in, for all steps that have passed since."""
@@ -146,7 +155,7 @@ class Brain:
 
     def terms(self, terms: Terms, cost_s: float, ends_epoch: bool, conditions: Conditions) -> Terms:
         """How to go on until the next check-in."""
-        self._agent.set_batch_mode(conditions.adapts_batch, conditions.batch_size)
+        self._apply(conditions)
         now = time.monotonic()
         chosen = None
         if ends_epoch or now >= self._retune_at:

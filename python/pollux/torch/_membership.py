@@ -58,6 +58,8 @@ class Conditions:
     adapts_batch: bool = True
     batch_size: int | None = None
     """The user's batch, if it is kept and the user named one; otherwise the baseline is."""
+    shares_gpus: bool = False
+    """Whether another job runs on the same GPUs: steps then tell nothing of what those could do."""
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,8 @@ class Membership:
         if heard is None:
             return Conditions()
         mine = [item["gpu_type"] for item in heard["replicas"] if item["replica"] == self.replica]
-        batch = heard["batch"]
-        return Conditions(mine[0] if mine else DEFAULT_GPU_TYPE, batch["mode"] != "fixed", batch.get("batch_size"))
+        gpu_type, batch = mine[0] if mine else DEFAULT_GPU_TYPE, heard["batch"]
+        return Conditions(gpu_type, batch["mode"] != "fixed", batch.get("batch_size"), heard["shares_gpus"])
 
     def can_follow(self, later: Assignment) -> bool:
         """Whether this process knows all it has to know to change over to a generation."""

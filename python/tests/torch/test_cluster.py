@@ -18,8 +18,6 @@ from scheduler import PATIENCE_S, Scheduler, scheduler
 
 pytest.importorskip("sklearn")
 
-ARRIVAL_S = 24
-"""From one training to the next: six arrive over two minutes."""
 TRAINING = """
 import json, os, sys, time
 import numpy, torch
@@ -90,12 +88,13 @@ class Training:
         """Sizes at which it has trained."""
         return {step[1] for step in self.steps()}
 
-    def wait_until(self, met: Any) -> None:
-        """Waits for a condition on it, while it trains."""
+    def wait_until(self, met: Any) -> Any:
+        """Waits for a condition on it, while it trains, and returns what met it."""
         deadline = time.monotonic() + 4 * PATIENCE_S
-        while not met(self):
+        while not (found := met(self)):
             assert time.monotonic() < deadline, f"{self.sizes()}\n{self.server.pollux('logs', self.id)}"
             time.sleep(0.2)
+        return found
 
     def check(self, was_killed: bool = False) -> None:
         """It is done, has learned, and has used every sample of every epoch once."""
@@ -134,21 +133,19 @@ def test_six_trainings_survive_the_kill_of_a_worker_and_of_the_scheduler(tmp_pat
     arguments = ("--slots", "4", "--round-interval", "5")
     with scheduler(tmp_path, *arguments, kill=True) as server:
         for idx in range(4):
-            time.sleep(ARRIVAL_S if idx else 0)
+            if trainings:
+                trainings[-1].wait_until(lambda job: job.sizes())
             trainings.append(Training(server, tmp_path, f"job{idx}", epochs=8, pace_s=0.002, seed=idx))
         victim = trainings[-1]
         victim.wait_until(lambda job: job.sizes())
-        workers: list[int] = []
-        while not workers:  # Its group may have changed since it was told.
-            group = server.describe(victim.id)["group"]
-            workers = [pid for member in group for pid in processes(victim, member["replica"])]
-        os.kill(workers[-1], signal.SIGKILL)
-        time.sleep(3)
+        worker = victim.wait_until(lambda job: newest_worker(server, job))
+        os.kill(worker, signal.SIGKILL)
+        victim.wait_until(lambda job: not os.path.exists(f"/proc/{worker}"))
     # The scheduler was killed; those that train do not mind.
     with scheduler(tmp_path, *arguments) as server:
         for idx in range(4, 6):
             trainings.append(Training(server, tmp_path, f"job{idx}", epochs=8, pace_s=0.002, seed=idx))
-            time.sleep(ARRIVAL_S)
+            trainings[-1].wait_until(lambda job: job.sizes())
         for training in trainings:
             server.wait_for(training.id, succeeded, patience_s=400)
         for training in trainings:
@@ -178,6 +175,13 @@ def test_a_training_whose_scheduler_is_gone_for_good_trains_to_its_end(tmp_path:
         assert time.monotonic() < deadline
         time.sleep(0.2)
     training.check()
+
+
+def newest_worker(server: Scheduler, training: Training) -> int | None:
+    """The process of the last rank, if its group has not changed since the scheduler told of it."""
+    group = server.describe(training.id)["group"]
+    workers = [pid for member in group for pid in processes(training, member["replica"])]
+    return workers[-1] if workers else None
 
 
 def processes(training: Training, replica: int) -> list[int]:

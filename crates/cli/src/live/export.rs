@@ -16,7 +16,7 @@ pub(super) enum Export {
     /// Those that programs, virtual environments and languages need.
     #[default]
     Usual,
-    /// Every one but the scheduler's own; those that look like secrets are kept as secrets.
+    /// Every one but the scheduler's own.
     All,
     /// None.
     None,
@@ -47,12 +47,13 @@ pub(super) struct Exported {
 }
 
 impl Export {
-    /// What this process has of it. Values that are no text cannot be sent and are left out.
+    /// What this process has of it. What looks like a secret is kept as one. Values that are no text cannot be sent and
+    /// are left out.
     pub(super) fn collect(&self) -> Exported {
         let text =
             env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
         let wanted = text.filter(|(name, _)| self.wants(name) && !name.starts_with("POLLUX_"));
-        let (secrets, env) = wanted.partition::<Vec<_>, _>(|(name, _)| *self == Self::All && is_secret(name));
+        let (secrets, env) = wanted.partition::<Vec<_>, _>(|(name, _)| is_secret(name));
         let secrets = secrets.into_iter().map(|(name, value)| (name, Secret::new(value)));
         Exported { env: env.into_iter().collect(), secrets: secrets.collect() }
     }

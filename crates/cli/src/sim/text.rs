@@ -44,6 +44,9 @@ const COLUMNS: [Column; 12] = [
 /// Beside them where nodes come and go.
 const NODE_TIME: Column = column("node time", "h", |run| run.node_hours, 1, Best::Lowest);
 
+/// Beside them where any did.
+const FAILED: Column = column("failed", "jobs", |run| run.failed as f64, 0, Best::Lowest);
+
 const fn column(
     heading: &'static str,
     unit: &'static str,
@@ -59,7 +62,9 @@ pub(crate) fn write_text(report: &SimReport, out: &mut dyn Write) -> io::Result<
     write_settings(report, out)?;
     let policies = policies(report);
     let groups: Vec<&[RunReport]> = report.runs.chunks(policies.len()).collect();
-    let columns: Vec<&Column> = COLUMNS.iter().chain(report.settings.autoscale.map(|_| &NODE_TIME)).collect();
+    let has_failed = report.runs.iter().any(|run| run.summary.failed > 0);
+    let rarer = [report.settings.autoscale.map(|_| &NODE_TIME), has_failed.then_some(&FAILED)];
+    let columns: Vec<&Column> = COLUMNS.iter().chain(rarer.into_iter().flatten()).collect();
     let mut table = headings(&columns, policies.len() > 1);
     for group in &groups {
         let seed = match group[0].seeded {
@@ -171,6 +176,7 @@ fn best_text(column: &Column, summaries: &[Summary]) -> Option<String> {
 fn mean(summaries: &[Summary]) -> Summary {
     let of = |value: fn(&Summary) -> f64| summaries.iter().map(value).sum::<f64>() / summaries.len() as f64;
     Summary {
+        failed: of(|run| run.failed as f64).round() as usize,
         avg_jct_s: of(|run| run.avg_jct_s),
         p50_jct_s: of(|run| run.p50_jct_s),
         p99_jct_s: of(|run| run.p99_jct_s),

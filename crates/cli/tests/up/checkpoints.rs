@@ -12,7 +12,7 @@ fn checkpoints_are_pruned_when_their_job_is_over_and_not_before() {
     assert_eq!(done.code, Some(0), "{}", done.stderr);
     let live = daemon.pollux(&["submit", "--rigid", "--", "sh", "-c", &format!("{save}; echo saved; sleep 600")]);
     assert_eq!(live.code, Some(0), "{}", live.stderr);
-    while !daemon.pollux(&["logs", "2"]).stdout.contains("saved") {}
+    daemon.wait_for_log("2", "saved");
 
     let dry = daemon.pollux(&["prune", "--dry-run", "--keep-for", "0s", "-o", "json"]).json();
     assert_eq!(

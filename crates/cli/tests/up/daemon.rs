@@ -31,6 +31,15 @@ impl Daemon {
         daemon
     }
 
+    /// One that was started with variables of its own.
+    pub(crate) fn start_in(test: &str, variables: &[(&str, &str)]) -> Self {
+        let folder = fresh_folder("up", test);
+        let child = command(&folder, &["--slots", "2"]).envs(variables.iter().copied()).spawn().unwrap();
+        let mut daemon = Self { child, folder };
+        daemon.wait_for_answer();
+        daemon
+    }
+
     /// One on a machine whose driver lists two GPUs of one kind and two of another.
     pub(crate) fn start_on_gpus(test: &str, arguments: &[&str]) -> Self {
         let folder = fresh_folder("up", test);
@@ -72,6 +81,14 @@ impl Daemon {
         command
     }
 
+    /// Waits until a job has written something.
+    pub(crate) fn wait_for_log(&self, job: &str, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.pollux(&["logs", job]).stdout.contains(text) {
+            assert!(Instant::now() < deadline, "job {job} has not written {text:?}");
+        }
+    }
+
     pub(crate) fn state(&self) -> PathBuf {
         self.folder.join("state")
     }
@@ -97,13 +114,18 @@ impl Drop for Daemon {
 }
 
 fn spawn(folder: &Path, arguments: &[&str]) -> Child {
+    command(folder, arguments).spawn().unwrap()
+}
+
+fn command(folder: &Path, arguments: &[&str]) -> Command {
     let talk = |name| File::create(folder.join(name)).unwrap();
     let mut command = plain("up");
     command.args(["--listen", "127.0.0.1:0"]).args(arguments).env("POLLUX_STATE", folder.join("state"));
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = [folder.join("driver")].into_iter().chain(std::env::split_paths(&path));
     command.env("PATH", std::env::join_paths(folders).unwrap()).env_remove("CUDA_VISIBLE_DEVICES");
-    command.stdin(Stdio::null()).stdout(talk("stdout")).stderr(talk("stderr")).spawn().unwrap()
+    command.stdin(Stdio::null()).stdout(talk("stdout")).stderr(talk("stderr"));
+    command
 }
 
 /// A stand-in for `nvidia-smi` that a daemon of this folder finds first.

@@ -12,3 +12,4 @@ mod daemon;
 mod gpus;
 mod life;
 mod logging;
+mod surroundings;

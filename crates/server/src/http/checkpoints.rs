@@ -44,14 +44,9 @@ pub(crate) async fn prune_regularly(state: AppState) -> std::io::Result<()> {
             () = state.closed() => return Ok(()),
         }
         match retention::prune(&state.handle, state.retention, false).await {
-            Ok(report) => {
-                for failure in &report.failures {
-                    eprintln!("pollux: {failure}");
-                }
-            }
-            // A server that ends says so elsewhere.
-            Err(crate::Refused::Away) => {}
-            Err(refused) => eprintln!("pollux: {refused}"),
+            // What was deleted, and what could not be, is logged there; a server that ends says so elsewhere.
+            Ok(_) | Err(crate::Refused::Away) => {}
+            Err(refused) => tracing::warn!(%refused, "old checkpoints were not looked for"),
         }
     }
 }

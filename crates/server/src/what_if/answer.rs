@@ -112,7 +112,7 @@ fn notes(before: &Forecast, after: &Forecast) -> Vec<String> {
         ));
     }
     if [before.cut, after.cut].contains(&Some(Cut::Horizon)) {
-        notes.push("Nothing is foretold beyond a year.".to_owned());
+        notes.push("Nothing beyond a year is forecast.".to_owned());
     }
     notes
 }

@@ -53,6 +53,7 @@ mod tests {
             submitted_s: 5.0,
             started_s: 60.0,
             finished_s: 100.0,
+            failure: None,
             restarts: 0,
             gpu_seconds: 40.0,
             queued_s: 55.0,

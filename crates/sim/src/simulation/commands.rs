@@ -79,7 +79,7 @@ impl World<'_> {
         let job = &mut self.jobs[idx];
         job.revision = revision;
         job.awaited = add.clone();
-        let Some(resize_delay_s) = self.settings.resize_delay_s else {
+        let Some(resize_s) = job.resize_s else {
             job.halt(self.now);
             job.allocation = keep.plus(&add);
             let pause_s = job.restart_s;
@@ -95,7 +95,7 @@ impl World<'_> {
         if trains_on && is_smaller {
             self.begin(idx, self.now);
         }
-        self.prepare(idx, resize_delay_s);
+        self.prepare(idx, resize_s);
     }
 
     /// The additions of a resize are launched.
@@ -103,7 +103,7 @@ impl World<'_> {
         let job = &mut self.jobs[idx];
         job.awaited = job.awaited.minus(allocation);
         let pause_s = job.restart_s;
-        if self.settings.resize_delay_s.is_none() {
+        if job.resize_s.is_none() {
             self.prepare(idx, pause_s);
         } else if job.awaited.is_empty() {
             let revision = job.revision;
@@ -119,7 +119,8 @@ impl World<'_> {
         }
         job.halt(self.now);
         job.allocation = job.allocation.plus(&std::mem::take(&mut job.additions));
-        self.prepare(idx, self.settings.resize_delay_s.unwrap_or_default());
+        let pause_s = job.resize_s.unwrap_or_default();
+        self.prepare(idx, pause_s);
     }
 
     /// A replica of a job that is broken ends.
@@ -128,16 +129,13 @@ impl World<'_> {
         let Some((node, _)) = job.allocation.iter().next().filter(|_| job.revision == revision) else { return };
         let job = job.id;
         self.deliver(Event::ReplicaFailed { job, revision, node, kind: FailureKind::Retryable });
-        if self.engine.job(job).is_none_or(|job| job.phase().is_ended()) {
-            self.leave(idx);
-        }
         self.interfere();
     }
 
     /// A group that is complete trains after a pause.
     fn prepare(&mut self, job: usize, pause_s: f64) {
         self.sample_job(job);
-        let in_place = self.settings.resize_delay_s.is_some();
+        let in_place = self.jobs[job].resize_s.is_some();
         if self.jobs[job].awaited.is_empty() && (!in_place || self.jobs[job].additions.is_empty()) {
             let revision = self.jobs[job].revision;
             let ready = self.now.after_s(pause_s);

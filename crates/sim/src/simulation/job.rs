@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 
 use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
-use pollux_engine::Revision;
+use pollux_engine::{FailureReason, Revision};
 use pollux_model::{Batch, BatchMode, GpuTypeName, GradientNorms, NoiseStatistics, Shape};
 use pollux_policy::{Allocation, JobId, Timestamp};
 
@@ -24,8 +24,10 @@ pub(super) struct SimJob<'a> {
     mode: BatchMode,
     tune_for: TuneFor,
     brain: Brain,
-    /// Seconds it stands still when its allocation changes.
+    /// Seconds it stands still when it is started.
     pub(super) restart_s: f64,
+    /// Seconds it stands still when it is resized in place; where there is nothing a resize is a restart.
+    pub(super) resize_s: Option<f64>,
     pub(super) revision: Revision,
     /// Replicas of the group that trains or is about to.
     pub(super) allocation: Allocation,
@@ -53,6 +55,8 @@ pub(super) struct SimJob<'a> {
     pub(super) useful_samples: f64,
     pub(super) first_started: Option<Timestamp>,
     pub(super) finished: Option<Timestamp>,
+    /// Why it ended before it was complete, if it did.
+    pub(super) failure: Option<FailureReason>,
     pub(super) series: Vec<JobSample>,
 }
 
@@ -93,6 +97,7 @@ impl<'a> SimJob<'a> {
             mode,
             tune_for: settings.tune_for,
             saved_brain: fails.then(|| brain.clone()),
+            resize_s: settings.resize_delay_s,
             ..Self::with_brain(id, application, brain, settings.restart_delay_s)
         }
     }
@@ -102,13 +107,17 @@ impl<'a> SimJob<'a> {
         id: JobId,
         kinds: &'a [(GpuTypeName, Application)],
         report: Option<AgentReport>,
+        mode: BatchMode,
         restart_s: f64,
+        resize_s: Option<f64>,
     ) -> Self {
         let (gpu_type, application) = &kinds[0];
         let baseline_steps = report.as_ref().map_or(0.0, |report| report.progress.baseline_steps);
         let brain = report.map_or(Brain::Silent, |report| Brain::Told(Box::new(report)));
         let state = TrainingState { progress: baseline_steps, ..TrainingState::default() };
         Self {
+            mode,
+            resize_s,
             kinds,
             gpu_type: gpu_type.clone(),
             state,
@@ -127,6 +136,7 @@ impl<'a> SimJob<'a> {
             tune_for: TuneFor::Goodput,
             brain,
             restart_s,
+            resize_s: None,
             saved_brain: None,
             revision: Revision::default(),
             allocation: Allocation::NONE,
@@ -144,6 +154,7 @@ impl<'a> SimJob<'a> {
             useful_samples: 0.0,
             first_started: None,
             finished: None,
+            failure: None,
             series: Vec::new(),
         }
     }

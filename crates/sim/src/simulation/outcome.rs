@@ -34,8 +34,11 @@ pub struct JobOutcome {
     pub submitted_s: f64,
     /// When it first held GPUs.
     pub started_s: f64,
-    /// When it was complete.
+    /// When it was complete, or failed.
     pub finished_s: f64,
+    /// Why it failed, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
     /// Changes of its allocation after the first.
     pub restarts: u32,
     /// GPU-seconds held.
@@ -91,6 +94,9 @@ pub struct ClusterSample {
 /// A run in a few numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
+    /// Jobs that failed: times, efficiency and fairness are those of the others.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub failed: usize,
     /// Mean completion time.
     pub avg_jct_s: f64,
     /// Median completion time.
@@ -123,7 +129,8 @@ impl RunOutcome {
     /// The run in a few numbers.
     pub fn summary(&self) -> Summary {
         let column = |value: fn(&JobOutcome) -> f64| {
-            let mut values: Vec<f64> = self.jobs.iter().map(value).collect();
+            let complete = self.jobs.iter().filter(|job| job.failure.is_none());
+            let mut values: Vec<f64> = complete.map(value).collect();
             values.sort_by(f64::total_cmp);
             values
         };
@@ -134,6 +141,7 @@ impl RunOutcome {
         let last_s = self.jobs.iter().map(|job| job.finished_s).fold(0.0, f64::max);
         let gpu_seconds: f64 = self.jobs.iter().map(|job| job.gpu_seconds).sum();
         Summary {
+            failed: self.jobs.iter().filter(|job| job.failure.is_some()).count(),
             avg_jct_s: mean(&completion),
             p50_jct_s: percentile(&completion, 0.5),
             p99_jct_s: percentile(&completion, 0.99),
@@ -151,8 +159,16 @@ impl RunOutcome {
     }
 }
 
-/// Linear between the two nearest of sorted values.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "what serde asks for")]
+const fn is_zero(count: &usize) -> bool {
+    *count == 0
+}
+
+/// Linear between the two nearest of sorted values; not a number where there are none.
 fn percentile(sorted: &[f64], share: f64) -> f64 {
+    if sorted.is_empty() {
+        return f64::NAN;
+    }
     let position = share * (sorted.len() - 1) as f64;
     let (low, high) = (position.floor() as usize, position.ceil() as usize);
     sorted[low] + (sorted[high] - sorted[low]) * (position - low as f64)

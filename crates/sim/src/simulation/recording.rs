@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pollux_engine::JobUsage;
+use pollux_engine::{FailureReason, JobUsage};
 use pollux_policy::{JobId, Timestamp};
 
 use super::fairness::{Isolated, Presence};
@@ -10,7 +10,7 @@ use super::job::SimJob;
 use super::outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome};
 use super::requests::replicas_max;
 use super::run::World;
-use crate::Workload;
+use crate::{Workload, WorkloadJob};
 
 impl World<'_> {
     pub(super) fn sample_job(&mut self, job: usize) {
@@ -70,6 +70,7 @@ impl World<'_> {
                 submitted_s,
                 started_s: usage.and_then(|usage| usage.first_started).map_or(submitted_s, Timestamp::as_s),
                 finished_s,
+                failure: job.failure.as_ref().map(|reason| failure(reason, self.specs)),
                 restarts: usage.map_or(0, |usage| usage.restarts),
                 gpu_seconds: usage.map_or(0.0, JobUsage::attained_gpu_s),
                 queued_s: usage.map_or(0.0, JobUsage::queued_s),
@@ -103,6 +104,19 @@ impl World<'_> {
             }
             None => (f64::from(self.settings.gpus_max()), self.nodes.len() as f64 * makespan_s / 3600.0),
         }
+    }
+}
+
+fn failure(reason: &FailureReason, specs: &[WorkloadJob]) -> String {
+    match reason {
+        FailureReason::TimeLimit { limit_s } => format!("reached its time limit of {limit_s} s"),
+        FailureReason::Dependency { job } => {
+            let name = specs.get(job.0 as usize).map_or("", |spec| &spec.name);
+            format!("{name} did not succeed")
+        }
+        FailureReason::Permanent { .. }
+        | FailureReason::RetriesExhausted { .. }
+        | FailureReason::MachineFailures { .. } => "failed too often".to_owned(),
     }
 }
 

@@ -1,18 +1,18 @@
 //! What users of a workload ask for, and what they get of it.
 
-use pollux_job::{JobSpec as EngineJobSpec, Work};
+use pollux_job::{JobSpec, Work};
 use pollux_model::{Batch, BatchMode};
 
 use super::error::SimulationError;
 use super::settings::SimulationSettings;
-use crate::{ApplicationName, ApplicationSet, JobSpec};
+use crate::{ApplicationName, ApplicationSet, WorkloadJob};
 
 /// Nobody is given more, as in the published runs.
 pub(super) const REPLICAS_MAX: u32 = 64;
 
 /// Refuses a job that could never run as its user asked.
 pub(super) fn check_request(
-    job: &JobSpec,
+    job: &WorkloadJob,
     settings: &SimulationSettings,
     applications: &ApplicationSet,
 ) -> Result<(), SimulationError> {
@@ -31,7 +31,7 @@ pub(super) fn check_request(
 }
 
 /// What decides the batch of a job, under a policy that adapts batches or does not.
-pub(super) fn batch_mode(job: &JobSpec, adapts: bool) -> BatchMode {
+pub(super) fn batch_mode(job: &WorkloadJob, adapts: bool) -> BatchMode {
     match (adapts, job.application) {
         // As published: it is done in minutes on one GPU at its largest batch.
         (true, ApplicationName::Ncf) => BatchMode::Fixed { batch_size: Some(32_768) },
@@ -40,7 +40,7 @@ pub(super) fn batch_mode(job: &JobSpec, adapts: bool) -> BatchMode {
 }
 
 /// Most replicas a job may have. As published, ncf is given one by policies that choose sizes.
-pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 {
+pub(super) fn replicas_max(settings: &SimulationSettings, job: &WorkloadJob) -> u32 {
     match (settings.policy.adapts_batches() || settings.policy.needs_oracle(), job.application) {
         (true, ApplicationName::Ncf) => 1,
         _ => REPLICAS_MAX.max(job.requested_replicas),
@@ -50,13 +50,13 @@ pub(super) fn replicas_max(settings: &SimulationSettings, job: &JobSpec) -> u32 
 /// What the user of a job submits. As published, users who leave the batch to the scheduler leave the size to it, too:
 /// their jobs begin with one replica.
 pub(super) fn submitted_spec(
-    job: &JobSpec,
+    job: &WorkloadJob,
     settings: &SimulationSettings,
     applications: &ApplicationSet,
-) -> EngineJobSpec {
+) -> JobSpec {
     let replicas_max = replicas_max(settings, job);
     let epochs = applications.get(job.application).epochs();
-    EngineJobSpec {
+    JobSpec {
         replicas: if settings.policy.adapts_batches() { 1 } else { job.requested_replicas.min(replicas_max) },
         replicas_max: Some(replicas_max),
         batch_size: Some(job.requested_batch),
@@ -65,6 +65,8 @@ pub(super) fn submitted_spec(
         cpus: job.needs.cpus,
         memory: job.needs.memory,
         gpu_types: job.needs.gpu_types.clone(),
-        ..EngineJobSpec::new(&job.name, 1)
+        time_limit: job.time_limit,
+        depends_on: job.depends_on.clone(),
+        ..JobSpec::new(&job.name, 1)
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
-use pollux_engine::{Command, Engine, Event};
-use pollux_job::JobSpec as EngineJobSpec;
+use pollux_engine::{Command, Engine, Event, JobState};
+use pollux_job::{After, Dependency, JobSpec};
 use pollux_model::BatchMode;
 use pollux_policy::{JobId, NodeId, Sharing, Timestamp};
 
@@ -15,7 +15,7 @@ use super::queue::{Queue, SimEvent};
 use super::requests::{batch_mode, check_request, submitted_spec};
 use super::script::Stage;
 use super::settings::SimulationSettings;
-use crate::{ApplicationSet, JobSpec, NodeGroup, SimRng, Workload};
+use crate::{ApplicationSet, NodeGroup, SimRng, Workload, WorkloadJob};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
 const CHECKED_JOBS_MAX: usize = 256;
@@ -43,9 +43,9 @@ pub(super) struct World<'a> {
     pub(super) now: Timestamp,
     pub(super) queue: Queue,
     /// The workload, where it is one that is simulated.
-    pub(super) specs: &'a [JobSpec],
+    pub(super) specs: &'a [WorkloadJob],
     /// What users submit, by number.
-    pub(super) submissions: Vec<EngineJobSpec>,
+    pub(super) submissions: Vec<JobSpec>,
     /// By number.
     pub(super) jobs: Vec<SimJob<'a>>,
     pub(super) modes: Vec<BatchMode>,
@@ -62,7 +62,10 @@ pub(super) struct World<'a> {
     oracles: Option<Oracles>,
     /// Jobs submitted and not finished.
     pub(super) live: BTreeSet<usize>,
-    pub(super) unfinished: usize,
+    /// Jobs whose end is waited for.
+    pub(super) awaited: BTreeSet<usize>,
+    /// Jobs that the engine has put aside because they ended, and that have left.
+    left: usize,
     pub(super) out: Vec<Command>,
     pub(super) samples: Vec<ClusterSample>,
     pub(super) plan_error: Option<String>,
@@ -97,7 +100,7 @@ impl<'a> World<'a> {
             submissions: workload.jobs().iter().map(|job| submitted_spec(job, settings, applications)).collect(),
             modes,
             scaling,
-            unfinished: workload.jobs().len(),
+            awaited: (0..workload.jobs().len()).collect(),
             ..Self::around(engine, settings, jobs)
         };
         for (idx, job) in workload.jobs().iter().enumerate() {
@@ -112,6 +115,7 @@ impl<'a> World<'a> {
 
     /// Around an engine as it is, in which nothing happens by itself yet.
     pub(super) fn around(engine: Engine, settings: &'a SimulationSettings, jobs: Vec<SimJob<'a>>) -> Self {
+        let left = engine.ended_jobs().len();
         Self {
             settings,
             now: engine.now(),
@@ -128,7 +132,8 @@ impl<'a> World<'a> {
             halving: None,
             oracles: settings.policy.needs_oracle().then(Oracles::default),
             live: BTreeSet::new(),
-            unfinished: 0,
+            awaited: BTreeSet::new(),
+            left,
             out: Vec::new(),
             samples: Vec::new(),
             plan_error: None,
@@ -137,11 +142,11 @@ impl<'a> World<'a> {
     }
 
     pub(super) fn run(&mut self, progress: &mut dyn FnMut(usize)) -> Result<(), SimulationError> {
-        while self.unfinished > 0 {
-            let before = self.unfinished;
+        while !self.awaited.is_empty() {
+            let before = self.awaited.len();
             self.turn()?;
-            if self.unfinished < before {
-                progress(self.jobs.len() - self.unfinished);
+            if self.awaited.len() < before {
+                progress(self.jobs.len() - self.awaited.len());
             }
         }
         Ok(())
@@ -153,12 +158,12 @@ impl<'a> World<'a> {
             (Some((at, event)), Some(tick)) if !comes_first(at, event, tick) => self.tick(tick),
             (None, Some(tick)) => self.tick(tick),
             (Some(_), _) => self.happen(),
-            (None, None) => return Err(SimulationError::Endless { left: self.unfinished }),
+            (None, None) => return Err(SimulationError::Endless { left: self.awaited.len() }),
         }
         self.give_back();
         match self.plan_error.take() {
             Some(error) => Err(SimulationError::Plan(error)),
-            None if self.now > TIME_MAX => Err(SimulationError::Endless { left: self.unfinished }),
+            None if self.now > TIME_MAX => Err(SimulationError::Endless { left: self.awaited.len() }),
             None => Ok(()),
         }
     }
@@ -181,7 +186,10 @@ impl<'a> World<'a> {
                     self.interfere();
                 }
             }
-            SimEvent::AdditionsUp { job, revision } => self.join_additions(job, revision),
+            SimEvent::AdditionsUp { job, revision } => {
+                self.join_additions(job, revision);
+                self.interfere();
+            }
             SimEvent::ReplicaFails { job, revision } => self.fail_replica(job, revision),
             SimEvent::Submitted { job } => self.submit(job),
             SimEvent::Scripted { line } => self.follow(line),
@@ -234,7 +242,16 @@ impl<'a> World<'a> {
 
     fn submit(&mut self, job: usize) {
         self.live.insert(job);
-        self.deliver(Event::JobSubmitted { job: self.jobs[job].id, spec: self.submissions[job].clone() });
+        let mut spec = self.submissions[job].clone();
+        // The engine forgets those that ended long ago.
+        spec.depends_on.retain(|dependency| !self.is_met(*dependency));
+        self.deliver(Event::JobSubmitted { job: self.jobs[job].id, spec });
+    }
+
+    /// Whether a job has ended as another one waits for.
+    fn is_met(&self, dependency: Dependency) -> bool {
+        let job = &self.jobs[self.index_of(dependency.job)];
+        job.finished.is_some() && (job.failure.is_none() || dependency.after == After::End)
     }
 
     fn end_epoch(&mut self, job: usize) {
@@ -243,7 +260,6 @@ impl<'a> World<'a> {
         let wishes = self.halving.as_mut().map_or_else(Vec::new, |halving| halving.end_epoch(job, epochs, self.now));
         if self.jobs[job].is_complete() {
             self.jobs[job].halt(self.now);
-            self.leave(job);
             let (id, revision) = (self.jobs[job].id, self.jobs[job].revision);
             self.deliver(Event::JobSucceeded { job: id, revision });
             self.interfere();
@@ -252,19 +268,26 @@ impl<'a> World<'a> {
             self.interfere();
         }
         for wish in wishes {
-            if let Event::Cancel { job } = wish {
-                self.leave(self.index_of(job));
-            }
             self.deliver(wish);
             self.interfere();
         }
     }
 
-    /// Nothing will happen to a job any more.
-    pub(super) fn leave(&mut self, job: usize) {
-        self.jobs[job].finished = Some(self.now);
-        self.live.remove(&job);
-        self.unfinished -= 1;
+    /// Jobs that ended: nothing will happen to them any more.
+    fn leave(&mut self) {
+        let ended = self.engine.ended_jobs().skip(self.left).map(|job| (job.id(), job.state().clone()));
+        let ended: Vec<(JobId, JobState)> = ended.collect();
+        self.left += ended.len();
+        for (id, state) in ended {
+            let idx = self.index_of(id);
+            self.jobs[idx].finished = Some(self.now);
+            self.jobs[idx].failure = match state {
+                JobState::Failed { reason } => Some(reason),
+                _ => None,
+            };
+            self.live.remove(&idx);
+            self.awaited.remove(&idx);
+        }
     }
 
     /// Puts the end of the job's current epoch on the calendar.
@@ -297,6 +320,7 @@ impl<'a> World<'a> {
                 self.engine.check_invariants();
             }
         }
+        self.leave();
         self.sample_cluster();
     }
 }
@@ -306,7 +330,7 @@ fn comes_first(at: Timestamp, event: SimEvent, tick: Timestamp) -> bool {
     at < tick || (at == tick && !matches!(event, SimEvent::EpochEndsAfterRound { .. }))
 }
 
-const fn submission(job: &JobSpec) -> Timestamp {
+const fn submission(job: &WorkloadJob) -> Timestamp {
     Timestamp(job.submitted_s * 1000)
 }
 

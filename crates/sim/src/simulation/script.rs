@@ -1,7 +1,7 @@
 //! A world in which what happens when is written down beforehand: jobs of every kind, nodes that come and go.
 
 use pollux_engine::{Engine, Event};
-use pollux_job::JobSpec as EngineJobSpec;
+use pollux_job::JobSpec;
 use pollux_model::BatchMode;
 use pollux_policy::{JobId, NodeId, Timestamp};
 
@@ -29,7 +29,7 @@ pub struct ScriptedJob {
     /// When.
     pub submitted: Timestamp,
     /// What is asked for.
-    pub spec: EngineJobSpec,
+    pub spec: JobSpec,
     /// What it trains.
     pub application: ApplicationName,
     /// A replica ends so many seconds after every launch: the job is broken.
@@ -139,7 +139,7 @@ pub fn play(
     });
     let mut world = World::around(engine, settings, jobs.collect());
     world.submissions = script.jobs.iter().map(|job| job.spec.clone()).collect();
-    world.unfinished = script.jobs.len();
+    world.awaited = (0..script.jobs.len()).collect();
     let started = vec![None; script.jobs.len()];
     world.stage = Some(Stage { lines: &script.lines, rounds: Vec::new(), started });
     for (idx, job) in script.jobs.iter().enumerate() {
@@ -151,7 +151,7 @@ pub fn play(
     for node in settings.first_nodes() {
         world.add_node(node);
     }
-    while world.unfinished > 0 && world.now < until {
+    while !world.awaited.is_empty() && world.now < until {
         world.turn()?;
     }
     let ended: Vec<Option<Timestamp>> = world.jobs.iter().map(|job| job.finished).collect();

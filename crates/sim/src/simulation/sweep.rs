@@ -7,7 +7,7 @@ use super::halving::Halving;
 use super::outcome::{ClusterSample, JobOutcome};
 use super::run::World;
 use super::settings::{SettingError, SimulationSettings};
-use crate::{Application, ApplicationName, ApplicationSet, JobSpec, ReplicaNeeds, Workload};
+use crate::{Application, ApplicationName, ApplicationSet, Workload, WorkloadJob};
 
 /// How fast a trial's score approaches its quality: at the end of training a share of e⁻³ is missing.
 const LEARNING_SPEED: f64 = 3.0;
@@ -142,13 +142,11 @@ impl Sweep {
     }
 
     fn workload(&self) -> Workload {
-        let trial = |number| JobSpec {
+        let trial = |number| WorkloadJob {
             name: format!("trial-{number}"),
-            submitted_s: 0,
-            application: self.application,
             requested_replicas: self.replicas,
-            needs: ReplicaNeeds::default(),
             requested_batch: self.batch_size,
+            ..WorkloadJob::of(self.application)
         };
         let trials = (0..self.trials).map(trial).collect();
         Workload::new("sweep", Some(self.seed), trials).expect("as many trials as a workload may have, with names")

@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 
+use pollux_job::{Dependency, JobId};
 use pollux_model::GpuTypeName;
 use pollux_policy::ReplicaResources;
 use thiserror::Error;
@@ -13,7 +14,7 @@ const JOBS_MAX: usize = 1_000_000;
 
 /// A job as its user submits it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct JobSpec {
+pub struct WorkloadJob {
     /// Unique within the workload.
     pub name: String,
     /// Seconds from the start of the workload.
@@ -26,6 +27,26 @@ pub struct JobSpec {
     pub requested_batch: u32,
     /// What each of its replicas needs.
     pub needs: ReplicaNeeds,
+    /// Seconds that it may hold GPUs; then it is stopped.
+    pub time_limit: Option<u64>,
+    /// Jobs that have to end before it starts, numbered from 0 in the order of the workload; each of them earlier.
+    pub depends_on: Vec<Dependency>,
+}
+
+impl WorkloadJob {
+    /// A job without a name that is submitted at the start and asks for one replica and a batch of one.
+    pub fn of(application: ApplicationName) -> Self {
+        Self {
+            name: String::new(),
+            submitted_s: 0,
+            application,
+            requested_replicas: 1,
+            requested_batch: 1,
+            needs: ReplicaNeeds::default(),
+            time_limit: None,
+            depends_on: Vec::new(),
+        }
+    }
 }
 
 /// What a replica needs of its node. It trains as fast as the physics says of a replica, whatever it needs.
@@ -66,7 +87,7 @@ impl ReplicaNeeds {
 pub struct Workload {
     name: String,
     seed: Option<u64>,
-    jobs: Vec<JobSpec>,
+    jobs: Vec<WorkloadJob>,
 }
 
 /// Why a workload cannot be simulated.
@@ -115,6 +136,8 @@ pub(super) enum JobFault {
     NoReplicas,
     NoBatch,
     NoGpus,
+    NoTime,
+    LaterJob,
 }
 
 impl JobFault {
@@ -125,6 +148,8 @@ impl JobFault {
             Self::NoReplicas => "num_replicas",
             Self::NoBatch => "batch_size",
             Self::NoGpus => "gpus_per_replica",
+            Self::NoTime => "time_limit",
+            Self::LaterJob => "depends_on",
         }
     }
 
@@ -132,14 +157,15 @@ impl JobFault {
         match self {
             Self::Duplicate => "a name that no earlier job has".to_owned(),
             Self::OutOfOrder { before_s } => format!("{before_s} or more, jobs come in order of time"),
-            Self::NoReplicas | Self::NoBatch | Self::NoGpus => "1 or more".to_owned(),
+            Self::NoReplicas | Self::NoBatch | Self::NoGpus | Self::NoTime => "1 or more".to_owned(),
+            Self::LaterJob => "earlier jobs".to_owned(),
         }
     }
 }
 
 impl Workload {
     /// `seed` is what the workload was drawn with, if it was drawn.
-    pub fn new(name: &str, seed: Option<u64>, jobs: Vec<JobSpec>) -> Result<Self, WorkloadError> {
+    pub fn new(name: &str, seed: Option<u64>, jobs: Vec<WorkloadJob>) -> Result<Self, WorkloadError> {
         if !(1..=JOBS_MAX).contains(&jobs.len()) {
             return Err(WorkloadError::JobCount { name: name.to_owned(), jobs: jobs.len() });
         }
@@ -165,13 +191,13 @@ impl Workload {
     }
 
     /// In order of submission.
-    pub fn jobs(&self) -> &[JobSpec] {
+    pub fn jobs(&self) -> &[WorkloadJob] {
         &self.jobs
     }
 }
 
 /// The first job that may not stand where it stands.
-pub(super) fn first_fault(jobs: &[JobSpec]) -> Option<(usize, JobFault)> {
+pub(super) fn first_fault(jobs: &[WorkloadJob]) -> Option<(usize, JobFault)> {
     let mut names = BTreeSet::new();
     let mut before_s = 0;
     for (idx, job) in jobs.iter().enumerate() {
@@ -185,6 +211,10 @@ pub(super) fn first_fault(jobs: &[JobSpec]) -> Option<(usize, JobFault)> {
             JobFault::NoBatch
         } else if job.needs.gpus_per_replica == 0 {
             JobFault::NoGpus
+        } else if job.time_limit == Some(0) {
+            JobFault::NoTime
+        } else if job.depends_on.iter().any(|dependency| dependency.job >= JobId(idx as u64)) {
+            JobFault::LaterJob
         } else {
             before_s = job.submitted_s;
             continue;
@@ -202,15 +232,14 @@ pub(super) struct Arrival {
 }
 
 /// Names jobs after their application and their place in the order of submission.
-pub(super) fn named(mut arrivals: Vec<Arrival>) -> Vec<JobSpec> {
+pub(super) fn named(mut arrivals: Vec<Arrival>) -> Vec<WorkloadJob> {
     arrivals.sort_by_key(|arrival| arrival.submitted_s);
-    let job = |(idx, Arrival { submitted_s, application, request })| JobSpec {
+    let job = |(idx, Arrival { submitted_s, application, request })| WorkloadJob {
         name: format!("{application}-{idx}"),
         submitted_s,
-        application,
         requested_replicas: request.replicas,
         requested_batch: request.batch_size,
-        needs: ReplicaNeeds::default(),
+        ..WorkloadJob::of(application)
     };
     arrivals.into_iter().enumerate().map(job).collect()
 }

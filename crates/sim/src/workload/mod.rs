@@ -9,7 +9,7 @@ mod resample;
 mod tuned;
 
 pub use arrivals::{GeneratorSettings, generate};
-pub use jobs::{JobSpec, ReplicaNeeds, Workload, WorkloadError};
+pub use jobs::{ReplicaNeeds, Workload, WorkloadError, WorkloadJob};
 pub use osdi21::read_osdi21;
 pub use philly::{PhillySettings, is_philly, read_philly};
 pub use requests::{Request, Requests};

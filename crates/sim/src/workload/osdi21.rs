@@ -1,18 +1,24 @@
 use std::path::Path;
 
+use pollux_job::{After, Dependency, JobId};
+
 use super::jobs::first_fault;
-use super::{JobSpec, ReplicaNeeds, Workload, WorkloadError};
+use super::{ReplicaNeeds, Workload, WorkloadError, WorkloadJob};
 use crate::ApplicationName;
 use crate::table::{Cell, Row, Table, TableError};
 
 const COLUMNS: &[&str] = &["name", "time", "application", "num_replicas", "batch_size"];
-/// What a table may have beside these.
+/// What a table may have beside these: what replicas need, and when the job may run.
 const NEEDS: &[&str] = &["gpus_per_replica", "cpus", "memory", "gpu_types"];
+const TIME_LIMIT: &str = "time_limit";
+const DEPENDS_ON: &str = "depends_on";
 const NAME_MAX: usize = 200;
 
 /// Reads a workload in the form published with the paper: `name,time,application,num_replicas,batch_size`, in order of
 /// time, in whole seconds, and perhaps what replicas need: `gpus_per_replica`, `cpus`, `memory` such as `16G`, `gpu_types`
-/// such as `a100;v100`. The workload is named after the file.
+/// such as `a100;v100`. `time_limit`, such as `8h`, is how long the job may hold GPUs; `depends_on` has the names of
+/// earlier jobs that have to succeed before it starts, such as `a;b`, or only to end, such as `a:end`. The workload is
+/// named after the file.
 pub fn read_osdi21(path: &Path) -> Result<Workload, WorkloadError> {
     let name = path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     parse(&name, &Table::read(path, COLUMNS)?)
@@ -29,13 +35,15 @@ fn parse(name: &str, table: &Table) -> Result<Workload, WorkloadError> {
         }
         let application = row.text(2)?.parse::<ApplicationName>();
         let unknown = |_| -> TableError { row.refuse(2, &ApplicationName::accepted()) };
-        jobs.push(JobSpec {
+        jobs.push(WorkloadJob {
             name: job_name.to_owned(),
             submitted_s: row.get(1, "whole seconds, 0 or more", |&time| time <= u64::from(u32::MAX))?,
             application: application.map_err(unknown)?,
             requested_replicas: row.get(3, "1 or more", |&replicas| replicas > 0)?,
             requested_batch: row.get(4, "1 or more", |&batch_size| batch_size > 0)?,
             needs: needs(row)?,
+            time_limit: row.optional(TIME_LIMIT).map(|cell| cell.parse(DURATION, seconds)).transpose()?,
+            depends_on: dependencies(row, &jobs)?,
         });
     }
     if let Some((idx, fault)) = first_fault(&jobs) {
@@ -55,6 +63,25 @@ fn needs(row: &Row<'_>) -> Result<ReplicaNeeds, TableError> {
         cpus: cpus.as_ref().map(whole).transpose()?,
         memory: memory.map(|cell| cell.parse(size, |text| pollux_job::bytes(text).ok())).transpose()?,
         gpu_types: types.map_or(Ok(Vec::new()), |cell| cell.parse("names of GPU types", names))?,
+    })
+}
+
+const DURATION: &str = "seconds from 1, or a time such as 8h";
+
+fn seconds(text: &str) -> Option<u64> {
+    pollux_job::seconds(text).ok().filter(|&seconds| seconds > 0)
+}
+
+/// Which of the jobs before it a row waits for.
+fn dependencies(row: &Row<'_>, earlier: &[WorkloadJob]) -> Result<Vec<Dependency>, TableError> {
+    let Some(cell) = row.optional(DEPENDS_ON) else { return Ok(Vec::new()) };
+    let dependency = |text: &str| {
+        let (name, after) = text.strip_suffix(":end").map_or((text, After::Success), |name| (name, After::End));
+        let place = earlier.iter().position(|job| job.name == name)?;
+        Some(Dependency { job: JobId(place as u64), after })
+    };
+    cell.parse("names of earlier jobs, such as a;b or a:end", |text| {
+        text.split(';').map(str::trim).map(dependency).collect()
     })
 }
 
@@ -82,13 +109,12 @@ mod tests {
     fn a_row_is_a_job() {
         let text = b"name,time,application,num_replicas,batch_size\nncf-0,0,ncf,1,32768\nb,9,bert,2,24\n";
         let workload = read(text).unwrap();
-        let expected = JobSpec {
+        let expected = WorkloadJob {
             name: "b".to_owned(),
             submitted_s: 9,
-            application: ApplicationName::Bert,
             requested_replicas: 2,
             requested_batch: 24,
-            needs: ReplicaNeeds::default(),
+            ..WorkloadJob::of(ApplicationName::Bert)
         };
         assert_eq!((workload.name(), workload.seed(), &workload.jobs()[1]), ("w", None, &expected));
     }
@@ -105,6 +131,23 @@ mod tests {
         let expected = "w.csv:2: memory \"many\"; accepted: bytes, or a size such as 16G";
         assert_eq!(wrong("1,many,a,0,ncf,1,1,,"), expected);
         assert_eq!(wrong("1,,a,0,ncf,1,1,;,"), "w.csv:2: gpu_types \";\"; accepted: names of GPU types");
+    }
+
+    #[test]
+    fn a_row_may_say_how_long_the_job_may_run_and_which_go_first() {
+        let header = "name,time,application,num_replicas,batch_size,time_limit,depends_on";
+        let read = |rows: &str| read(format!("{header}\n{rows}\n").as_bytes());
+        let workload = read("a,0,ncf,1,1,,\nb,0,ncf,1,1,2h,\nc,0,ncf,1,1,90,b;a:end").unwrap();
+        let given: Vec<_> = workload.jobs().iter().map(|job| (job.time_limit, job.depends_on.as_slice())).collect();
+        let [b, a] = [(1, After::Success), (0, After::End)].map(|(job, after)| Dependency { job: JobId(job), after });
+        assert_eq!(given, [(None, &[][..]), (Some(7_200), &[]), (Some(90), &[b, a])]);
+        let wrong = |rows: &str| read(rows).unwrap_err();
+        assert_eq!(
+            wrong("a,0,ncf,1,1,0,"),
+            "w.csv:2: time_limit \"0\"; accepted: seconds from 1, or a time such as 8h"
+        );
+        let expected = "w.csv:2: depends_on \"b\"; accepted: names of earlier jobs, such as a;b or a:end";
+        assert_eq!(wrong("a,0,ncf,1,1,,b\nb,1,ncf,1,1,,"), expected);
     }
 
     #[test]

@@ -1,10 +1,10 @@
-use super::{JobSpec, Workload, WorkloadError};
+use super::{Workload, WorkloadError, WorkloadJob};
 use crate::SimRng;
 
 const JOBS_MAX: f64 = 1_000_000.0;
 
 /// Draws another workload from one, in which any job may come any number of times, each at its own moment: `load` times
-/// as many jobs in the same time. The same seed draws the same jobs.
+/// as many jobs in the same time. The same seed draws the same jobs. They wait for no others: those may not be drawn.
 pub fn resample(workload: &Workload, load: f64, seed: u64) -> Result<Workload, WorkloadError> {
     let given = workload.jobs();
     let count = (given.len() as f64 * load).round();
@@ -18,7 +18,7 @@ pub fn resample(workload: &Workload, load: f64, seed: u64) -> Result<Workload, W
     drawn.sort_unstable();
     let job = |(place, idx): (usize, usize)| {
         let job = &given[idx];
-        JobSpec { name: format!("{}-{place}", job.application), ..job.clone() }
+        WorkloadJob { name: format!("{}-{place}", job.application), depends_on: Vec::new(), ..job.clone() }
     };
     let jobs = drawn.into_iter().enumerate().map(job).collect();
     Workload::new(&format!("{}-{seed}", workload.name()), Some(seed), jobs)
@@ -45,11 +45,11 @@ mod tests {
     #[test]
     fn drawn_jobs_are_given_ones_at_their_own_moments() {
         let (given, drawn) = (given(), resample(&given(), 2.0, 0).unwrap());
-        let same = |a: &JobSpec, b: &JobSpec| {
-            JobSpec { name: String::new(), ..a.clone() } == JobSpec { name: String::new(), ..b.clone() }
+        let same = |a: &WorkloadJob, b: &WorkloadJob| {
+            WorkloadJob { name: String::new(), ..a.clone() } == WorkloadJob { name: String::new(), ..b.clone() }
         };
         assert!(drawn.jobs().iter().all(|job| given.jobs().iter().any(|other| same(job, other))));
-        let copies = |job: &JobSpec| drawn.jobs().iter().filter(|other| same(job, other)).count();
+        let copies = |job: &WorkloadJob| drawn.jobs().iter().filter(|other| same(job, other)).count();
         assert!(given.jobs().iter().any(|job| copies(job) > 2) && given.jobs().iter().any(|job| copies(job) == 0));
     }
 

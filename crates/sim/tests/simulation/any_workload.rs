@@ -1,6 +1,7 @@
 use pollux_policy::AutoscalerSettings;
 use pollux_sim::{
-    ApplicationName, Autoscale, ClusterSpec, Failures, JobSpec, NodeGroup, ReplicaNeeds, SimulationSettings, Workload,
+    ApplicationName, Autoscale, ClusterSpec, Failures, NodeGroup, ReplicaNeeds, SimulationSettings, Workload,
+    WorkloadJob,
 };
 use proptest::prelude::*;
 
@@ -29,13 +30,13 @@ fn workload(jobs: Vec<Drawn>, nodes: u32, node_gpus: u32) -> Workload {
         let by_cpus = cpus.map_or(u32::MAX, |cpus| NODE.0 / cpus);
         let by_memory = memory.map_or(u32::MAX, |memory| (NODE.1 / memory) as u32);
         let room = nodes * (node_gpus / gpus_per_replica).min(by_cpus).min(by_memory);
-        JobSpec {
+        WorkloadJob {
             name: format!("job-{idx}"),
             submitted_s,
-            application,
             requested_replicas: u32::min(replicas, room),
             requested_batch,
             needs: ReplicaNeeds { gpus_per_replica, cpus, memory, gpu_types: Vec::new() },
+            ..WorkloadJob::of(application)
         }
     };
     Workload::new("random", None, jobs.into_iter().enumerate().map(spec).collect()).expect("valid by construction")

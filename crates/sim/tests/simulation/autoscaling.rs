@@ -1,7 +1,7 @@
 use pollux_policy::AutoscalerSettings;
 use pollux_sim::{
-    ApplicationName, ApplicationSet, Autoscale, ClusterSample, Failures, JobSpec, RunOutcome, SimulationSettings,
-    TuneFor, Workload,
+    ApplicationName, ApplicationSet, Autoscale, ClusterSample, Failures, RunOutcome, SimulationSettings, TuneFor,
+    Workload, WorkloadJob,
 };
 
 use super::{POLICIES, check, generated, settings, simulate};
@@ -14,13 +14,12 @@ fn scaled(policy: &str, nodes_min: u32, nodes_max: u32) -> SimulationSettings {
 }
 
 fn alone(application: ApplicationName) -> Workload {
-    let job = JobSpec {
+    let job = WorkloadJob {
         name: application.to_string(),
         submitted_s: 30,
-        application,
         requested_replicas: 1,
         requested_batch: 128,
-        needs: pollux_sim::ReplicaNeeds::default(),
+        ..WorkloadJob::of(application)
     };
     Workload::new("alone", None, vec![job]).expect("one job")
 }
@@ -72,7 +71,13 @@ fn nodes_leave_when_the_work_is_gone() {
         let application = ApplicationName::Cifar10;
         let (requested_replicas, requested_batch) = (4, 512);
         let (name, needs) = (idx.to_string(), pollux_sim::ReplicaNeeds::default());
-        jobs.push(JobSpec { name, submitted_s, application, requested_replicas, requested_batch, needs });
+        jobs.push(WorkloadJob {
+            name,
+            submitted_s,
+            requested_replicas,
+            requested_batch,
+            ..WorkloadJob::of(application)
+        });
     }
     let workload = Workload::new("two waves", None, jobs).expect("a workload");
     for policy in ["pollux", "castor", "fifo"] {

@@ -1,15 +1,14 @@
-use pollux_sim::{ApplicationName, ClusterSpec, JobSpec, NodeGroup, ReplicaNeeds, RunOutcome, Workload};
+use pollux_sim::{ApplicationName, ClusterSpec, NodeGroup, ReplicaNeeds, RunOutcome, Workload, WorkloadJob};
 
 use super::{POLICIES, check, settings, simulate};
 
-fn job(name: &str, replicas: u32, needs: ReplicaNeeds) -> JobSpec {
-    JobSpec {
+fn job(name: &str, replicas: u32, needs: ReplicaNeeds) -> WorkloadJob {
+    WorkloadJob {
         name: name.to_owned(),
-        submitted_s: 0,
-        application: ApplicationName::Cifar10,
         requested_replicas: replicas,
         requested_batch: 256,
         needs,
+        ..WorkloadJob::of(ApplicationName::Cifar10)
     }
 }
 
@@ -17,7 +16,7 @@ fn gpus(gpus_per_replica: u32) -> ReplicaNeeds {
     ReplicaNeeds { gpus_per_replica, ..ReplicaNeeds::default() }
 }
 
-fn run(policy: &str, groups: Vec<NodeGroup>, jobs: Vec<JobSpec>) -> RunOutcome {
+fn run(policy: &str, groups: Vec<NodeGroup>, jobs: Vec<WorkloadJob>) -> RunOutcome {
     let mut settings = settings(policy, "1x1");
     settings.cluster = ClusterSpec::new(groups).expect("a cluster");
     settings.record_series = true;

@@ -1,6 +1,6 @@
 use pollux_model::Batch;
 use pollux_policy::{GandivaSettings, PolicySettings};
-use pollux_sim::{ApplicationName, ApplicationSet, JobOutcome, JobSpec, SimulationSettings, Workload};
+use pollux_sim::{ApplicationName, ApplicationSet, JobOutcome, SimulationSettings, Workload, WorkloadJob};
 
 use super::{settings, simulate};
 
@@ -10,13 +10,11 @@ const RESTART_S: f64 = 30.0;
 
 /// So many jobs alike, submitted at once.
 fn alike(jobs: usize) -> Workload {
-    let job = |idx| JobSpec {
+    let job = |idx| WorkloadJob {
         name: format!("job-{idx}"),
-        submitted_s: 0,
-        application: ApplicationName::Cifar10,
         requested_replicas: 1,
         requested_batch: 128,
-        needs: pollux_sim::ReplicaNeeds::default(),
+        ..WorkloadJob::of(ApplicationName::Cifar10)
     };
     Workload::new("alike", None, (0..jobs).map(job).collect()).expect("valid by construction")
 }

@@ -9,7 +9,7 @@ use super::super::text::{UNKNOWN, count, known, percent, phase_style, span};
 use crate::output::one_line;
 use crate::table::{Align, Cell, Table};
 
-/// Less is no change: moments are foretold to the second.
+/// Less is no change: moments are forecast to the second.
 const SAME_S: f64 = 1.0;
 
 /// Writes when jobs are complete, before and after if there are changes.

@@ -1,4 +1,4 @@
-use pollux_engine::SettingsError;
+use pollux_engine::{FailureReason, SettingsError};
 use pollux_policy::JobId;
 use thiserror::Error;
 
@@ -58,15 +58,43 @@ pub enum Unforeseen {
     /// No plan has GPUs for it.
     #[error("the policy gives it no GPUs")]
     NoGpus,
+    /// It would be stopped before it is complete.
+    #[error("it reaches its time limit of {limit_s} s before it is complete")]
+    TimeLimit {
+        /// Seconds that it may hold GPUs.
+        limit_s: u64,
+    },
+    /// A job that it waits for would not succeed.
+    #[error("it waits for job {} to succeed, which it would not", .job.0)]
+    Dependency {
+        /// That job.
+        job: JobId,
+    },
+    /// It would fail too often.
+    #[error("it would fail too often")]
+    Failures,
     /// The simulation was cut short before.
     #[error("it is not complete within the time that was simulated")]
     Cut,
 }
 
+impl Unforeseen {
+    /// Why a job that failed in the simulation is never complete.
+    pub(super) const fn of(reason: &FailureReason) -> Self {
+        match reason {
+            FailureReason::TimeLimit { limit_s } => Self::TimeLimit { limit_s: *limit_s },
+            FailureReason::Dependency { job } => Self::Dependency { job: *job },
+            FailureReason::Permanent { .. }
+            | FailureReason::RetriesExhausted { .. }
+            | FailureReason::MachineFailures { .. } => Self::Failures,
+        }
+    }
+}
+
 /// What cuts a forecast short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cut {
-    /// Nothing is foretold beyond a year.
+    /// Nothing beyond a year is forecast.
     Horizon,
     /// Whoever asked has waited for long enough.
     Patience,

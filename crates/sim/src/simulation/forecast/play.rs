@@ -10,7 +10,7 @@ use super::trainees::{ForecastJob, restart_s};
 use super::{Change, Cut, Forecast, ForecastError, JobForecast, LiveCluster, Newcomer, Training, Unforeseen};
 use crate::{ApplicationName, ClusterSpec, NodeGroup, Parametric, SimulationError};
 
-/// A year: nothing is foretold beyond.
+/// A year: nothing beyond is forecast.
 const HORIZON_S: f64 = 31_536_000.0;
 /// After so many turns in which no job came nearer to its end, those that wait will wait for ever.
 const STALLED_TURNS: u32 = 1_000;
@@ -31,12 +31,13 @@ pub fn forecast(
         restart_delay_s: restart_s(None, &engine_settings),
         ..SimulationSettings::new(policy.clone(), shape(&engine)?)
     };
-    let mut trainees: Vec<ForecastJob> = engine.jobs().map(|job| ForecastJob::live(job, &engine_settings)).collect();
+    let mut trainees: Vec<ForecastJob> =
+        engine.jobs().map(|job| ForecastJob::live(job, policy, &engine_settings)).collect();
     let live = trainees.len();
     let mut id = engine.last_job().unwrap_or_default();
     for newcomer in changes.iter().filter_map(Change::newcomer) {
         id = JobId(id.0 + 1);
-        trainees.push(ForecastJob::newcomer(id, newcomer, &engine_settings)?);
+        trainees.push(ForecastJob::newcomer(id, newcomer, policy, &engine_settings)?);
     }
     let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
     let mut world = World::around(engine, &settings, jobs);
@@ -52,11 +53,15 @@ pub fn forecast(
             Some(_) | None => *outlook = Err(Unforeseen::Cancelled),
         }
     }
-    world.unfinished = outlooks.iter().filter(|outlook| outlook.is_ok()).count();
+    world.awaited = (0..outlooks.len()).filter(|&idx| outlooks[idx].is_ok()).collect();
     let played = world.play(cluster.now.after_s(HORIZON_S), go_on)?;
     let completion_s = |idx: usize| {
         outlooks[idx]?;
-        let finished = world.jobs[idx].finished.map(|at| at.since_s(cluster.now));
+        let job = &world.jobs[idx];
+        if let Some(reason) = &job.failure {
+            return Err(Unforeseen::of(reason));
+        }
+        let finished = job.finished.map(|at| at.since_s(cluster.now));
         finished.ok_or_else(|| played.cut.map_or_else(|| world.why_waits(idx), |_| Unforeseen::Cut))
     };
     let is_told = |idx: &usize| !ended.get(*idx).is_some_and(|ended| *ended);
@@ -170,7 +175,7 @@ impl World<'_> {
         let (began, mut held_gpu_s, mut gpu_s) = (self.now, 0.0, 0.0);
         let mut idle_turns = 0;
         let mut cut = None;
-        while self.unfinished > 0 && idle_turns < STALLED_TURNS && cut.is_none() {
+        while !self.awaited.is_empty() && idle_turns < STALLED_TURNS && cut.is_none() {
             let before = self.now;
             let held: u32 = self.engine.nodes().map(Node::gpus_held).sum();
             let gpus = self.engine.usable_gpus();
@@ -182,7 +187,7 @@ impl World<'_> {
             held_gpu_s += f64::from(held) * self.now.since_s(before);
             gpu_s += f64::from(gpus) * self.now.since_s(before);
             cut = match go_on() {
-                _ if self.unfinished == 0 => None,
+                _ if self.awaited.is_empty() => None,
                 _ if self.now >= until => Some(Cut::Horizon),
                 true => None,
                 false => Some(Cut::Patience),

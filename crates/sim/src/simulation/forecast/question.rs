@@ -11,7 +11,7 @@ use crate::ApplicationName;
 pub struct LiveCluster {
     /// The moment.
     pub now: Timestamp,
-    /// What its engine knows. What its policy remembers is not part of it.
+    /// What its engine knows, and what its policy remembers.
     pub state: EngineState,
     /// How it is run.
     pub settings: EngineSettings,

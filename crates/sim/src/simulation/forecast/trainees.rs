@@ -1,8 +1,8 @@
 use pollux_agent::{AgentReport, Progress};
 use pollux_engine::{EngineSettings, Job, declared_samples};
-use pollux_job::Work;
+use pollux_job::{JobSpec, Work};
 use pollux_model::{BatchMode, GpuTypeName};
-use pollux_policy::JobId;
+use pollux_policy::{JobId, PolicySettings};
 
 use super::super::job::SimJob;
 use super::super::settings::SimulationSettings;
@@ -13,40 +13,59 @@ use crate::{Application, ApplicationName, Parametric, PhysicsError, Profile, Rep
 pub(super) struct ForecastJob {
     id: JobId,
     known: Known,
-    /// Whether its end can be foretold, as far as it is up to the job.
+    /// What decides its batch.
+    mode: BatchMode,
+    /// Whether its end can be forecast, as far as it is up to the job.
     pub(super) outlook: Result<(), Unforeseen>,
 }
 
 enum Known {
     /// What it has told, if anything, and what it is on each kind of GPU.
-    Told { report: Option<AgentReport>, kinds: Vec<(GpuTypeName, Application)>, restart_s: f64 },
+    Told { report: Option<AgentReport>, kinds: Vec<(GpuTypeName, Application)>, pauses: Pauses },
     /// What nobody but the world knows.
     Application(Application),
 }
 
+/// Seconds that a job stands still: when it is started, and when it is resized in place, if it was ever seen to be.
+#[derive(Clone, Copy)]
+struct Pauses {
+    restart_s: f64,
+    resize_s: Option<f64>,
+}
+
 impl ForecastJob {
     /// A job that there is.
-    pub(super) fn live(job: &Job, settings: &EngineSettings) -> Self {
-        let restart_cost_s = job.usage(job.phase_since()).restart_cost_s;
+    pub(super) fn live(job: &Job, policy: &PolicySettings, settings: &EngineSettings) -> Self {
+        let usage = job.usage(job.phase_since());
+        let in_place_s = usage.restart_cost_s.filter(|_| usage.is_pause_known);
+        let launch_s = usage.restart_cost_s.filter(|_| !usage.is_pause_known);
+        let pauses = Pauses { restart_s: restart_s(launch_s, settings), resize_s: in_place_s };
         let report = job.report().map(|received| received.report.clone());
-        Self::told(job.id(), job.spec().work, report, restart_s(restart_cost_s, settings))
+        Self::told(job.id(), job.spec(), policy, report, pauses)
     }
 
     /// A job that there could be.
-    pub(super) fn newcomer(id: JobId, newcomer: &Newcomer, settings: &EngineSettings) -> Result<Self, PhysicsError> {
-        let work = newcomer.spec.work;
+    pub(super) fn newcomer(
+        id: JobId,
+        newcomer: &Newcomer,
+        policy: &PolicySettings,
+        settings: &EngineSettings,
+    ) -> Result<Self, PhysicsError> {
+        let spec = &newcomer.spec;
         match &newcomer.training {
             Training::Like { report, restart_cost_s } => {
-                Ok(Self::told(id, work, Some(from_the_beginning(report)), restart_s(*restart_cost_s, settings)))
+                let pauses = Pauses { restart_s: restart_s(*restart_cost_s, settings), resize_s: None };
+                Ok(Self::told(id, spec, policy, Some(from_the_beginning(report)), pauses))
             }
             Training::Application(name) => {
-                Ok(Self { id, known: Known::Application(application(*name, work)?), outlook: Ok(()) })
+                let known = Known::Application(application(*name, spec.work)?);
+                Ok(Self { id, known, mode: batch_mode(spec, policy), outlook: Ok(()) })
             }
         }
     }
 
-    fn told(id: JobId, work: Option<Work>, report: Option<AgentReport>, restart_s: f64) -> Self {
-        let samples = work.zip(report.as_ref()).and_then(|(work, report)| declared_samples(work, report));
+    fn told(id: JobId, spec: &JobSpec, policy: &PolicySettings, report: Option<AgentReport>, pauses: Pauses) -> Self {
+        let samples = spec.work.zip(report.as_ref()).and_then(|(work, report)| declared_samples(work, report));
         let outlook = match &report {
             None => Err(Unforeseen::NoReport),
             Some(report) if report.types.is_empty() => Err(Unforeseen::NoModel),
@@ -63,16 +82,23 @@ impl ForecastJob {
                 report.types.iter().map(|learned| (learned.gpu_type.clone(), on(learned))).collect()
             },
         );
-        Self { id, known: Known::Told { report, kinds, restart_s }, outlook }
+        Self { id, known: Known::Told { report, kinds, pauses }, mode: batch_mode(spec, policy), outlook }
     }
 
     /// The job as the simulated world has it.
     pub(super) fn sim_job<'a>(&'a self, settings: &SimulationSettings) -> SimJob<'a> {
         match &self.known {
-            Known::Told { report, kinds, restart_s } => SimJob::told(self.id, kinds, report.clone(), *restart_s),
-            Known::Application(application) => SimJob::new(self.id, application, BatchMode::Adaptive, settings),
+            Known::Told { report, kinds, pauses: Pauses { restart_s, resize_s } } => {
+                SimJob::told(self.id, kinds, report.clone(), self.mode, *restart_s, *resize_s)
+            }
+            Known::Application(application) => SimJob::new(self.id, application, self.mode, settings),
         }
     }
+}
+
+/// What decides the batch of a job under a policy.
+fn batch_mode(spec: &JobSpec, policy: &PolicySettings) -> BatchMode {
+    BatchMode::of(policy.adapts_batches(), spec.batch_size)
 }
 
 /// Seconds that a job stands still for a change. One that takes longer than may be would never settle.
