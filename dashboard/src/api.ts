@@ -253,6 +253,18 @@ export type Health = {
   status: string;
 };
 
+/** A node that was seen and cannot be used yet. */
+export type HeldBackNode = {
+  /** Their kind. */
+  gpu_type: string;
+  /** Its GPUs. */
+  gpus: number;
+  /** Its name. */
+  name: string;
+  /** What it waits for, in a sentence. */
+  reason: string;
+};
+
 /** A job that could be submitted. What is left out is as the job it trains like has it, or as a submission has it. */
 export type HypotheticalJob = {
   flexibility?: Flexibility | null;
@@ -472,10 +484,14 @@ export type LogPiece = {
   text: string;
 };
 
-/** A node that is up. */
+/** A node that is used, or still has replicas. */
 export type Node = {
   /** After failures: nothing is placed there until then. */
   cooling_until_ms?: number | null;
+  /** CPUs for its replicas; nothing if they are not counted. */
+  cpus?: number | null;
+  /** CPUs that replicas were given, those on their way out included. */
+  cpus_held?: number;
   /** Their kind. */
   gpu_type: string;
   /** Its GPUs. */
@@ -484,10 +500,16 @@ export type Node = {
   gpus_held: number;
   /** Whether it is being emptied. */
   is_draining: boolean;
+  /** Whether it is not used any more because its machine has changed: it goes with the last replica on it. */
+  is_retired?: boolean;
   /** Whether it does not answer: nothing is placed there, and what it had stays taken. */
   is_unreachable?: boolean;
   /** Jobs with replicas there. */
   jobs: Array<NodeJob>;
+  /** Bytes of memory for its replicas; nothing if they are not counted. */
+  memory?: number | null;
+  /** Bytes of memory that replicas were given, those on their way out included. */
+  memory_held?: number;
   /** Its name. */
   name: string;
 };
@@ -506,6 +528,8 @@ export type NodeJob = {
 
 /** Response to `GET /v1/nodes`. */
 export type NodeList = {
+  /** In order of their names. */
+  held_back?: Array<HeldBackNode>;
   /** In order of their names. */
   nodes: Array<Node>;
 };

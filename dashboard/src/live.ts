@@ -6,7 +6,18 @@
 // Nothing is asked for while nobody looks; whoever looks again is told everything anew.
 
 import { batch, effect, signal } from "@preact/signals";
-import type { ClusterStatus, Event, EventList, Job, JobDetail, JobList, Node, NodeList, PlanStatus } from "./api";
+import type {
+  ClusterStatus,
+  Event,
+  EventList,
+  HeldBackNode,
+  Job,
+  JobDetail,
+  JobList,
+  Node,
+  NodeList,
+  PlanStatus,
+} from "./api";
 import { get, isAway, reason } from "./client";
 import { coalesced } from "./coalesced";
 import { route } from "./router";
@@ -36,6 +47,7 @@ export const connection = signal<Connection>("connecting");
 export const refusal = signal<string | null>(null);
 export const cluster = signal<ClusterStatus | null>(null);
 export const nodes = signal<Node[]>([]);
+export const heldBack = signal<HeldBackNode[]>([]);
 export const plan = signal<PlanStatus | null>(null);
 export const liveJobs = signal<ReadonlyMap<number, Job>>(new Map());
 /** Jobs that are over, as far as they were asked for. */
@@ -93,6 +105,7 @@ function forget(): void {
     refusal.value = null;
     cluster.value = null;
     nodes.value = [];
+    heldBack.value = [];
     plan.value = null;
     liveJobs.value = new Map();
     endedJobs.value = new Map();
@@ -215,6 +228,7 @@ const summary = coalesced(async () => {
     ahead.value = status.now_ms - Date.now();
     cluster.value = status;
     nodes.value = list.nodes;
+    heldBack.value = list.held_back ?? [];
     plan.value = why;
   });
 });

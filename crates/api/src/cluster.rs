@@ -31,7 +31,7 @@ pub struct ClusterStatus {
     pub is_degraded: bool,
 }
 
-/// A node that is up.
+/// A node that is used, or still has replicas.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Node {
@@ -43,11 +43,26 @@ pub struct Node {
     pub gpu_type: String,
     /// GPUs that replicas hold, those on their way out included.
     pub gpus_held: u32,
+    /// CPUs for its replicas; nothing if they are not counted.
+    #[serde(default)]
+    pub cpus: Option<u32>,
+    /// CPUs that replicas were given, those on their way out included.
+    #[serde(default)]
+    pub cpus_held: u32,
+    /// Bytes of memory for its replicas; nothing if they are not counted.
+    #[serde(default)]
+    pub memory: Option<u64>,
+    /// Bytes of memory that replicas were given, those on their way out included.
+    #[serde(default)]
+    pub memory_held: u64,
     /// Whether it is being emptied.
     pub is_draining: bool,
     /// Whether it does not answer: nothing is placed there, and what it had stays taken.
     #[serde(default)]
     pub is_unreachable: bool,
+    /// Whether it is not used any more because its machine has changed: it goes with the last replica on it.
+    #[serde(default)]
+    pub is_retired: bool,
     /// After failures: nothing is placed there until then.
     pub cooling_until_ms: Option<u64>,
     /// Jobs with replicas there.
@@ -68,10 +83,27 @@ pub struct NodeJob {
     pub is_guest: bool,
 }
 
+/// A node that was seen and cannot be used yet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct HeldBackNode {
+    /// Its name.
+    pub name: String,
+    /// Its GPUs.
+    pub gpus: u32,
+    /// Their kind.
+    pub gpu_type: String,
+    /// What it waits for, in a sentence.
+    pub reason: String,
+}
+
 /// Response to `GET /v1/nodes`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodeList {
     /// In order of their names.
     pub nodes: Vec<Node>,
+    /// In order of their names.
+    #[serde(default)]
+    pub held_back: Vec<HeldBackNode>,
 }

@@ -23,7 +23,7 @@ mod what_if;
 mod worker;
 
 pub use checkpoint::{JobCheckpoints, PruneReport, PruneRequest};
-pub use cluster::{ClusterStatus, Node, NodeJob, NodeList};
+pub use cluster::{ClusterStatus, HeldBackNode, Node, NodeJob, NodeList};
 pub use event::{Event, EventList};
 pub use explanation::{Explanation, Payer, SizeOutlook};
 pub use failure::{Failure, FailureDetail};

@@ -90,7 +90,9 @@ impl Engine {
             Event::NodeJoined { node, gpus, gpu_type, cpus, memory } => {
                 self.join(node, NodeResources { gpus, cpus, memory }, gpu_type)
             }
+            Event::NodeResources { node, cpus, memory } => self.change_resources(node, cpus, memory, out),
             Event::NodeLost { node } => self.lose(node, out),
+            Event::NodeRetired { node } => self.retire_node(node, out),
             Event::NodeUnreachable { node } => self.unreachable(node, out),
             Event::NodeReachable { node } => self.reachable(node),
             Event::NodeDrain { node } => self.drain(node, out),
@@ -160,12 +162,12 @@ impl Engine {
         std::mem::take(&mut self.ended).into()
     }
 
-    /// Nodes that are up, by number.
+    /// Nodes that are not lost, by number.
     pub fn nodes(&self) -> impl ExactSizeIterator<Item = &Node> {
         self.nodes.iter()
     }
 
-    /// A node that is up.
+    /// A node that is not lost.
     pub fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(id)
     }

@@ -115,8 +115,24 @@ pub enum Event {
         /// Bytes of memory it has; nothing if they are not counted there.
         memory: Option<u64>,
     },
+    /// What a node has besides its GPUs is not what it was. Nobody is stopped for it: a node that has less than its
+    /// replicas were given takes nothing new until enough of them are gone.
+    NodeResources {
+        /// Which node.
+        node: NodeId,
+        /// CPUs it has; nothing if they are not counted there.
+        cpus: Option<u32>,
+        /// Bytes of memory it has; nothing if they are not counted there.
+        memory: Option<u64>,
+    },
     /// A node is gone, and every replica on it.
     NodeLost {
+        /// Which node.
+        node: NodeId,
+    },
+    /// A node will never take anything again, because its machine has become another. What is there is told to leave,
+    /// and keeps what it has until it is gone, as does the node.
+    NodeRetired {
         /// Which node.
         node: NodeId,
     },

@@ -137,7 +137,7 @@ impl Engine {
     /// What a job waits for, if all of it is free.
     pub(crate) fn launchable(&self, job: &Job) -> Option<Allocation> {
         let addition = job.addition()?;
-        if self.nodes.strand(&addition) {
+        if self.nodes.refuse(&addition) {
             return None;
         }
         let free = match job.guest_of {
@@ -168,6 +168,7 @@ impl Engine {
         let on_nodes = released.iter().filter_map(|(node, _)| self.nodes.get(node));
         let mut waiting: BTreeSet<JobId> = on_nodes.flat_map(Node::waiting).copied().collect();
         waiting.insert(id);
+        self.nodes.remove_emptied(released.iter().map(|(node, _)| node));
         for id in waiting {
             self.launch_if_free(id, out);
         }

@@ -42,8 +42,12 @@ impl Engine {
             assert_eq!((cpus, memory), counted, "{id} and its jobs disagree about CPUs and memory");
             let planned = planned.take(id);
             assert!(planned.gpus <= gpus, "{id} has {gpus} GPUs but {} are planned", planned.gpus);
-            assert!(node.cpus().is_none_or(|cpus| planned.cpus <= cpus.into()), "{id} is planned too many CPUs");
-            assert!(node.memory().is_none_or(|memory| planned.memory <= memory.into()), "{id} is planned too full");
+            if !node.is_overcommitted() {
+                assert!(node.cpus().is_none_or(|cpus| planned.cpus <= cpus.into()), "{id} is planned too many CPUs");
+                assert!(node.memory().is_none_or(|memory| planned.memory <= memory.into()), "{id} is planned too full");
+            }
+            let is_wanted = planned.gpus > 0 || node.is_empty();
+            assert!(!node.is_retired() || !is_wanted, "{id} is retired, and is empty or to get replicas");
             let expected: BTreeSet<JobId> =
                 waiting.range((id, JobId(0))..=(id, JobId(u64::MAX))).map(|&(_, job)| job).collect();
             assert_eq!(*node.waiting(), expected, "{id} and the jobs that wait for it disagree");

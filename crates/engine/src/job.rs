@@ -12,6 +12,9 @@ const KINDS_MAX: usize = 64;
 const STEPS_MAX: f64 = 1e15;
 /// More samples per second than any job has; above it a number is a mistake.
 const RATE_MAX: f64 = 1e12;
+/// More CPUs and bytes than any node has, and so few that those of all replicas on a node add up to a number.
+const CPUS_MAX: u32 = 100_000;
+const MEMORY_MAX: u64 = 1 << 50;
 
 pub(crate) static NOTHING: Allocation = Allocation::NONE;
 
@@ -211,9 +214,15 @@ impl Job {
     pub fn per_replica(&self) -> ReplicaResources {
         ReplicaResources {
             gpus: self.spec.gpus_per_replica.max(1),
-            cpus: self.spec.cpus.unwrap_or(0),
-            memory: self.spec.memory.unwrap_or(0),
+            cpus: self.spec.cpus.unwrap_or(0).min(CPUS_MAX),
+            memory: self.spec.memory.unwrap_or(0).min(MEMORY_MAX),
         }
+    }
+
+    /// Replicas that may be on a node, those on their way out included.
+    pub(crate) fn replicas_on(&self, node: NodeId) -> u32 {
+        let leaving = self.leaving.iter().map(|leaving| leaving.allocation.replicas_on(node));
+        leaving.fold(self.group.replicas_on(node), u32::saturating_add)
     }
 
     /// GPUs on which a process of it may be.

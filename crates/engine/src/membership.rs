@@ -23,17 +23,56 @@ impl Engine {
 
     pub(crate) fn lose(&mut self, node: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
         self.nodes.remove(node)?;
-        // Losses are rare: a scan is cheaper than an index that every release would have to keep.
-        let touched = self.jobs.values().filter(|job| {
-            let leaving = job.leaving.iter().map(|leaving| &leaving.allocation);
-            leaving.chain([&job.target]).any(|allocation| allocation.replicas_on(node) > 0)
-        });
-        for id in touched.map(|job| job.id).collect::<Vec<_>>() {
-            self.lose_replicas(id, node, out);
+        for id in self.jobs_on(node) {
+            let job = self.jobs.get_mut(&id).expect("it was just there");
+            job.accrue(self.now);
+            job.forget_leaving(node);
+            self.withdraw(id, node, out);
+            self.retire(id);
+            self.launch_if_free(id, out);
         }
         self.note_stranded();
         self.rounds.request(self.now);
         Ok(())
+    }
+
+    /// Nothing is given away there before it is released.
+    pub(crate) fn retire_node(&mut self, node: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
+        self.nodes.set_retired(node)?;
+        for id in self.jobs_on(node) {
+            self.withdraw(id, node, out);
+            self.launch_if_free(id, out);
+        }
+        self.nodes.remove_emptied([node].into_iter());
+        self.note_stranded();
+        self.rounds.request(self.now);
+        Ok(())
+    }
+
+    /// Jobs that have replicas on a node, or wait for it. Nodes go rarely: a scan is cheaper than an index that every
+    /// release would have to keep.
+    fn jobs_on(&self, node: NodeId) -> Vec<JobId> {
+        let touched = self.jobs.values().filter(|job| job.replicas_on(node) > 0 || job.target.replicas_on(node) > 0);
+        touched.map(|job| job.id).collect()
+    }
+
+    pub(crate) fn change_resources(
+        &mut self,
+        id: NodeId,
+        cpus: Option<u32>,
+        memory: Option<u64>,
+        out: &mut Vec<Command>,
+    ) -> Result<(), Refusal> {
+        // Of a node where nobody counted it is not known what was given.
+        let given = self.jobs.values().map(|job| (job.per_replica(), job.replicas_on(id))).fold(
+            (0u32, 0u64),
+            |(cpus, memory), (replica, replicas)| {
+                (cpus + replica.cpus * replicas, memory + replica.memory_of(replicas))
+            },
+        );
+        self.nodes.set_resources(id, cpus, memory, given)?;
+        // What it waits for may never come.
+        self.send_elsewhere(id, out)
     }
 
     /// Nothing is given away there: who holds its GPUs may run on.
@@ -101,40 +140,39 @@ impl Engine {
 
     /// A job that trains goes on with what remains of its group, if that is enough for it. Everything else starts
     /// anew from its last saved state, where the next plan puts it. Neither counts as a retry.
-    fn lose_replicas(&mut self, id: JobId, node: NodeId, out: &mut Vec<Command>) {
+    fn withdraw(&mut self, id: JobId, node: NodeId, out: &mut Vec<Command>) {
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
-        job.accrue(self.now);
-        job.forget_leaving(node);
-
-        if job.target.replicas_on(node) > 0 {
-            let additions_wait = job.group != job.target;
-            let target = job.target.without(node);
-            self.nodes.forget(id, &job.target);
-            job.group = job.group.without(node);
-            let trains = match job.state {
-                JobState::Running => true,
-                // Until its additions are launched, a group trains as it did before.
-                JobState::Resizing { .. } => additions_wait,
-                JobState::Queued { .. }
-                | JobState::Starting
-                | JobState::Paused
-                | JobState::Succeeded
-                | JobState::Failed { .. }
-                | JobState::Cancelled => false,
-            };
-            let enough = match job.spec.flexibility {
-                Flexibility::Elastic | Flexibility::NonPreemptible => target.replicas() >= job.spec.replicas_min,
-                Flexibility::Rigid => false,
-            };
-            if matches!(job.state, JobState::Queued { .. }) {
-                self.aim(id, Allocation::NONE, None);
-            } else if trains && enough && !job.group.is_empty() {
-                self.resize(id, target, ResizeCause::NodeLoss, out);
-            } else {
-                self.stop_group(id, JobState::QUEUED, StopReason::NodeLost, out);
-            }
+        if job.target.replicas_on(node) == 0 {
+            return;
         }
-        self.retire(id);
-        self.launch_if_free(id, out);
+        let additions_wait = job.group != job.target;
+        let target = job.target.without(node);
+        self.nodes.forget(id, &job.target);
+        // Elsewhere they are told to leave.
+        if self.nodes.get(node).is_none() {
+            job.group = job.group.without(node);
+        }
+        let trains = match job.state {
+            JobState::Running => true,
+            // Until its additions are launched, a group trains as it did before.
+            JobState::Resizing { .. } => additions_wait,
+            JobState::Queued { .. }
+            | JobState::Starting
+            | JobState::Paused
+            | JobState::Succeeded
+            | JobState::Failed { .. }
+            | JobState::Cancelled => false,
+        };
+        let enough = match job.spec.flexibility {
+            Flexibility::Elastic | Flexibility::NonPreemptible => target.replicas() >= job.spec.replicas_min,
+            Flexibility::Rigid => false,
+        };
+        if matches!(job.state, JobState::Queued { .. }) {
+            self.aim(id, Allocation::NONE, None);
+        } else if trains && enough && !job.group.without(node).is_empty() {
+            self.resize(id, target, ResizeCause::NodeLoss, out);
+        } else {
+            self.stop_group(id, JobState::QUEUED, StopReason::NodeLost, out);
+        }
     }
 }

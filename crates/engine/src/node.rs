@@ -15,7 +15,7 @@ const COOL_DOWN_S: f64 = 900.0;
 /// At most one node in so many is cooling down: beyond that it is rather the jobs that are broken.
 const COOLING_SHARE: usize = 4;
 
-/// A node that is up.
+/// A node that is not lost.
 #[derive(Clone, Debug)]
 pub struct Node {
     pub(crate) id: NodeId,
@@ -25,6 +25,8 @@ pub struct Node {
     pub(crate) memory: Option<u64>,
     pub(crate) draining: bool,
     pub(crate) unreachable: bool,
+    /// Whether it goes with the last replica on it.
+    pub(crate) retired: bool,
     pub(crate) cooling_until: Option<Timestamp>,
     pub(crate) held: u32,
     pub(crate) crowding: u32,
@@ -61,6 +63,17 @@ impl Node {
     /// Whether it does not answer.
     pub const fn is_unreachable(&self) -> bool {
         self.unreachable
+    }
+
+    /// Whether it never takes anything again, and goes with the last replica on it.
+    pub const fn is_retired(&self) -> bool {
+        self.retired
+    }
+
+    /// Whether it has less than what replicas on it were given.
+    pub fn is_overcommitted(&self) -> bool {
+        self.cpus.is_some_and(|cpus| cpus < self.cpus_held)
+            || self.memory.is_some_and(|memory| memory < self.memory_held)
     }
 
     /// Until when it takes nothing new because several jobs failed on it.
@@ -114,11 +127,21 @@ impl Node {
 
     /// Whether it takes replicas.
     pub fn is_schedulable(&self, now: Timestamp) -> bool {
-        !self.draining && !self.unreachable && !self.is_cooling(now)
+        !self.draining && !self.unreachable && !self.retired && !self.is_overcommitted() && !self.is_cooling(now)
+    }
+
+    /// Whether no process can be on it.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.held == 0 && self.crowding == 0
     }
 
     pub(crate) const fn waiting(&self) -> &BTreeSet<JobId> {
         &self.waiting
+    }
+
+    const fn view(&self, schedulable: bool) -> NodeView {
+        let &Self { id, gpus, gpu_type, cpus, memory, .. } = self;
+        NodeView { id, gpus, gpu_type, cpus, memory, schedulable }
     }
 
     fn is_cooling(&self, now: Timestamp) -> bool {
@@ -126,7 +149,7 @@ impl Node {
     }
 }
 
-/// All nodes that are up, ordered by number, and who holds or awaits how many of their GPUs.
+/// All nodes that are not lost, ordered by number, and who holds or awaits how many of their GPUs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Nodes {
     nodes: Vec<Node>,
@@ -171,6 +194,7 @@ impl Nodes {
             memory,
             draining: false,
             unreachable: false,
+            retired: false,
             cooling_until: None,
             held: 0,
             crowding: 0,
@@ -188,6 +212,15 @@ impl Nodes {
         Ok(())
     }
 
+    /// Removes those of these nodes that only waited for their last replica.
+    pub(crate) fn remove_emptied(&mut self, ids: impl Iterator<Item = NodeId>) {
+        for id in ids {
+            if let Some(idx) = self.position(id).filter(|&idx| self.nodes[idx].retired && self.nodes[idx].is_empty()) {
+                self.nodes.remove(idx);
+            }
+        }
+    }
+
     pub(crate) fn set_draining(&mut self, node: NodeId, draining: bool) -> Result<(), Refusal> {
         self.get_mut(node).ok_or(Refusal::UnknownNode { node })?.draining = draining;
         Ok(())
@@ -198,9 +231,35 @@ impl Nodes {
         Ok(())
     }
 
+    pub(crate) fn set_retired(&mut self, node: NodeId) -> Result<(), Refusal> {
+        self.get_mut(node).ok_or(Refusal::UnknownNode { node })?.retired = true;
+        Ok(())
+    }
+
+    /// What a node has, and what replicas that may be there were given of it.
+    pub(crate) fn set_resources(
+        &mut self,
+        node: NodeId,
+        cpus: Option<u32>,
+        memory: Option<u64>,
+        given: (u32, u64),
+    ) -> Result<(), Refusal> {
+        let node = self.get_mut(node).ok_or(Refusal::UnknownNode { node })?;
+        (node.cpus, node.memory) = (cpus, memory);
+        node.cpus_held = cpus.map_or(0, |_| given.0);
+        node.memory_held = memory.map_or(0, |_| given.1);
+        Ok(())
+    }
+
     /// Whether a part of an allocation is on a node that does not answer.
     pub(crate) fn strand(&self, allocation: &Allocation) -> bool {
         allocation.iter().any(|(id, _)| self.get(id).is_some_and(Node::is_unreachable))
+    }
+
+    /// Whether a part of an allocation is on a node that cannot be told to start anything.
+    pub(crate) fn refuse(&self, allocation: &Allocation) -> bool {
+        let refuses = |node: &Node| node.unreachable || node.retired;
+        allocation.iter().any(|(id, _)| self.get(id).is_some_and(refuses))
     }
 
     /// Whether all that replicas on GPUs of their own need is free.
@@ -230,11 +289,13 @@ impl Nodes {
             assert!(node.held <= node.gpus, "{id} has {} GPUs but {} are held", node.gpus, node.held);
             if let Some(cpus) = node.cpus {
                 node.cpus_held += replica.cpus * replicas;
-                assert!(node.cpus_held <= cpus, "{id} has {cpus} CPUs but {} are held", node.cpus_held);
+                let fits = replica.cpus == 0 || node.cpus_held <= cpus;
+                assert!(fits, "{id} has {cpus} CPUs but {} are held", node.cpus_held);
             }
             if let Some(memory) = node.memory {
                 node.memory_held += replica.memory_of(replicas);
-                assert!(node.memory_held <= memory, "{id} has {memory} bytes but {} are held", node.memory_held);
+                let fits = replica.memory == 0 || node.memory_held <= memory;
+                assert!(fits, "{id} has {memory} bytes but {} are held", node.memory_held);
             }
         }
     }
@@ -307,21 +368,20 @@ impl Nodes {
         }
     }
 
+    /// The nodes that policies know. Where replicas have more than there is, what they have is what there is: they may
+    /// stay, and nothing else comes.
     pub(crate) fn views(&self, now: Timestamp) -> Vec<NodeView> {
         let view = |node: &Node| NodeView {
-            id: node.id,
-            gpus: node.gpus,
-            gpu_type: node.gpu_type,
-            cpus: node.cpus,
-            memory: node.memory,
-            schedulable: node.is_schedulable(now),
+            cpus: node.cpus.map(|cpus| cpus.max(node.cpus_held)),
+            memory: node.memory.map(|memory| memory.max(node.memory_held)),
+            ..node.view(node.is_schedulable(now))
         };
-        self.nodes.iter().map(view).collect()
+        self.nodes.iter().filter(|node| !node.retired).map(view).collect()
     }
 
-    /// The nodes as if all of them took replicas.
-    pub(crate) fn all_views(&self, now: Timestamp) -> Vec<NodeView> {
-        self.views(now).into_iter().map(|node| NodeView { schedulable: true, ..node }).collect()
+    /// The nodes as if they took replicas.
+    pub(crate) fn all_views(&self) -> Vec<NodeView> {
+        self.nodes.iter().filter(|node| !node.retired).map(|node| node.view(true)).collect()
     }
 
     fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {

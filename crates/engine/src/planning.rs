@@ -81,7 +81,7 @@ impl Engine {
         let mut assignments: Vec<&Assignment> = plan.assignments.iter().collect();
         assignments.sort_unstable_by_key(|assignment| assignment.job);
         let mut assignments = assignments.into_iter().peekable();
-        let nodes = self.nodes.all_views(self.now);
+        let nodes = self.nodes.all_views();
         let everything = ClusterView { nodes: &nodes, jobs: &[], succeeded: &[] };
         let mut changed: Vec<(JobId, Allocation, Option<JobId>)> = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.is_plannable()) {

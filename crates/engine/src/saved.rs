@@ -42,7 +42,7 @@ pub struct SavedJob {
     pub oracle: Option<Oracle>,
 }
 
-/// A node that is up. The fields are those of [`Node`].
+/// A node that is not lost. The fields are those of [`Node`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are explained where they are used")]
 pub struct SavedNode {
@@ -53,6 +53,7 @@ pub struct SavedNode {
     pub memory: Option<u64>,
     pub draining: bool,
     pub unreachable: bool,
+    pub retired: bool,
     pub cooling_until: Option<Timestamp>,
     pub held: u32,
     pub crowding: u32,
@@ -174,6 +175,7 @@ impl Node {
             memory,
             draining,
             unreachable,
+            retired,
             cooling_until,
             held,
             crowding,
@@ -190,6 +192,7 @@ impl Node {
             memory,
             draining,
             unreachable,
+            retired,
             cooling_until,
             held,
             crowding,
@@ -209,6 +212,7 @@ impl Node {
             memory,
             draining,
             unreachable,
+            retired,
             cooling_until,
             held,
             crowding,
@@ -226,6 +230,7 @@ impl Node {
             memory,
             draining,
             unreachable,
+            retired,
             cooling_until,
             held,
             crowding,

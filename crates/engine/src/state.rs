@@ -18,7 +18,7 @@ pub struct EngineState {
     pub jobs: Vec<SavedJob>,
     /// The highest number that a job has had.
     pub last_job: Option<JobId>,
-    /// Nodes that are up, by number.
+    /// Nodes that are not lost, by number.
     pub nodes: Vec<SavedNode>,
     /// The highest number that a node has had.
     pub last_node: Option<NodeId>,

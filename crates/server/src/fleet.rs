@@ -424,17 +424,15 @@ impl Fleet {
         }
     }
 
-    /// A node is not what it was: what still runs there has to go, and is not counted any more.
-    pub(crate) fn clear_node(&mut self, node: NodeId, out: &mut Effects) {
-        for id in self.on(node) {
-            self.evict(id, out);
-        }
-    }
-
     /// Ends a replica that the engine does not know of.
     pub(crate) fn evict(&mut self, id: ReplicaId, out: &mut Effects) {
         self.leave_group(id, out);
         self.stop_replica(id, ReplicaState::Stray, out);
+    }
+
+    /// Nodes with replicas, those on their way out included.
+    pub(crate) fn nodes(&self) -> BTreeSet<NodeId> {
+        self.replicas.values().map(|replica| replica.node).collect()
     }
 
     /// Replicas on a node, those on their way out included.

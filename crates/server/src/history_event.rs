@@ -79,6 +79,11 @@ pub enum HistoryEvent {
         /// Its name.
         node: String,
     },
+    /// A node is not used any more, because its machine has become another.
+    NodeRetired {
+        /// Its name.
+        node: String,
+    },
     /// A node does not answer.
     NodeUnreachable {
         /// Its name.
@@ -160,6 +165,9 @@ impl fmt::Display for HistoryEvent {
             Self::Cancelled => write!(f, "cancelled by its user"),
             Self::NodeJoined { node } => write!(f, "node {node} is up"),
             Self::NodeLost { node } => write!(f, "node {node} is gone"),
+            Self::NodeRetired { node } => {
+                write!(f, "node {node} is not used any more: its machine has changed, what runs there is told to leave")
+            }
             Self::NodeUnreachable { node } => write!(f, "node {node} does not answer; what it runs is kept"),
             Self::NodeReachable { node } => write!(f, "node {node} answers again"),
             Self::Pending { replica, reason } => write!(f, "replica {replica} cannot run yet: {reason}"),
@@ -193,6 +201,7 @@ impl HistoryEvent {
             Event::Resume { job } => (Some(*job), Self::Resumed),
             Event::NodeJoined { .. } => (None, Self::NodeJoined { node: node() }),
             Event::NodeLost { .. } => (None, Self::NodeLost { node: node() }),
+            Event::NodeRetired { .. } => (None, Self::NodeRetired { node: node() }),
             Event::NodeUnreachable { .. } => (None, Self::NodeUnreachable { node: node() }),
             Event::NodeReachable { .. } => (None, Self::NodeReachable { node: node() }),
             Event::NodeDrain { .. } => (None, Self::NodeDrained { node: node() }),
@@ -203,6 +212,7 @@ impl HistoryEvent {
             | Event::OracleSpoke { .. }
             | Event::GroupPending { .. }
             | Event::GroupPlaced { .. }
+            | Event::NodeResources { .. }
             | Event::ReplicasReleased { .. }
             | Event::JobSucceeded { .. }
             | Event::ReplicaFailed { .. }

@@ -69,7 +69,7 @@ pub(crate) fn recover(
     let scheduler = Scheduler {
         clock: settings.clock.clone().map_or_else(|| Clock::after(engine.now()), Clock::Manual),
         registry: NodeRegistry::recovered(known, &engine),
-        roll_call: Instant::now() + settings.roll_call,
+        node_deadline: Instant::now() + settings.node_grace,
         settings,
         epoch: Epoch(store.epoch()),
         checkpoints: backend.checkpoints(),
@@ -209,6 +209,10 @@ impl Scheduler {
             let live = self.engine.job(job).filter(|live| live.state().has_group() && live.revision() == revision);
             let Some(live) = live else {
                 let members = self.fleet.group(job).map(|group| group.members.clone()).unwrap_or_default();
+                if !members.is_empty() {
+                    let replicas = members.len();
+                    warn!(job = job.0, revision = revision.0, replicas, "group is not in the journal, and is ended");
+                }
                 members.into_iter().for_each(|id| self.fleet.evict(id, out));
                 continue;
             };
@@ -217,12 +221,23 @@ impl Scheduler {
             }
         }
         for id in self.fleet.unassigned() {
+            let job = self.fleet.replica(id).map(|replica| replica.job.0);
+            warn!(job, replica = id.0, "replica belongs to no group, and is ended");
             self.fleet.evict(id, out);
         }
         for live in self.engine.jobs().filter(|live| live.state().has_group()) {
             let (job, revision) = (live.id(), live.revision());
             let there = self.fleet.allocation(job);
             let missing = live.group().minus(&there);
+            if !missing.is_empty() {
+                let replicas = missing.replicas();
+                warn!(
+                    job = job.0,
+                    revision = revision.0,
+                    replicas,
+                    "replicas of a group are not known: it starts anew"
+                );
+            }
             let failure = |(node, _)| Event::ReplicaFailed { job, revision, node, kind: FailureKind::Retryable };
             out.events.extend(missing.iter().next().map(failure));
         }

@@ -78,8 +78,8 @@ pub(crate) struct Scheduler {
     pub(crate) is_full: bool,
     /// Replicas of jobs that are over, whose logs are kept; the oldest job first.
     pub(crate) logged: VecDeque<Vec<ReplicaId>>,
-    /// When nodes from before a restart that were not seen are taken as gone.
-    pub(crate) roll_call: Instant,
+    /// When nodes from before a restart that were not seen are waited for no longer.
+    pub(crate) node_deadline: Instant,
 }
 
 /// What is to be done as soon as it is durable.
@@ -137,7 +137,7 @@ impl Scheduler {
         let finishing = self.fleet.finishing().map(|(_, since)| after(since, self.settings.grace));
         let mut wait = silent.chain(finishing).min().unwrap_or(WAIT_MAX);
         if self.registry.is_incomplete() {
-            wait = wait.min(self.roll_call.saturating_duration_since(Instant::now()));
+            wait = wait.min(self.node_deadline.saturating_duration_since(Instant::now()));
         } else if self.unwritten.is_empty() {
             wait = self.engine.next_wakeup().map_or(wait, |moment| wait.min(until(moment)));
         }
@@ -264,7 +264,9 @@ impl Scheduler {
         }
         let node = match said {
             Event::NodeJoined { node, .. }
+            | Event::NodeResources { node, .. }
             | Event::NodeLost { node }
+            | Event::NodeRetired { node }
             | Event::NodeUnreachable { node }
             | Event::NodeReachable { node }
             | Event::NodeDrain { node }

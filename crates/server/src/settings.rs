@@ -25,8 +25,8 @@ pub struct ServerSettings {
     pub grace: Duration,
     /// A group that runs for so long without a word is taken for a script that knows nothing of Pollux, and as trained.
     pub silence: Duration,
-    /// After a restart, nodes that are not seen within this are taken as gone.
-    pub roll_call: Duration,
+    /// After a restart, nodes that are not seen within this are taken as unreachable, and plans are made without them.
+    pub node_grace: Duration,
     /// How long checkpoints of jobs that are over are kept.
     pub retention: Retention,
     /// What the time is, instead of the machine's clock: for tests.
@@ -49,7 +49,7 @@ impl ServerSettings {
             policy,
             grace: Duration::from_secs(30),
             silence: Duration::from_secs(10),
-            roll_call: Duration::from_secs(10),
+            node_grace: Duration::from_secs(10),
             retention: Retention::default(),
             clock: None,
             halt_after: None,

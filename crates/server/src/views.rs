@@ -6,6 +6,7 @@ use pollux_agent::AgentReport;
 use pollux_api as api;
 use pollux_engine::{FailureCause, FailureReason, JobState, work_done};
 use pollux_job::Phase;
+use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
 use pollux_store::{HistoryEntry, JobRow};
 
@@ -160,7 +161,7 @@ pub fn cluster_status(cluster: &Cluster<'_>, policy: &str) -> api::ClusterStatus
     }
 }
 
-/// Nodes that are up, in order of their names.
+/// Nodes that are used or still have replicas, and those that wait to be used, in order of their names.
 pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
     let engine = cluster.engine();
     let mut jobs: BTreeMap<NodeId, Vec<api::NodeJob>> = BTreeMap::new();
@@ -178,14 +179,25 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
             gpus: node.gpus(),
             gpu_type: cluster.gpu_type_name(node.gpu_type()).to_owned(),
             gpus_held: node.gpus_held(),
+            cpus: node.cpus(),
+            cpus_held: node.cpus_held(),
+            memory: node.memory(),
+            memory_held: node.memory_held(),
             is_draining: node.is_draining(),
             is_unreachable: node.is_unreachable(),
+            is_retired: node.is_retired(),
             cooling_until_ms: node.cooling_until().filter(|until| *until > cluster.now()).map(|until| until.0),
             jobs: jobs.remove(&node.id()).unwrap_or_default(),
         })
         .collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));
-    api::NodeList { nodes }
+    let held_back = cluster.registry.held_back().map(|(node, reason)| api::HeldBackNode {
+        name: node.name.clone(),
+        gpus: node.gpus,
+        gpu_type: GpuTypeName::nearest(&node.gpu_type).to_string(),
+        reason: reason.to_owned(),
+    });
+    api::NodeList { nodes, held_back: held_back.collect() }
 }
 
 /// A line of history; nothing if it makes no sense.

@@ -84,6 +84,11 @@ fn events() -> Vec<Event> {
             cpus: None,
             memory: None,
         },
+        Event::NodeResources { node, cpus: Some(64), memory: Some(1 << 40) },
+        Event::NodeResources { node, cpus: None, memory: None },
+        Event::NodeUnreachable { node },
+        Event::NodeReachable { node },
+        Event::NodeRetired { node },
         Event::NodeLost { node },
         Event::NodeDrain { node },
         Event::NodeUndrain { node },
@@ -171,6 +176,7 @@ fn state() -> EngineState {
     state.jobs.extend((2..).map(JobId).zip(states).map(whole));
     state.outcomes.push((JobId(9), pollux_job::Phase::Failed));
     state.nodes[0].failures.push((JOB, Timestamp(3)));
+    (state.nodes[0].unreachable, state.nodes[0].retired) = (true, true);
     state
 }
 

@@ -3,10 +3,10 @@ import type { ClusterSeries, PlanStatus } from "../api";
 import { get, reason } from "../client";
 import { coalesced } from "../coalesced";
 import { duration, moment, number, percent, times, whole } from "../format";
-import { cluster, connection, events, isLoaded, looks, nodes, now, plan } from "../live";
+import { cluster, connection, events, heldBack, isLoaded, looks, nodes, now, plan } from "../live";
 import { Chart } from "../parts/chart";
 import { EventList } from "../parts/events";
-import { GpuGrid, Holders } from "../parts/gpu-grid";
+import { GpuGrid, HeldBack, Holders } from "../parts/gpu-grid";
 import { JobLink } from "../parts/job";
 import { Panel } from "../parts/panel";
 import { refine, route } from "../router";
@@ -30,6 +30,7 @@ export function ClusterPage() {
         <Panel title="GPUs by job">
           {nodes.value.length > 0 ? <GpuGrid nodes={nodes.value} /> : <p class="soft pad">No node is up yet.</p>}
           <Holders nodes={nodes.value} />
+          <HeldBack nodes={heldBack.value} />
         </Panel>
         <Panel title="Last plan">{plan.value && <Plan plan={plan.value} />}</Panel>
       </div>

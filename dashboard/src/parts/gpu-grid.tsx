@@ -1,6 +1,6 @@
-import type { Node, NodeJob } from "../api";
+import type { HeldBackNode, Node, NodeJob } from "../api";
 import { jobLook } from "../colour";
-import { duration, harmless, plural } from "../format";
+import { duration, harmless, number, plural } from "../format";
 import { now } from "../live";
 import { JobLink } from "./job";
 
@@ -41,6 +41,35 @@ export function Holders({ nodes }: { nodes: readonly Node[] }) {
   );
 }
 
+/** Nodes that wait to be used, and for what. */
+export function HeldBack({ nodes }: { nodes: readonly HeldBackNode[] }) {
+  if (nodes.length === 0) return null;
+  return (
+    <ul class="nodes">
+      {nodes.map((node) => (
+        <li key={node.name} class="node">
+          <div class="node-head">
+            <b>{harmless(node.name)}</b>
+            <span class="soft">
+              {plural(node.gpus, "GPU")} · {node.gpu_type}
+            </span>
+            <span class="tag tag-warn">held back</span>
+          </div>
+          <p class="soft">{harmless(node.reason)}</p>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** What is counted of a node besides its GPUs. */
+function resources({ cpus, cpus_held = 0, memory, memory_held = 0 }: Node): string[] {
+  const told: string[] = [];
+  if (cpus != null) told.push(`${cpus_held} of ${plural(cpus, "CPU")}`);
+  if (memory != null) told.push(`${number(memory_held / 2 ** 30)} of ${number(memory / 2 ** 30)} GiB`);
+  return told;
+}
+
 function NodeCells({ node, isDense, isStop }: { node: Node; isDense: boolean; isStop: boolean }) {
   const owners = cells(node.jobs.filter((job) => !job.is_guest));
   const guests = cells(node.jobs.filter((job) => job.is_guest));
@@ -69,8 +98,10 @@ function NodeCells({ node, isDense, isStop }: { node: Node; isDense: boolean; is
       <div class="node-head">
         <b>{harmless(node.name)}</b>
         <span class="soft">
-          {plural(node.gpus, "GPU")} · {node.gpu_type} · {free} free
+          {[`${plural(node.gpus, "GPU")} · ${node.gpu_type} · ${free} free`, ...resources(node)].join(" · ")}
         </span>
+        {node.is_retired && <span class="tag tag-warn">retired</span>}
+        {node.is_unreachable && <span class="tag tag-warn">unreachable</span>}
         {node.is_draining && <span class="tag tag-warn">draining</span>}
         {cooling != null && <span class="tag tag-warn">cools down, {duration((cooling - now.value) / 1_000)}</span>}
       </div>

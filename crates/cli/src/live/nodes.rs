@@ -5,7 +5,7 @@ use clap::builder::styling::{AnsiColor, Style};
 use pollux_api::{Node, NodeList};
 
 use super::server_args::ServerArgs;
-use super::text::{now_ms, seconds_between, span};
+use super::text::{known, now_ms, seconds_between, size, span};
 use crate::output::{self, OutputFormat, one_line};
 use crate::table::{Align, Cell, Table};
 
@@ -32,6 +32,8 @@ fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<
         ("gpus", Align::Right),
         ("held", Align::Right),
         ("kind", Align::Left),
+        ("cpus", Align::Right),
+        ("memory", Align::Right),
         ("state", Align::Left),
         ("jobs", Align::Left),
     ]);
@@ -43,8 +45,22 @@ fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<
             Cell::plain(node.gpus.to_string()),
             Cell::plain(node.gpus_held.to_string()),
             Cell::plain(one_line(&node.gpu_type)),
+            Cell::plain(known(node.cpus, |cpus| format!("{}/{cpus}", node.cpus_held))),
+            Cell::plain(known(node.memory, |memory| format!("{}/{}", size(node.memory_held), size(memory)))),
             Cell::styled(state, style),
             Cell::plain(jobs.collect::<Vec<_>>().join(", ")),
+        ]);
+    }
+    for node in &list.held_back {
+        table.push(vec![
+            Cell::plain(one_line(&node.name)),
+            Cell::plain(node.gpus.to_string()),
+            Cell::plain("0"),
+            Cell::plain(one_line(&node.gpu_type)),
+            Cell::plain("-"),
+            Cell::plain("-"),
+            Cell::styled("held back", AnsiColor::Yellow.on_default()),
+            Cell::plain(format!("waits: {}", one_line(&node.reason))),
         ]);
     }
     table.write("", out)
@@ -54,6 +70,7 @@ fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<
 pub(super) fn state(node: &Node, now_ms: u64) -> (String, Style) {
     let yellow = AnsiColor::Yellow.on_default();
     match node.cooling_until_ms {
+        _ if node.is_retired => ("retired".to_owned(), yellow),
         _ if node.is_unreachable => ("unreachable".to_owned(), AnsiColor::Red.on_default()),
         _ if node.is_draining && node.gpus_held > 0 => ("draining".to_owned(), yellow),
         _ if node.is_draining => ("drained".to_owned(), yellow),

@@ -2,7 +2,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use pollux_api::{
-    ClusterStatus, Event, EventList, Explanation, JobList, LogPiece, Node, NodeJob, NodeList, SizeOutlook,
+    ClusterStatus, Event, EventList, Explanation, HeldBackNode, JobList, LogPiece, Node, NodeJob, NodeList, SizeOutlook,
 };
 use pollux_job::Phase;
 
@@ -243,18 +243,37 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
         gpus: 4,
         gpu_type: "cpu".to_owned(),
         gpus_held: 2,
+        cpus: Some(16),
+        cpus_held: 6,
+        memory: Some(64 << 30),
+        memory_held: 512 << 20,
         is_draining: true,
         is_unreachable: false,
+        is_retired: false,
         cooling_until_ms: None,
         jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 2, is_guest: false }],
     };
-    let nodes = json(&NodeList { nodes: vec![node] });
+    let old = Node { is_retired: true, cpus: None, memory: None, jobs: Vec::new(), ..node.clone() };
+    let old = Node { name: "local-1".to_owned(), ..old };
+    let new = HeldBackNode {
+        name: "local-1".to_owned(),
+        gpus: 8,
+        gpu_type: "cpu".to_owned(),
+        reason: "replica 3 of job 1 must leave local-1 first, which was on the same machine".to_owned(),
+    };
+    let nodes = json(&NodeList { nodes: vec![node, old], held_back: vec![new] });
     let server = Server::new("nodes", move |line| match line {
         "GET /v1/nodes" => (200, nodes.clone()),
         "POST /v1/nodes/local-0/drain" | "POST /v1/nodes/local-0/undrain" => (204, String::new()),
         _ => (404, failure("unknown_node", "\"../jobs\" is no node that is up")),
     });
-    let table = "node     gpus  held  kind  state     jobs\nlocal-0     4     2  cpu   draining  1 resnet x2\n";
+    let table = "\
+node     gpus  held  kind  cpus              memory  state      jobs
+local-0     4     2  cpu   6/16  512.0 MiB/64.0 GiB  draining   1 resnet x2
+local-1     4     2  cpu      -                   -  retired    
+local-1     8     0  cpu      -                   -  held back  \
+waits: replica 3 of job 1 must leave local-1 first, which was on the same machine
+";
     assert_eq!(server.pollux(&["nodes"]).stdout, table);
     assert_eq!(server.pollux(&["drain", "local-0"]).code, Some(0));
     assert_eq!(server.pollux(&["undrain", "local-0"]).code, Some(0));

@@ -143,6 +143,7 @@ impl World {
             shadow.check_invariants();
             assert_eq!(format!("{:?}", shadow.state()), format!("{:?}", self.engine.state()), "the past was another");
         }
+        assert!(!self.engine.nodes().any(Node::is_retired), "a retired node is kept for nobody");
         let held: u32 = self.engine.nodes().map(Node::gpus_held).sum();
         let gpus = |job: &Job| job.per_replica().gpus_of(job.group().replicas());
         let running: u32 = self.engine.jobs().map(gpus).sum();
@@ -333,9 +334,13 @@ impl World {
             self.nodes += 1;
             self.backend.nodes.insert(node, gpus);
         }
-        let cpus = self.dice.percent(40).then(|| self.dice.below(40));
-        let memory = self.dice.percent(40).then(|| u64::from(self.dice.below(200)));
+        let (cpus, memory) = self.resources();
         self.step(Event::NodeJoined { node, gpus, gpu_type, cpus, memory });
+    }
+
+    fn resources(&mut self) -> (Option<u32>, Option<u64>) {
+        let cpus = self.dice.percent(40).then(|| self.dice.below(40));
+        (cpus, self.dice.percent(40).then(|| u64::from(self.dice.below(200))))
     }
 
     fn lose(&mut self) {
@@ -346,11 +351,16 @@ impl World {
 
     fn tend_a_node(&mut self) {
         let node = NodeId(self.dice.below(self.nodes + 1));
-        let event = match self.dice.below(10) {
+        let event = match self.dice.below(14) {
             0..3 => Event::NodeDrain { node },
             3..6 => Event::NodeUndrain { node },
             6 | 7 => Event::NodeUnreachable { node },
-            _ => Event::NodeReachable { node },
+            8 | 9 => Event::NodeReachable { node },
+            10 => Event::NodeRetired { node },
+            _ => {
+                let (cpus, memory) = self.resources();
+                Event::NodeResources { node, cpus, memory }
+            }
         };
         self.step(event);
     }

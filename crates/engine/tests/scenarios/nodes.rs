@@ -173,3 +173,81 @@ fn a_node_that_does_not_answer_keeps_what_it_has_and_takes_nothing_new() {
          242 show j1                  => queued",
     );
 }
+
+#[test]
+fn a_job_of_a_retired_node_starts_elsewhere_when_its_old_replicas_are_gone() {
+    check(
+        "0   join n0 4                =>
+         0   join n1 4                =>
+         0   submit j1 2 retries=0    =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         90  ready j1 g1              =>
+         100 retired n0               => stop j1 g1 n0*2 nodelost
+         100 nodes                    => n0 2 of 4 retired; n1 0 of 4
+         120 tick j1=n1*2             =>
+         121 show j1                  => queued towards n1*2 leaving g1 n0*2
+         130 released j1 g1 n0*1      =>
+         130 nodes                    => n0 1 of 4 retired; n1 0 of 4
+         140 released j1 g1 n0*1      => launch j1 g2 n1*2
+         140 nodes                    => n1 2 of 4",
+    );
+}
+
+#[test]
+fn a_training_job_goes_on_with_what_a_retired_node_leaves_it() {
+    check(
+        "0   join n0 4                =>
+         0   join n1 4                =>
+         0   submit j1 2 retries=0    =>
+         60  tick j1=n0*2+n1*2        => launch j1 g1 n0*2+n1*2
+         90  ready j1 g1              =>
+         100 retired n1               => resize j1 g2 keep n0*2 remove n1*2
+         101 nodes                    => n0 2 of 4; n1 2 of 4 retired
+         110 ready j1 g2              =>
+         111 released j1 g2 n1*2      =>
+         111 nodes                    => n0 2 of 4
+         112 show j1                  => running g2 n0*2",
+    );
+}
+
+#[test]
+fn an_empty_node_is_retired_at_once_and_a_full_one_is_never_used_again() {
+    check(
+        "0   join n0 4                =>
+         0   join n1 4                =>
+         0   submit j1 2 rigid        =>
+         0   submit j2 1              =>
+         60  tick j1=n0*2             => launch j1 g1 n0*2
+         70  retired n1               =>
+         70  nodes                    => n0 2 of 4
+         80  retired n0               => stop j1 g1 n0*2 nodelost
+         81  retired n0               =>
+         82  undrain n0               =>
+         83  reachable n0             =>
+         120 tick j2=n0*1             => plan rejected: job 2 gets replicas on node 0, which takes none
+         121 explain j2               => waits for gpus, contention
+         180 tick                     =>
+         181 explain j2               => waits for gpus, impossible
+         190 lost n0                  =>
+         190 nodes                    =>
+         191 show j1                  => queued
+         192 retired n0               => refused: node 0 is unknown",
+    );
+}
+
+#[test]
+fn additions_that_wait_for_a_node_which_is_retired_are_given_up() {
+    check(
+        "0   join n0 4                   =>
+         0   join n1 4                   =>
+         0   submit j1 2                 =>
+         0   submit j2 2                 =>
+         60  tick j1=n0*2 j2=n1*4        => launch j1 g1 n0*2; launch j2 g1 n1*4
+         90  ready j1 g1                 =>
+         90  ready j2 g1                 =>
+         120 tick j1=n0*2+n1*2 j2=n0*2   => resize j1 g2 keep n0*2 add n1*2; stop j2 g1 n1*4 moved
+         130 retired n1                  => resize j1 g3 keep n0*2
+         140 released j2 g1 n1*4         => launch j2 g2 n0*2
+         140 nodes                       => n0 4 of 4",
+    );
+}

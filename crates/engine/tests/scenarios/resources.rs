@@ -115,3 +115,61 @@ fn the_types_that_a_job_allows_outlive_a_restart() {
     let reason = restored.explain(JobId(1)).and_then(|explanation| explanation.reason);
     assert_eq!(reason.map(|reason| reason.binding), Some(Binding::NoSuchType));
 }
+
+#[test]
+fn what_a_node_has_besides_its_gpus_may_become_known_later() {
+    check(
+        "0   join n0 4                          =>
+         0   submit j1 1 cpus=3 memory=10       =>
+         0   submit j2 1 cpus=6                 =>
+         0   submit j3 1 cpus=9                 =>
+         60  tick j1=n0*1                       => launch j1 g1 n0*1
+         70  resources n0 cpus=8 memory=64      =>
+         120 tick j1=n0*1 j2=n0*1               => plan rejected: node 0 has 8 CPUs but its replicas need 9
+         180 tick                               =>
+         181 explain j3                         => waits for gpus, notenoughcpus
+         190 resources n0 cpus=9 memory=64      =>
+         240 tick j2=n0*1                       => launch j2 g1 n0*1
+         250 resources n0                       =>
+         300 tick j3=n0*1                       => launch j3 g1 n0*1
+         310 resources n7 cpus=1                => refused: node 7 is unknown",
+    );
+}
+
+#[test]
+fn a_node_with_less_than_its_replicas_were_given_takes_nothing_until_enough_of_them_are_gone() {
+    check(
+        "0   join n0 8 cpus=8                   =>
+         0   submit j1 1 cpus=4 nonpreemptible  =>
+         0   submit j2 1 cpus=4                 =>
+         0   submit j3 1                        =>
+         60  tick j1=n0*1 j2=n0*1               => launch j1 g1 n0*1; launch j2 g1 n0*1
+         70  ready j1 g1                        =>
+         70  ready j2 g1                        =>
+         80  resources n0 cpus=5                =>
+         120 tick                               =>
+         121 show j1                            => running g1 n0*1
+         180 tick j3=n0*1                       => plan rejected: job 3 gets replicas on node 0, which takes none
+         240 tick j2=none                       => stop j2 g1 n0*1 preempted
+         250 released j2 g1 n0*1                =>
+         300 tick j2=n0*1 j3=n0*1               => plan rejected: node 0 has 5 CPUs but its replicas need 8
+         360 tick j3=n0*1                       => launch j3 g1 n0*1",
+    );
+}
+
+#[test]
+fn additions_that_wait_for_a_node_with_other_resources_are_planned_anew() {
+    check(
+        "0   join n0 4 cpus=4                   =>
+         0   join n1 4 cpus=8                   =>
+         0   submit j1 1 cpus=4                 =>
+         0   submit j2 1 cpus=4                 =>
+         60  tick j1=n0*1 j2=n1*2               => launch j1 g1 n0*1; launch j2 g1 n1*2
+         70  ready j1 g1                        =>
+         70  ready j2 g1                        =>
+         120 tick j1=n0*1+n1*1 j2=n1*1          => resize j1 g2 keep n0*1 add n1*1; resize j2 g2 keep n1*1 remove n1*1
+         130 resources n1 cpus=7                => resize j1 g3 keep n0*1
+         140 released j2 g2 n1*1                =>
+         150 ready j1 g3                        =>",
+    );
+}

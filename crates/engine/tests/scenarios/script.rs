@@ -72,6 +72,7 @@ fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Share>>, words: &[&
         "explain" => return show_wait(engine, job(words[0])),
         "wakeup" => return engine.next_wakeup().map_or_else(|| "never".to_owned(), |at| at.as_s().to_string()),
         "view" => return engine.view(now, show_view),
+        "nodes" => return show_nodes(engine),
         "outstanding" => {
             let mut out = Vec::new();
             engine.outstanding(&mut out);
@@ -127,6 +128,15 @@ fn event(verb: &str, words: &[&str]) -> Event {
                 memory: value("memory").map(|text| text.parse().expect("bytes")),
             }
         }
+        ("resources", [id, counted @ ..]) => {
+            let value = |key: &str| counted.iter().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+            Event::NodeResources {
+                node: node(id),
+                cpus: value("cpus").map(|text| text.parse().expect("CPUs")),
+                memory: value("memory").map(|text| text.parse().expect("bytes")),
+            }
+        }
+        ("retired", [id]) => Event::NodeRetired { node: node(id) },
         ("lost", [id]) => Event::NodeLost { node: node(id) },
         ("unreachable", [id]) => Event::NodeUnreachable { node: node(id) },
         ("reachable", [id]) => Event::NodeReachable { node: node(id) },
@@ -289,6 +299,15 @@ fn show_view(view: &ClusterView<'_>) -> String {
         format!("j{id} [{held}]{pinned} restarts {restarts} cost_s {cost_s}")
     });
     jobs.collect::<Vec<_>>().join("; ")
+}
+
+fn show_nodes(engine: &Engine) -> String {
+    let nodes = engine.nodes().map(|node| {
+        let (id, held, gpus) = (node.id().0, node.gpus_held(), node.gpus());
+        let retired = if node.is_retired() { " retired" } else { "" };
+        format!("n{id} {held} of {gpus}{retired}")
+    });
+    nodes.collect::<Vec<_>>().join("; ")
 }
 
 fn show_wait(engine: &Engine, id: JobId) -> String {

@@ -53,7 +53,7 @@ async fn status(State(state): State<AppState>) -> Result<Json<ClusterStatus>, Ht
     Ok(Json(state.handle.look(move |cluster| views::cluster_status(cluster, policy)).get().await?))
 }
 
-/// Nodes that are up.
+/// Nodes, and who is on them.
 #[utoipa::path(get, path = "/v1/nodes", tag = "cluster", security(("token" = [])),
     responses((status = 200, body = NodeList), (status = "default", body = Failure)))]
 async fn nodes(State(state): State<AppState>) -> Result<Json<NodeList>, HttpError> {

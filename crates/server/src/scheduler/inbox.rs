@@ -287,7 +287,7 @@ impl Scheduler {
         let mut out = Effects::default();
         narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
-            Observation::NodeUp(node) => self.registry.up(node, &mut self.fleet, &mut out),
+            Observation::NodeUp(node) => self.registry.up(node, &mut out),
             Observation::NodeUnreachable { node } => self.registry.unreachable(&node, &mut out),
             Observation::NodeGone { node } => self.registry.gone(&node, &mut self.fleet, &mut out),
             Observation::Superseded { by } => inbox.superseded = Some(by),
@@ -356,8 +356,8 @@ impl Scheduler {
     /// What nobody says but time: nodes that stay away or may come, groups that do not speak.
     pub(super) fn look_around(&mut self, now: Timestamp, inbox: &mut Inbox) {
         let mut out = Effects::default();
-        if self.registry.is_incomplete() && self.roll_call <= Instant::now() {
-            self.registry.close_roll_call(&mut self.fleet, &mut out);
+        if self.registry.is_incomplete() && self.node_deadline <= Instant::now() {
+            self.registry.stop_waiting(&mut out);
         }
         let joined = self.registry.admit(&self.fleet, &mut out);
         self.unwritten.nodes.extend(joined);

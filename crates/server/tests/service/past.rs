@@ -2,8 +2,8 @@ use std::fs;
 use std::path::Path;
 
 use pollux_api::ReportRequest;
-use pollux_job::{JobId, Phase};
-use pollux_policy::{PolicySettings, ThemisSettings, Timestamp, TiresiasSettings};
+use pollux_job::{JobId, JobSpec, Phase};
+use pollux_policy::{Binding, PolicySettings, ThemisSettings, Timestamp, TiresiasSettings};
 use pollux_server::{Caller, Handle, HistoryEvent, ManualClock, ServerSettings, views};
 use pollux_store::{EndedQuery, Store};
 use rusqlite::Connection;
@@ -116,4 +116,24 @@ fn what_another_policy_remembered_is_dropped_and_the_history_says_so() {
         _ => None,
     });
     assert_eq!(forgotten.collect::<Vec<_>>(), ["tiresias", "themis"]);
+}
+
+#[test]
+fn nodes_of_version_0_1_learn_their_cpus_and_memory() {
+    let (folder, world) = (folder(), world());
+    world.set_resources(Some(8), Some(1 << 30));
+    let server = world.serve(settings(folder.path(), elastic()));
+    let handle = server.handle();
+    let shown = || {
+        let list = handle.look(views::nodes).wait().unwrap();
+        list.nodes.iter().map(|node| (node.cpus, node.memory)).collect::<Vec<_>>()
+    };
+    eventually("what they have", || (shown() == [(Some(8), Some(1 << 30)); 2]).then_some(()));
+    let job = handle.submit(JobSpec { cpus: Some(9), ..request("large", 1) }).wait().unwrap();
+    let binding = move |cluster: &pollux_server::Cluster<'_>| {
+        cluster.engine().job(job).and_then(|job| job.reason()).map(|reason| reason.binding)
+    };
+    let binding = eventually("a plan", || handle.look(binding).wait().unwrap());
+    assert_eq!(binding, Binding::NotEnoughCpus);
+    world.check();
 }

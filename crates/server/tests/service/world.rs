@@ -38,18 +38,10 @@ struct Machines {
     epoch: Epoch,
     /// What replicas wait for that are started now.
     pending: Option<String>,
-}
-
-/// A node of a machine of its own.
-fn node_up(node: &str, gpus: u32) -> Observation {
-    Observation::NodeUp(NodeInfo {
-        name: node.to_owned(),
-        gpus,
-        gpu_type: gpu_type(node),
-        cpus: None,
-        memory: None,
-        address: node.to_owned(),
-    })
+    /// CPUs and bytes of memory of every node.
+    resources: (Option<u32>, Option<u64>),
+    /// Nodes of which a new scheduler hears nothing.
+    silent: BTreeSet<String>,
 }
 
 struct Process {
@@ -84,8 +76,8 @@ impl World {
         let world = self.clone();
         move |observer: Observer| {
             let mut machines = world.machines();
-            for (node, &gpus) in &machines.nodes {
-                observer(node_up(node, gpus));
+            for (node, &gpus) in machines.nodes.iter().filter(|(node, _)| !machines.silent.contains(*node)) {
+                observer(machines.node_up(node, gpus));
             }
             machines.observer = Some(observer);
             drop(machines);
@@ -98,7 +90,8 @@ impl World {
         match gpus {
             Some(gpus) => {
                 machines.nodes.insert(node.to_owned(), gpus);
-                machines.observe(node_up(node, gpus));
+                machines.silent.remove(node);
+                machines.observe(machines.node_up(node, gpus));
             }
             None => {
                 machines.nodes.remove(node);
@@ -108,6 +101,16 @@ impl World {
                 machines.observe(Observation::NodeGone { node: node.to_owned() });
             }
         }
+    }
+
+    /// What nodes have besides their GPUs, for all that are seen from now on.
+    pub(crate) fn set_resources(&self, cpus: Option<u32>, memory: Option<u64>) {
+        self.machines().resources = (cpus, memory);
+    }
+
+    /// The next scheduler hears nothing of a node, until it is set again.
+    pub(crate) fn set_silent(&self, node: &str) {
+        self.machines().silent.insert(node.to_owned());
     }
 
     /// Ends a replica by itself.
@@ -225,6 +228,13 @@ fn gpu_type(node: &str) -> String {
 }
 
 impl Machines {
+    /// A node; those such as `m/0` and `m/1` are parts of one machine.
+    fn node_up(&self, node: &str, gpus: u32) -> Observation {
+        let (cpus, memory) = self.resources;
+        let address = node.split('/').next().unwrap_or(node).to_owned();
+        Observation::NodeUp(NodeInfo { name: node.to_owned(), gpus, gpu_type: gpu_type(node), cpus, memory, address })
+    }
+
     fn observe(&self, observation: Observation) {
         if let Some(observer) = &self.observer {
             observer(observation);

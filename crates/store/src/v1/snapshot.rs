@@ -94,6 +94,7 @@ impl Node {
             memory: None,
             draining: self.draining,
             unreachable: false,
+            retired: false,
             cooling_until: self.cooling_until,
             held: self.held,
             crowding: self.crowding,

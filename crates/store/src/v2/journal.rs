@@ -90,6 +90,14 @@ pub(crate) enum Event {
         #[serde(default)]
         memory: Option<u64>,
     },
+    NodeResources {
+        node: u32,
+        cpus: Option<u32>,
+        memory: Option<u64>,
+    },
+    NodeRetired {
+        node: u32,
+    },
     NodeUnreachable {
         node: u32,
     },
@@ -222,6 +230,8 @@ impl From<&EngineEvent> for Event {
             EngineEvent::NodeJoined { node, gpus, gpu_type, cpus, memory } => {
                 Self::NodeJoined { node: node.0, gpus, gpu_type, cpus, memory }
             }
+            EngineEvent::NodeResources { node, cpus, memory } => Self::NodeResources { node: node.0, cpus, memory },
+            EngineEvent::NodeRetired { node } => Self::NodeRetired { node: node.0 },
             EngineEvent::NodeUnreachable { node } => Self::NodeUnreachable { node: node.0 },
             EngineEvent::NodeReachable { node } => Self::NodeReachable { node: node.0 },
             EngineEvent::NodeLost { node } => Self::NodeLost { node: node.0 },
@@ -269,6 +279,8 @@ impl From<Event> for EngineEvent {
             Event::NodeJoined { node, gpus, gpu_type, cpus, memory } => {
                 Self::NodeJoined { node: NodeId(node), gpus, gpu_type, cpus, memory }
             }
+            Event::NodeResources { node, cpus, memory } => Self::NodeResources { node: NodeId(node), cpus, memory },
+            Event::NodeRetired { node } => Self::NodeRetired { node: NodeId(node) },
             Event::NodeUnreachable { node } => Self::NodeUnreachable { node: NodeId(node) },
             Event::NodeReachable { node } => Self::NodeReachable { node: NodeId(node) },
             Event::NodeLost { node } => Self::NodeLost { node: NodeId(node) },

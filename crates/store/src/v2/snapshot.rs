@@ -26,7 +26,7 @@ pub(crate) struct Snapshot {
     pub(crate) policy: Option<Memory>,
 }
 
-/// A node that is up.
+/// A node that is not lost.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ClusterNode {
     pub(crate) id: u32,
@@ -39,6 +39,8 @@ pub(crate) struct ClusterNode {
     pub(crate) draining: bool,
     #[serde(default)]
     pub(crate) unreachable: bool,
+    #[serde(default)]
+    pub(crate) retired: bool,
     pub(crate) cooling_until: Option<u64>,
     pub(crate) held: u32,
     pub(crate) crowding: u32,
@@ -90,6 +92,7 @@ impl From<&EngineState> for Snapshot {
             memory: node.memory,
             draining: node.draining,
             unreachable: node.unreachable,
+            retired: node.retired,
             cooling_until: node.cooling_until.map(|at| at.0),
             held: node.held,
             crowding: node.crowding,
@@ -148,6 +151,7 @@ impl From<Snapshot> for EngineState {
             memory: node.memory,
             draining: node.draining,
             unreachable: node.unreachable,
+            retired: node.retired,
             cooling_until: node.cooling_until.map(Timestamp),
             held: node.held,
             crowding: node.crowding,

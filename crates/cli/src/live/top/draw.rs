@@ -163,7 +163,11 @@ fn node_line<'a>(node: &Node, widest: usize, world: &World) -> Line<'a> {
     let taken = placed.max(node.gpus_held);
     spans.extend(cells(node.gpus.saturating_sub(taken), "  ·  ", Style::new().add_modifier(Modifier::DIM)));
     let cooling = node.cooling_until_ms.filter(|&until| until > world.cluster.now_ms);
-    if node.is_draining {
+    if node.is_unreachable {
+        spans.push(Span::from(" unreachable").red());
+    } else if node.is_retired {
+        spans.push(Span::from(" retired").yellow());
+    } else if node.is_draining {
         spans.push(Span::from(" draining").yellow());
     } else if let Some(until) = cooling {
         let left = span(seconds_between(world.cluster.now_ms, until));

@@ -49,8 +49,13 @@ fn node(name: &str, gpus_held: u32, jobs: &[(u64, u32)]) -> Node {
         gpus: 4,
         gpu_type: "cpu".to_owned(),
         gpus_held,
+        cpus: None,
+        cpus_held: 0,
+        memory: None,
+        memory_held: 0,
         is_draining: false,
         is_unreachable: false,
+        is_retired: false,
         cooling_until_ms: None,
         jobs: jobs.collect(),
     }
