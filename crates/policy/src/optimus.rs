@@ -70,7 +70,8 @@ impl Policy for Optimus {
             let saved_s = fixed.step_s(replicas)? - fixed.step_s(replicas + 1)?;
             Ok(saved_s * self.remaining_steps(job, &fixed))
         };
-        let options = GainOptions { hysteresis: self.settings.hysteresis, spreading: Spreading::Evenly };
+        let hysteresis = self.settings.hysteresis;
+        let options = GainOptions { hysteresis, spreading: Spreading::Evenly, begin_as_asked: true };
         plan_by_gain(view, &order, &gain, options)
     }
 
@@ -103,7 +104,9 @@ impl Policy for OptimusOracle {
             let step_s = |replicas: u32| oracle.step_s.get(replicas as usize - 1).ok_or(Binding::Maximum);
             Ok((step_s(replicas)? - step_s(replicas + 1)?) * oracle.remaining_steps)
         };
-        plan_by_gain(view, &order, &gain, GainOptions { hysteresis: 0.0, spreading: Spreading::EmptiestFirst })
+        // As published: whatever is known from the start need not be measured.
+        let options = GainOptions { hysteresis: 0.0, spreading: Spreading::EmptiestFirst, begin_as_asked: false };
+        plan_by_gain(view, &order, &gain, options)
     }
 
     fn chooses_sizes(&self) -> bool {

@@ -72,6 +72,7 @@ fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Share>>, words: &[&
         "explain" => return show_wait(engine, job(words[0])),
         "wakeup" => return engine.next_wakeup().map_or_else(|| "never".to_owned(), |at| at.as_s().to_string()),
         "view" => return engine.view(now, show_view),
+        "ages" => return engine.view(now, |view| show_ages(now, view)),
         "outstanding" => {
             let mut out = Vec::new();
             engine.outstanding(&mut out);
@@ -288,6 +289,14 @@ fn show_view(view: &ClusterView<'_>) -> String {
         let held = format!("{}{}", show(job.allocation), show_host(job.guest_of));
         format!("j{id} [{held}]{pinned} restarts {restarts} cost_s {cost_s}")
     });
+    jobs.collect::<Vec<_>>().join("; ")
+}
+
+fn show_ages(now: Timestamp, view: &ClusterView<'_>) -> String {
+    let jobs = view
+        .jobs
+        .iter()
+        .map(|job| format!("j{} {} s old, queued for {} s", job.id.0, job.age_s(now), now.since_s(job.queued_since)));
     jobs.collect::<Vec<_>>().join("; ")
 }
 
