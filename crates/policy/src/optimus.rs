@@ -27,6 +27,8 @@ impl Default for OptimusSettings {
 /// Marginal gains from fitted models (Optimus, `EuroSys` 2018): every job gets one GPU in order of arrival, the others go
 /// one by one to whoever saves the most time by the next, on its way to the convergence that its loss curve predicts.
 ///
+/// A job that was never measured begins with what it asks for, where that is idle.
+///
 /// Steps until then are those of the loss curve to the point where an epoch brings too little; a job beyond that point is
 /// taken to have one more epoch. Before there is a curve, the work that its user declared counts, and where nothing was
 /// declared, as much as is done. Jobs that change are placed smallest first, evenly on the fewest nodes. Simplified:
