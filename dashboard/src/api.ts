@@ -653,7 +653,7 @@ export type ReportRequest = {
 
 /** What a job is expected to do on some number of GPUs. */
 export type SizeOutlook = {
-  /** The best total batch. */
+  /** Total batch: the best, or the one that its user fixed where the policy leaves batches to users. */
   batch_size: number;
   /** What a sample is worth at that batch, against one of the baseline batch. */
   efficiency: number;

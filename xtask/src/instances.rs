@@ -139,7 +139,7 @@ fn plan(instance: &Instance) -> Result<Outcome> {
             let job = &instance.jobs[idx];
             JobView {
                 id: JobId(idx as u64),
-                submitted: Timestamp(now.0 - (job.age * 1000.0) as u64),
+                eligible_since: Timestamp(now.0 - (job.age * 1000.0) as u64),
                 queued_since: now,
                 running_since: None,
                 attained_gpu_s: job.attained_service,

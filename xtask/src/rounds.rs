@@ -105,7 +105,7 @@ fn job(id: u64, submitted_s: u64, next: &mut impl FnMut() -> f64) -> Result<Job>
 fn view(job: &Job) -> JobView<'_> {
     JobView {
         id: JobId(job.id),
-        submitted: Timestamp(job.submitted_s * 1000),
+        eligible_since: Timestamp(job.submitted_s * 1000),
         // Nobody has waited too long: it is the optimiser that is measured.
         queued_since: Timestamp(u64::MAX),
         running_since: None,

@@ -53,7 +53,7 @@ pub struct SizeOutlook {
     pub replicas: u32,
     /// On so many nodes, the fewest that hold them.
     pub nodes: u32,
-    /// The best total batch.
+    /// Total batch: the best, or the one that its user fixed where the policy leaves batches to users.
     pub batch_size: u64,
     /// Samples per second.
     pub samples_per_s: f64,

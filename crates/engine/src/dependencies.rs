@@ -63,9 +63,12 @@ impl Engine {
                 let reason = FailureReason::Dependency { job: ended };
                 self.end(id, JobState::Failed { reason }, StopReason::Failed, out);
             } else {
+                // What it waited for so far were no GPUs.
+                job.accrue(self.now);
                 job.waits_for.retain(|dependency| dependency.job != ended);
-                // Only from now on it waits for GPUs.
-                job.standing.queued_since = self.now;
+                if job.waits_for.is_empty() {
+                    job.standing.become_eligible(self.now);
+                }
             }
         }
     }

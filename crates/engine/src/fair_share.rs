@@ -12,6 +12,7 @@ use crate::{Engine, Job};
 #[derive(Clone, Debug, PartialEq)]
 pub struct FairShare {
     gpus: f64,
+    adapts_batches: bool,
     /// Usable nodes by kind.
     nodes: BTreeMap<GpuType, Vec<NodeResources>>,
 }
@@ -33,7 +34,7 @@ impl Engine {
         for node in self.nodes().filter(|node| node.is_schedulable(self.now())) {
             nodes.entry(node.gpu_type()).or_default().push(node.resources());
         }
-        Some(FairShare { gpus, nodes })
+        Some(FairShare { gpus, adapts_batches: self.policy.adapts_batches(), nodes })
     }
 
     /// How fairly jobs that train are treated.
@@ -66,25 +67,26 @@ impl FairShare {
         ratio(job.pace()?.goodput()?, self.goodput(job)?)
     }
 
-    /// Finish-time fairness: the time from submission to the end, if nothing changes, against the time alone on its
-    /// share; 1 is fair, more is worse.
+    /// Finish-time fairness: the time from when it could first run to the end, if nothing changes, against the time alone
+    /// on its share; 1 is fair, more is worse.
     pub fn finish_time_ratio(&self, job: &Job, now: Timestamp) -> Option<f64> {
         let (remaining_s, remaining) = (job.remaining_s()?, job.remaining_samples?);
         let report = &job.report.as_ref()?.report;
         let done = report.progress.baseline_steps * f64::from(report.limits.batch_size_baseline());
         let alone_s = (done + remaining) / self.goodput(job)?;
-        ratio(now.since_s(job.usage.submitted) + remaining_s, alone_s)
+        ratio(now.since_s(job.standing.eligible_since) + remaining_s, alone_s)
     }
 
     fn whole(&self, job: &Job, replicas: u32) -> Option<f64> {
-        let best = |profile: &TypeProfile| {
+        let mode = job.batch_mode(self.adapts_batches);
+        let choice = |profile: &TypeProfile| {
             let nodes = self.nodes.get(&profile.gpu_type)?;
             let mut capacities: Vec<u32> = nodes.iter().map(|node| node.fits(job.per_replica())).collect();
             capacities.sort_unstable_by(|a, b| b.cmp(a));
             let shape = Shape::new(nodes_for(replicas, &capacities), replicas).ok()?;
-            (capacities.iter().sum::<u32>() >= replicas).then(|| profile.goodput.best(shape).ok()).flatten()
+            (capacities.iter().sum::<u32>() >= replicas).then(|| profile.goodput.chosen(shape, mode)).flatten()
         };
-        job.profiles.iter().filter_map(best).map(|choice| choice.goodput).max_by(f64::total_cmp)
+        job.profiles.iter().filter_map(choice).map(|choice| choice.goodput).max_by(f64::total_cmp)
     }
 }
 
@@ -95,8 +97,8 @@ fn ratio(above: f64, below: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use pollux_agent::{AgentReport, Progress, Tuning, TypeReport};
-    use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, Parallelism, StepParams};
-    use pollux_policy::{JobId, NodeId, PolicySettings};
+    use pollux_model::{BatchLimits, BatchMode, GpuTypeName, NoiseStatistics, Parallelism, StepParams};
+    use pollux_policy::{Allocation, JobId, NodeId, PolicySettings};
 
     use super::*;
     use pollux_job::{JobSpec, Work};
@@ -104,12 +106,13 @@ mod tests {
     use crate::{EngineSettings, Event, Revision};
 
     /// Two jobs on a node of four GPUs, of which the first has three, is measured, and has worked off a quarter.
-    fn engine() -> Engine {
-        let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
+    fn engine(policy: &str) -> Engine {
+        let policy = PolicySettings::named(policy).unwrap();
+        let mut engine = Engine::new(EngineSettings::default(), &policy).unwrap();
         let mut out = Vec::new();
         let (gpu_type, revision) = (GpuTypeName::default(), Revision(1));
         let work = Some(Work::BaselineSteps(40));
-        let spec = JobSpec { work, replicas_min: 1, replicas_max: Some(3), ..JobSpec::new("resnet", 3) };
+        let spec = JobSpec { work, batch_size: Some(96), replicas_max: Some(3), ..JobSpec::new("resnet", 3) };
         let params = StepParams::from_array([0.01, 0.01, 0.01, 1e-6, 0.02, 1e-6, 1.5]);
         let report = AgentReport {
             limits: BatchLimits::new(64, 4096, 1, 512).unwrap(),
@@ -141,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_job_on_more_than_its_share_is_faster_than_on_it_and_lateness_counts_against_fairness() {
-        let engine = engine();
+        let engine = engine("pollux");
         let share = engine.equal_share().unwrap();
         let job = engine.job(JobId(1)).unwrap();
         assert_eq!(share.gpus, 2.0);
@@ -163,6 +166,20 @@ mod tests {
     }
 
     #[test]
+    fn under_a_policy_that_leaves_batches_to_users_everything_is_about_the_batch_that_runs() {
+        for (policy, mode) in [("pollux", BatchMode::Adaptive), ("fifo", BatchMode::Fixed { batch_size: Some(96) })] {
+            let engine = engine(policy);
+            let job = engine.job(JobId(1)).unwrap();
+            let chosen = |gpus| job.profiles[0].goodput.chosen(Shape::new(1, gpus).unwrap(), mode).unwrap();
+            assert_eq!(engine.equal_share().unwrap().goodput(job), Some(chosen(2).goodput), "{policy}");
+            let outlook: Vec<_> = engine.outlook(JobId(1)).iter().map(|size| size.choice).collect();
+            assert_eq!(outlook, [chosen(1), chosen(2), chosen(3)], "{policy}");
+            let change = engine.change(job, &Allocation::on(NodeId(0), 1)).goodput_change.unwrap();
+            assert_eq!(change, chosen(1).goodput / chosen(3).goodput - 1.0, "{policy}");
+        }
+    }
+
+    #[test]
     fn nothing_is_fair_or_unfair_without_jobs_that_tell() {
         let engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
         assert_eq!((engine.equal_share(), engine.fairness(Timestamp(0)), engine.efficiency()), (None, None, None));
@@ -170,7 +187,7 @@ mod tests {
 
     #[test]
     fn the_last_changes_stay_until_a_plan_changes_something_again() {
-        let mut engine = engine();
+        let mut engine = engine("fifo");
         let changes = |engine: &Engine| engine.last_changes().map(|(at, changes)| (at, changes.to_vec()));
         let (at, first) = changes(&engine).unwrap();
         assert_eq!(

@@ -234,7 +234,8 @@ impl Job {
     /// Its usage, brought up to `now`.
     pub fn usage(&self, now: Timestamp) -> JobUsage {
         let mut usage = self.usage;
-        usage.accrue(now, self.gpus_held(), matches!(self.state, JobState::Queued { .. }));
+        let waits_for_gpus = matches!(self.state, JobState::Queued { .. }) && self.waits_for.is_empty();
+        usage.accrue(now, self.gpus_held(), waits_for_gpus);
         usage
     }
 
@@ -426,7 +427,7 @@ impl Job {
         let ReplicaResources { gpus: gpus_per_replica, cpus, memory } = self.per_replica();
         JobView {
             id: self.id,
-            submitted: usage.submitted,
+            eligible_since: self.standing.eligible_since,
             queued_since: self.standing.queued_since,
             running_since: self.standing.launched.filter(|_| self.state.has_group()),
             attained_gpu_s: usage.attained_gpu_s(),

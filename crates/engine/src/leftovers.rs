@@ -1,4 +1,5 @@
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use pollux_model::GpuType;
 use pollux_policy::{Allocation, JobId, JobView, NodeId, NodeResources, Plan, Timestamp};
@@ -43,23 +44,29 @@ impl Leftovers {
         Self { nodes: usable.collect(), one_multi_node_job_per_node: rule }
     }
 
-    /// Takes replicas of a job on GPUs of one kind: on the node with the least room that suffices, otherwise on several.
-    pub(crate) fn take(&mut self, job: &JobView<'_>, replicas: u32) -> Option<Allocation> {
+    /// Takes the most replicas of a job that there is room for, within bounds, on GPUs of one kind: on the node with the
+    /// least room that suffices, otherwise on several.
+    pub(crate) fn take(&mut self, job: &JobView<'_>, sizes: RangeInclusive<u32>) -> Option<Allocation> {
         let replica = job.per_replica();
         let fits = |it: &Leftover| if job.allows(it.kind) { it.left.fits(replica) } else { 0 };
+        let rule = self.one_multi_node_job_per_node;
+        let may_span = |left: &Leftover| !(rule && left.spanned);
+        let mut rooms: BTreeMap<GpuType, u32> = BTreeMap::new();
+        for it in self.nodes.iter().filter(|it| may_span(it)) {
+            let room = rooms.entry(it.kind).or_default();
+            *room = room.saturating_add(fits(it));
+        }
+        let most = rooms.values().copied().chain(self.nodes.iter().map(fits)).max().unwrap_or(0);
+        let replicas = most.min(*sizes.end());
+        if replicas < *sizes.start() {
+            return None;
+        }
         let fitting = self.nodes.iter_mut().filter(|it| fits(it) >= replicas);
         if let Some(it) = fitting.min_by_key(|it| it.left.gpus) {
             it.left.take(replica, replicas);
             return Some(Allocation::on(it.node, replicas));
         }
-        let rule = self.one_multi_node_job_per_node;
-        let may_span = |left: &Leftover| !(rule && left.spanned);
-        let kinds: BTreeSet<GpuType> = self.nodes.iter().map(|left| left.kind).collect();
-        let enough = |kind: &GpuType| {
-            let of_kind = self.nodes.iter().filter(|left| left.kind == *kind && may_span(left));
-            of_kind.map(fits).fold(0, u32::saturating_add) >= replicas
-        };
-        let kind = kinds.into_iter().find(enough)?;
+        let (kind, _) = rooms.into_iter().find(|&(_, room)| room >= replicas)?;
         let mut missing = replicas;
         let taken = self.nodes.iter_mut().filter(|left| left.kind == kind && may_span(left)).map(|left| {
             let share = missing.min(fits(left));

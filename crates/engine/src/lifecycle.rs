@@ -264,12 +264,10 @@ impl Engine {
                 FailureReason::MachineFailures { failures: job.machine_failures + 1, cause }
             }
             FailureKind::Retryable | FailureKind::Machine => {
-                let count = if kind == FailureKind::Retryable {
-                    job.note_failure(self.now);
-                    &mut job.usage.retries
-                } else {
-                    &mut job.machine_failures
-                };
+                // Whoever is to blame: others would be driven out for the next group in vain, too.
+                job.note_failure(self.now);
+                let is_own = kind == FailureKind::Retryable;
+                let count = if is_own { &mut job.usage.retries } else { &mut job.machine_failures };
                 *count += 1;
                 let retry_at = self.now.after_s(self.settings.backoff_s(*count));
                 self.stop_group(id, JobState::Queued { retry_at: Some(retry_at) }, StopReason::Failed, out);

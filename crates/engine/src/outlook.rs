@@ -1,7 +1,7 @@
 //! What a job does now, and what it would do on other numbers of GPUs, as far as its agent has told.
 
 use pollux_agent::AgentReport;
-use pollux_model::{BatchChoice, GpuType, Shape};
+use pollux_model::{BatchChoice, BatchMode, GpuType, Shape};
 use pollux_policy::{JobId, ReplicaResources, TypeProfile};
 
 use crate::job::declared_samples;
@@ -33,7 +33,8 @@ impl Pace {
 /// What a job is expected to do on some number of replicas, placed on as few nodes as possible.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SizeOutlook {
-    /// The best batch there, and what it is worth.
+    /// What it would run there, and what that is worth: the best batch, or the one its user fixed if the policy leaves
+    /// batches to users.
     pub choice: BatchChoice,
     /// Whether so many were measured, or the model goes beyond what it knows.
     pub is_measured: bool,
@@ -66,6 +67,11 @@ impl Job {
     pub fn remaining_s(&self) -> Option<f64> {
         let goodput = self.pace()?.goodput()?;
         Some(self.remaining_samples? / goodput).filter(|seconds| seconds.is_finite())
+    }
+
+    /// Who chooses its batch, under a policy that adapts batches or does not.
+    pub(crate) fn batch_mode(&self, adapts_batches: bool) -> BatchMode {
+        BatchMode::of(adapts_batches, self.spec.batch_size)
     }
 
     /// Most replicas that it was measured on, on any kind of GPU.
@@ -121,8 +127,9 @@ impl Engine {
             let as_it_is = current.filter(|shape| shape.replicas() == replicas);
             as_it_is.or_else(|| Shape::new(nodes_for(replicas, &capacities), replicas).ok())
         });
+        let mode = job.batch_mode(self.policy.adapts_batches());
         let outlook = |shape: Shape| {
-            let choice = profile.goodput.best(shape).ok()?;
+            let choice = profile.goodput.chosen(shape, mode)?;
             Some(SizeOutlook { choice, is_measured: shape.replicas() <= profile.replicas_profiled })
         };
         shapes.filter_map(outlook).collect()

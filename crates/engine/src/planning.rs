@@ -63,9 +63,15 @@ impl Engine {
         let rule = self.policy.rules().one_multi_node_job_per_node;
         let mut left = Leftovers::of(&self.nodes, &self.jobs, plan, self.now, rule);
         for job in yielding {
-            let size = if self.policy.chooses_sizes() { job.spec.fewest() } else { job.spec.replicas };
+            let asked = job.spec.replicas;
+            // A job that was never measured begins with what it asked for, as far as that is there.
+            let sizes = match (self.policy.chooses_sizes(), job.profiles.is_empty()) {
+                (true, true) => job.spec.fewest()..=asked.min(job.spec.most()),
+                (true, false) => job.spec.fewest()..=job.spec.fewest(),
+                (false, _) => asked..=asked,
+            };
             let view = job.view(None, self.now, self.settings.restart_cost_default_s);
-            let allocation = left.take(&view, size).unwrap_or_default();
+            let allocation = left.take(&view, sizes).unwrap_or_default();
             plan.assignments.push(Assignment { job: job.id, allocation, guest_of: None, reason: Reason::default() });
         }
     }
@@ -116,11 +122,12 @@ impl Engine {
     }
 
     /// What another target means for a job.
-    fn change(&self, job: &Job, target: &Allocation) -> PlanChange {
+    pub(crate) fn change(&self, job: &Job, target: &Allocation) -> PlanChange {
+        let mode = job.batch_mode(self.policy.adapts_batches());
         let expected = |allocation: &Allocation| {
             let kind = allocation.iter().next().and_then(|(node, _)| self.node(node))?.gpu_type();
             let profile = job.profiles.iter().find(|profile| profile.gpu_type == kind)?;
-            Some(profile.goodput.best(allocation.shape()?).ok()?.goodput)
+            Some(profile.goodput.chosen(allocation.shape()?, mode)?.goodput)
         };
         let goodput_change = expected(&job.target).zip(expected(target)).map(|(before, after)| after / before - 1.0);
         PlanChange {

@@ -10,6 +10,8 @@ const YIELD_MAX_S: f64 = 14_400.0;
 /// What decides how a job that waits, or waited, stands against others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
+    /// Since when it could have run: its submission, or the end of the last job that it waited for.
+    pub eligible_since: Timestamp,
     /// When it last began to wait for GPUs.
     pub queued_since: Timestamp,
     /// When its group was last started from nothing.
@@ -22,8 +24,19 @@ pub struct Standing {
 
 impl Standing {
     /// Of a job that waits since a moment and has never failed.
-    pub const fn since(queued_since: Timestamp) -> Self {
-        Self { queued_since, launched: None, failed_starts: 0, yields_until: Timestamp(0) }
+    pub const fn since(moment: Timestamp) -> Self {
+        Self {
+            eligible_since: moment,
+            queued_since: moment,
+            launched: None,
+            failed_starts: 0,
+            yields_until: Timestamp(0),
+        }
+    }
+
+    /// Nothing but GPUs is waited for any more.
+    pub(crate) const fn become_eligible(&mut self, now: Timestamp) {
+        (self.eligible_since, self.queued_since) = (now, now);
     }
 
     /// Whether its group was launched long enough ago to have shown that it can train.

@@ -1,6 +1,6 @@
 mod search;
 
-use crate::{Batch, BatchLimits, ModelError, NoiseStatistics, Shape, ThroughputModel};
+use crate::{Batch, BatchLimits, BatchMode, ModelError, NoiseStatistics, Shape, ThroughputModel};
 use search::Search;
 
 /// A job's goodput as a function of what it runs on: throughput times statistical efficiency (equation 7).
@@ -50,18 +50,21 @@ impl Goodput {
         Ok(self.worth(shape, local_batch, accumulation_steps))
     }
 
-    /// What a total batch is worth that the user fixed, cut by [`Batch::fixed`], within the limits or not.
-    pub fn fixed(&self, shape: Shape, batch_size: u32) -> Option<BatchChoice> {
-        let Batch { local_batch, accumulation_steps } = Batch::fixed(&self.limits, batch_size, shape.replicas())?;
-        Some(self.worth(shape, local_batch, accumulation_steps))
-    }
-
     /// The batch and accumulation with the highest goodput, exact over all integers the limits allow; of equals the
     /// smallest batch.
     pub fn best(&self, shape: Shape) -> Result<BatchChoice, ModelError> {
         let best = Search::new(self, shape).run().ok_or_else(|| self.limits.no_feasible_batch(shape))?;
         let narrow = |value: u64| u32::try_from(value).expect("a factor of a batch size, which is a u32");
         self.evaluate(shape, narrow(best.local_batch), narrow(best.micro_batches - 1))
+    }
+
+    /// What a job runs on a shape, and what that is worth: the batch that its user fixed, within the limits or not, or
+    /// else the best.
+    pub fn chosen(&self, shape: Shape, mode: BatchMode) -> Option<BatchChoice> {
+        match mode.batch(&self.limits, shape.replicas()) {
+            Some(Batch { local_batch, accumulation_steps }) => Some(self.worth(shape, local_batch, accumulation_steps)),
+            None => self.best(shape).ok(),
+        }
     }
 
     fn worth(&self, shape: Shape, local_batch: u32, accumulation_steps: u32) -> BatchChoice {

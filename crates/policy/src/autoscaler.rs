@@ -1,7 +1,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pollux_model::{GpuType, Shape};
+use pollux_model::{BatchMode, GpuType, Shape};
 use thiserror::Error;
 
 use crate::{
@@ -247,9 +247,7 @@ fn speedup(job: &JobView<'_>, allocation: &Allocation, gpu_type: GpuType, adapts
     let Some(shape) = allocation.shape() else { return 0.0 };
     let profile = job.profiles.iter().find(|profile| profile.gpu_type == gpu_type);
     let goodput = |shape| {
-        let goodput = profile?.goodput;
-        let batch_size = job.batch_size.unwrap_or(goodput.limits.batch_size_baseline());
-        let choice = if adapts_batch { goodput.best(shape).ok()? } else { goodput.fixed(shape, batch_size)? };
+        let choice = profile?.goodput.chosen(shape, BatchMode::of(adapts_batch, job.batch_size))?;
         (choice.goodput > 0.0).then_some(choice.goodput)
     };
     let in_replicas = match (goodput(shape), goodput(Shape::single())) {

@@ -28,6 +28,8 @@ pub(crate) struct GainOptions {
     /// How much more a GPU counts to whoever holds it, so that equal jobs do not take turns.
     pub(crate) hysteresis: f64,
     pub(crate) spreading: Spreading,
+    /// Whether a job that was never measured, and so gains nothing known, begins with what it asked for.
+    pub(crate) begin_as_asked: bool,
 }
 
 /// What a job has been given so far.
@@ -40,9 +42,28 @@ struct Share {
     placed: Option<Allocation>,
 }
 
+impl Share {
+    /// Gives the job one replica more, if there is a place for it.
+    fn grow(
+        &mut self,
+        job: &JobView<'_>,
+        free: &mut FreeGpus,
+        idle: &FreeGpus,
+        pools: &mut BTreeMap<GpuType, u32>,
+    ) -> bool {
+        if let Some(placed) = &mut self.placed {
+            let Some(node) = free.take_one(job, self.kind, placed, idle) else { return false };
+            *placed = placed.plus(&Allocation::on(node, 1));
+        }
+        pools.entry(self.kind).and_modify(|gpus| *gpus -= job.per_replica().gpus);
+        self.replicas += 1;
+        true
+    }
+}
+
 /// Gives every job its fewest replicas, in `order` (indices into the view), while GPUs last, and the others one by one to
 /// the largest gain above 0; of equals to the first of the view. Whoever ends up with as many as it has stays where it
-/// is.
+/// is. Jobs that were never measured begin, in between, with what they asked for, as far as that is idle.
 pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<'_>, options: GainOptions) -> Plan {
     let mut free = FreeGpus::beside_pinned(view);
     let idle = free.beside_running(view, &vec![None; view.jobs.len()]);
@@ -71,18 +92,20 @@ pub(crate) fn plan_by_gain(view: &ClusterView<'_>, order: &[usize], gain: &Gain<
             }
         }
     }
-    while let Some((idx, share)) = most_gaining(view, &mut shares, &pools) {
-        let job = &view.jobs[idx];
-        if let Some(placed) = &mut share.placed {
-            let Some(node) = free.take_one(job, share.kind, placed, &idle) else {
-                share.next = Err(Binding::Contention);
-                continue;
-            };
-            *placed = placed.plus(&Allocation::on(node, 1));
+    if options.begin_as_asked {
+        for (idx, extra) in first_extras(view, order, &shares, &pools, idle.by_kind()) {
+            let Some(share) = &mut shares[idx] else { continue };
+            for _ in 0..extra {
+                if !share.grow(&view.jobs[idx], &mut free, &idle, &mut pools) {
+                    break;
+                }
+            }
+            share.next = next(idx, share.kind, share.replicas);
         }
-        pools.entry(share.kind).and_modify(|gpus| *gpus -= job.per_replica().gpus);
-        share.replicas += 1;
-        share.next = next(idx, share.kind, share.replicas);
+    }
+    while let Some((idx, share)) = most_gaining(view, &mut shares, &pools) {
+        let grew = share.grow(&view.jobs[idx], &mut free, &idle, &mut pools);
+        share.next = if grew { next(idx, share.kind, share.replicas) } else { Err(Binding::Contention) };
     }
     let placed = place(view, &shares, &mut free, options.spreading);
     let assignments = view.jobs.iter().zip(shares).zip(placed).map(|((job, share), allocation)| {
@@ -130,6 +153,44 @@ fn first_places(
         placed = placed.plus(&Allocation::on(node, 1));
     }
     Some(Some(placed))
+}
+
+/// Replicas beside their fewest that jobs are given which were never measured: what they have, and what newcomers ask for
+/// of GPUs that nobody has and nobody else who waits is given.
+fn first_extras(
+    view: &ClusterView<'_>,
+    order: &[usize],
+    shares: &[Option<Share>],
+    pools: &BTreeMap<GpuType, u32>,
+    mut idle: BTreeMap<GpuType, u32>,
+) -> Vec<(usize, u32)> {
+    let gpus_of = |idx: usize, replicas: u32| view.jobs[idx].per_replica().gpus_of(replicas);
+    let waits = |idx: usize| view.jobs[idx].allocation.is_empty();
+    for (idx, share) in shares.iter().enumerate().filter(|&(idx, _)| waits(idx)) {
+        if let Some(share) = share {
+            idle.entry(share.kind).and_modify(|gpus| *gpus = gpus.saturating_sub(gpus_of(idx, share.replicas)));
+        }
+    }
+    let mut left = pools.clone();
+    let mut extras = Vec::new();
+    let (newcomers, running): (Vec<usize>, Vec<usize>) = order.iter().partition(|&&idx| waits(idx));
+    for idx in running.into_iter().chain(newcomers) {
+        let (job, Some(share)) = (&view.jobs[idx], &shares[idx]) else { continue };
+        let (wanted, there) = if waits(idx) {
+            (job.first_size(), left[&share.kind].min(idle[&share.kind]))
+        } else {
+            (Some(job.allocation.replicas()).filter(|_| job.profiles.is_empty()), left[&share.kind])
+        };
+        let wanted = wanted.map_or(0, |size| size.min(bounds(job).1).saturating_sub(share.replicas));
+        let extra = wanted.min(there / job.per_replica().gpus);
+        let gpus = gpus_of(idx, extra);
+        left.entry(share.kind).and_modify(|left| *left -= gpus);
+        if waits(idx) {
+            idle.entry(share.kind).and_modify(|idle| *idle -= gpus);
+        }
+        extras.push((idx, extra));
+    }
+    extras
 }
 
 /// Who is to get the next replica.

@@ -27,6 +27,8 @@ impl Default for OptimusSettings {
 /// Marginal gains from fitted models (Optimus, `EuroSys` 2018): every job gets one GPU in order of arrival, the others go
 /// one by one to whoever saves the most time by the next, on its way to the convergence that its loss curve predicts.
 ///
+/// A job that was never measured begins with what it asks for, where that is idle.
+///
 /// Steps until then are those of the loss curve to the point where an epoch brings too little; a job beyond that point is
 /// taken to have one more epoch. Before there is a curve, the work that its user declared counts, and where nothing was
 /// declared, as much as is done. Jobs that change are placed smallest first, evenly on the fewest nodes. Simplified:
@@ -70,7 +72,8 @@ impl Policy for Optimus {
             let saved_s = fixed.step_s(replicas)? - fixed.step_s(replicas + 1)?;
             Ok(saved_s * self.remaining_steps(job, &fixed))
         };
-        let options = GainOptions { hysteresis: self.settings.hysteresis, spreading: Spreading::Evenly };
+        let hysteresis = self.settings.hysteresis;
+        let options = GainOptions { hysteresis, spreading: Spreading::Evenly, begin_as_asked: true };
         plan_by_gain(view, &order, &gain, options)
     }
 
@@ -103,7 +106,9 @@ impl Policy for OptimusOracle {
             let step_s = |replicas: u32| oracle.step_s.get(replicas as usize - 1).ok_or(Binding::Maximum);
             Ok((step_s(replicas)? - step_s(replicas + 1)?) * oracle.remaining_steps)
         };
-        plan_by_gain(view, &order, &gain, GainOptions { hysteresis: 0.0, spreading: Spreading::EmptiestFirst })
+        // As published: whatever is known from the start need not be measured.
+        let options = GainOptions { hysteresis: 0.0, spreading: Spreading::EmptiestFirst, begin_as_asked: false };
+        plan_by_gain(view, &order, &gain, options)
     }
 
     fn chooses_sizes(&self) -> bool {

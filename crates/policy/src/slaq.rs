@@ -79,7 +79,8 @@ impl Policy for Slaq {
             let fixed = FixedBatch::of(job, kind, view, self.settings.profile_limit)?;
             self.further_fall(job, &fixed, replicas, replicas + 1)
         };
-        let options = GainOptions { hysteresis: self.settings.hysteresis, spreading: Spreading::Evenly };
+        let hysteresis = self.settings.hysteresis;
+        let options = GainOptions { hysteresis, spreading: Spreading::Evenly, begin_as_asked: true };
         plan_by_gain(view, &order, &gain, options)
     }
 

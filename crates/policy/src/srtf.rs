@@ -1,12 +1,13 @@
-use pollux_model::Shape;
+use pollux_model::{BatchMode, Shape};
 
 use crate::gang::{GangPlacement, Overtaking, gang_size, plan_gangs};
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Timestamp};
 
 /// Shortest remaining time first, preempting: jobs run as asked for, those soonest done before the others.
 ///
-/// The remaining time is the declared work over the fitted goodput at the requested size. Jobs that declared nothing
-/// are taken to have as much left as they have had; jobs not measured yet go first, because a minute measures them.
+/// The remaining time is the declared work over the fitted goodput at the requested size and batch. Jobs that declared
+/// nothing are taken to have as much left as they have had; jobs not measured yet go first, because a minute measures
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Srtf;
 
@@ -33,7 +34,7 @@ fn remaining_s(job: &JobView<'_>) -> f64 {
     let speed = job.profiles.iter().filter_map(|profile| {
         let nodes = job.allocation.shape().map_or(1, Shape::nodes).min(gpus);
         let shape = Shape::new(nodes, gpus).ok()?;
-        Some(profile.goodput.best(shape).ok()?.goodput)
+        Some(profile.goodput.chosen(shape, BatchMode::Fixed { batch_size: job.batch_size })?.goodput)
     });
     speed.reduce(f64::max).map_or(0.0, |goodput| samples / goodput)
 }

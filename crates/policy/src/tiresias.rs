@@ -1,6 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
-use pollux_model::Shape;
+use pollux_model::{BatchMode, Shape};
 
 use crate::gang::{GangPlacement, Overtaking, gang_size, plan_placed_gangs};
 use crate::gittins::JobSizes;
@@ -238,8 +238,8 @@ fn spreading_slowdown(job: &JobView<'_>) -> Option<f64> {
         return Some(0.0);
     }
     let slowdowns = job.profiles.iter().filter_map(|profile| {
-        let batch_size = job.batch_size.unwrap_or(profile.goodput.limits.batch_size_baseline());
-        let speed = |nodes| Some(profile.goodput.fixed(Shape::new(nodes, size).ok()?, batch_size)?.throughput);
+        let mode = BatchMode::Fixed { batch_size: job.batch_size };
+        let speed = |nodes| Some(profile.goodput.chosen(Shape::new(nodes, size).ok()?, mode)?.throughput);
         Some(speed(1)? / speed(2)? - 1.0)
     });
     slowdowns.reduce(f64::max)

@@ -50,8 +50,8 @@ pub struct NodeView {
 pub struct JobView<'a> {
     /// Which one.
     pub id: JobId,
-    /// When it was submitted.
-    pub submitted: Timestamp,
+    /// Since when it could have run: its submission, or the end of the last job that it waited for.
+    pub eligible_since: Timestamp,
     /// When it last began to wait for GPUs; of a job that has some, before it got them.
     pub queued_since: Timestamp,
     /// Since when it has had GPUs without a break; none while it waits.
@@ -127,9 +127,9 @@ pub struct TypeProfile {
 }
 
 impl JobView<'_> {
-    /// Seconds since submission.
+    /// Seconds since it could have run.
     pub fn age_s(&self, now: Timestamp) -> f64 {
-        now.since_s(self.submitted)
+        now.since_s(self.eligible_since)
     }
 
     /// Fewest replicas a plan may give it.
@@ -138,6 +138,13 @@ impl JobView<'_> {
             Flexibility::Rigid => self.replicas_requested,
             Flexibility::Elastic | Flexibility::NonPreemptible => self.replicas_min.max(1),
         }
+    }
+
+    /// Replicas that it is to begin with, if so many are idle: what its user asked for, until it was measured. None if
+    /// these are the fewest.
+    pub(crate) fn first_size(&self) -> Option<u32> {
+        let asked = self.replicas_requested.min(self.replicas_max);
+        (self.profiles.is_empty() && asked > self.fewest()).then_some(asked)
     }
 
     /// Whether its allocation may not be touched any more. The host of a guest that is pinned is so, too.

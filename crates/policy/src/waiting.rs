@@ -17,7 +17,8 @@ pub(crate) const TURN_S: f64 = 600.0;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
     /// Seconds that a job may wait before it goes first, where every job could have its fewest GPUs at once. Where there
-    /// are not enough for that it is as many times longer as all jobs need more than there is.
+    /// are not enough for that it is as many times longer as all jobs need more than there is. Jobs that could not run
+    /// if they were alone do not count, nor do those that need other kinds of GPU.
     pub(crate) patience_s: f64,
     pub(crate) one_multi_node_job_per_node: bool,
 }
@@ -55,9 +56,11 @@ struct Queue<'a> {
     one_multi_node_job_per_node: bool,
     /// Jobs that only use what others leave.
     opportunistic: Vec<bool>,
-    /// How many times more GPUs all jobs need than there are; at least 1.
-    crowding: f64,
-    /// Seconds after which a job has waited too long.
+    /// Kinds of GPU on which each job could run if it were alone.
+    kinds: Vec<Vec<GpuType>>,
+    /// How many times more of them all jobs need than there are; at least 1.
+    crowding: Vec<f64>,
+    /// Seconds after which a job has waited too long that is not crowded out.
     patience_s: f64,
     /// Nodes of fixed jobs that span several.
     spanned: BTreeSet<NodeId>,
@@ -75,20 +78,21 @@ impl<'a> Queue<'a> {
         terms: &Terms,
         possible: &'a dyn Fn(usize, GpuType, u32) -> bool,
     ) -> Self {
-        let needed: f64 = view.jobs.iter().map(|job| f64::from(job.per_replica().gpus_of(job.fewest()))).sum();
+        let everything = FreeGpus::of(view);
+        let kinds = kinds_with_room(view, &everything, possible);
         let mut idle = FreeGpus::of(view);
         for job in view.jobs {
             idle.pin_job(job);
         }
-        let crowding = (needed / f64::from(view.gpus().max(1))).max(1.0);
         let mut queue = Self {
             now,
             view,
             possible,
             one_multi_node_job_per_node: terms.one_multi_node_job_per_node,
             opportunistic: opportunistic(view),
-            crowding,
-            patience_s: terms.patience_s * crowding,
+            crowding: crowding(view, &everything.by_kind(), &kinds),
+            kinds,
+            patience_s: terms.patience_s,
             spanned: BTreeSet::new(),
             idle,
             unfixed: FreeGpus::beside_pinned(view),
@@ -114,8 +118,13 @@ impl<'a> Queue<'a> {
 
     fn is_overdue(&self, idx: usize) -> bool {
         let job = &self.view.jobs[idx];
-        let waited_s = self.now.since_s(job.queued_since);
-        job.allocation.is_empty() && !self.opportunistic[idx] && waited_s > self.patience_s
+        let waits = job.allocation.is_empty() && !self.kinds[idx].is_empty() && !self.opportunistic[idx];
+        waits && self.is_too_long(idx, self.now.since_s(job.queued_since))
+    }
+
+    /// Whether a job should not have waited for so many seconds.
+    fn is_too_long(&self, idx: usize, waited_s: f64) -> bool {
+        waited_s > self.patience_s * self.crowding[idx]
     }
 
     /// Whether a job has had its GPUs for less than a turn.
@@ -140,7 +149,6 @@ impl<'a> Queue<'a> {
         ahead.sort_by_key(|&idx| place(idx));
         let mut ahead = ahead.into_iter().peekable();
         let mut claimable = self.unfixed.clone();
-        let empty = FreeGpus::of(self.view);
         let mut blocked = false;
         for idx in overdue {
             while let Some(safe) = ahead.next_if(|&safe| place(safe) < place(idx)) {
@@ -149,7 +157,7 @@ impl<'a> Queue<'a> {
                 claimable.pin(job.per_replica(), &kept);
             }
             let job = &self.view.jobs[idx];
-            if !empty.has_room(job, job.fewest()) || (blocked && job.flexibility != Flexibility::Elastic) {
+            if blocked && job.flexibility != Flexibility::Elastic {
                 continue;
             }
             match self.place(idx, &mut claimable) {
@@ -171,14 +179,14 @@ impl<'a> Queue<'a> {
     fn place(&self, idx: usize, claimable: &mut FreeGpus) -> Option<Allocation> {
         let job = &self.view.jobs[idx];
         let (size, replica) = (job.fewest(), job.per_replica());
-        let kinds: Vec<GpuType> = claimable.by_kind().into_keys().filter(|&kind| self.may_run(idx, kind)).collect();
+        let kinds = &self.kinds[idx];
         let found = kinds.iter().find(|&&kind| self.idle.most_on_a_node(kind, replica) >= size);
         if let Some(&kind) = found {
             let allocation = self.idle.clone().take_consolidated(kind, replica, size)?;
             claimable.pin(replica, &allocation);
             return Some(allocation);
         }
-        kinds.into_iter().find_map(|kind| {
+        kinds.iter().find_map(|&kind| {
             if claimable.most_on_a_node(kind, replica) >= size {
                 return claimable.take_consolidated(kind, replica, size);
             }
@@ -188,12 +196,6 @@ impl<'a> Queue<'a> {
         })
     }
 
-    /// Whether a job can run its fewest replicas on a kind of GPU.
-    fn may_run(&self, idx: usize, kind: GpuType) -> bool {
-        let job = &self.view.jobs[idx];
-        job.allows(kind) && (self.possible)(idx, kind, job.fewest())
-    }
-
     /// Keeps idle GPUs for a job that cannot be placed yet, on the nodes that are nearest to having enough, and lets
     /// nobody behind it start who could not be moved again.
     fn make_way(&mut self, idx: usize, claimable: &mut FreeGpus) {
@@ -201,10 +203,7 @@ impl<'a> Queue<'a> {
         let (size, replica) = (job.fewest(), job.per_replica());
         let mut nodes: Vec<_> = self.view.nodes.iter().filter(|node| node.schedulable).collect();
         nodes.sort_by_key(|node| (std::cmp::Reverse(claimable.on(node.id)), node.id));
-        let kind = nodes.iter().map(|node| node.gpu_type).find(|&kind| {
-            let rooms = nodes.iter().filter(|node| node.gpu_type == kind).map(|node| node.resources().fits(replica));
-            rooms.fold(0, u32::saturating_add) >= size && self.may_run(idx, kind)
-        });
+        let kind = nodes.iter().map(|node| node.gpu_type).find(|kind| self.kinds[idx].contains(kind));
         let mut found = 0u32;
         for node in nodes.into_iter().filter(|node| Some(node.gpu_type) == kind) {
             let room = node.resources().fits(replica);
@@ -227,13 +226,11 @@ impl<'a> Queue<'a> {
 
     /// Who was let in because it had waited too long keeps what it needs until its turn is over.
     fn keep_turns(&mut self) {
-        if self.crowding <= 1.0 {
-            return;
-        }
         for (idx, job) in self.view.jobs.iter().enumerate() {
             let waited_s = job.running_since.map_or(0.0, |since| since.since_s(job.queued_since));
             let is_fewest = job.allocation.replicas() == job.fewest();
-            let was_overdue = is_fewest && waited_s > self.patience_s && !self.opportunistic[idx];
+            let is_crowded = self.crowding[idx] > 1.0 && !self.opportunistic[idx];
+            let was_overdue = is_fewest && is_crowded && self.is_too_long(idx, waited_s);
             let keeps = was_overdue && !job.is_pinned() && self.is_in_turn(job);
             if keeps && self.unfixed.keep(job.per_replica(), job.allocation) {
                 self.fix(idx, job.allocation.clone());
@@ -241,41 +238,91 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// A job that was never measured begins with what it asked for, if that is idle and nobody else waits for it;
-    /// otherwise with as much of it as there is. It takes nothing from others for that.
+    /// A job that was never measured begins with what it asked for, if that is idle and nobody else waits for it who could
+    /// start there; otherwise with as much of it as there is. It takes nothing from others for that.
     fn begin_as_asked(&mut self) {
-        let waits = |idx: &usize| self.view.jobs[*idx].allocation.is_empty() && self.settled.fixed[*idx].is_none();
+        let waits = |&idx: &usize| {
+            self.view.jobs[idx].allocation.is_empty() && self.settled.fixed[idx].is_none() && !self.settled.barred[idx]
+        };
         let waiting: Vec<usize> = (0..self.view.jobs.len()).filter(waits).collect();
+        let asks = |&idx: &usize| self.view.jobs[idx].first_size().is_some();
+        if !waiting.iter().any(asks) {
+            return;
+        }
+        let startable = kinds_with_room(self.view, &self.idle, self.possible);
         let gpus_of = |job: &JobView<'_>| job.per_replica().gpus_of(job.fewest());
-        let mut needed = waiting.iter().map(|&idx| gpus_of(&self.view.jobs[idx])).fold(0, u32::saturating_add);
+        let mut needed: BTreeMap<GpuType, u32> = BTreeMap::new();
+        for &idx in &waiting {
+            for &kind in &startable[idx] {
+                let needed = needed.entry(kind).or_default();
+                *needed = needed.saturating_add(gpus_of(&self.view.jobs[idx]));
+            }
+        }
         for idx in waiting {
             let job = &self.view.jobs[idx];
-            let (fewest, asked) = (job.fewest(), job.replicas_requested.min(job.replicas_max));
-            let is_new = job.profiles.is_empty() && job.executed_s == 0.0 && !self.settled.barred[idx];
-            if !is_new || asked <= fewest {
-                continue;
-            }
-            let by_others = needed.saturating_sub(gpus_of(job));
-            let replica = job.per_replica();
-            let kinds = self.idle.by_kind().into_iter().filter(|&(kind, _)| self.may_run(idx, kind));
-            let sizes = kinds.map(|(kind, gpus)| {
-                let most = asked.min(gpus.saturating_sub(by_others) / replica.gpus.max(1));
-                let spread = if self.spanned_by_any() { 0 } else { most.min(self.idle.most(kind, replica)) };
-                (kind, most.min(self.idle.most_on_a_node(kind, replica)).max(spread))
+            let Some(asked) = job.first_size() else { continue };
+            let (replica, own) = (job.per_replica(), gpus_of(job));
+            let idle = self.idle.by_kind();
+            let apart = self.idle.without(&self.nodes_spanned());
+            let sizes = startable[idx].iter().map(|&kind| {
+                let by_others = needed[&kind].saturating_sub(own);
+                let most = asked.min(idle[&kind].saturating_sub(by_others) / replica.gpus);
+                let on_a_node = self.idle.most_on_a_node(kind, replica);
+                (kind, most.min(on_a_node.max(apart.most(kind, replica))))
             });
             let best = sizes.max_by_key(|&(kind, size)| (size, std::cmp::Reverse(kind)));
-            let Some((kind, size)) = best.filter(|&(_, size)| size > fewest) else { continue };
-            if let Some(allocation) = self.idle.take_consolidated(kind, replica, size) {
+            let Some((kind, size)) = best.filter(|&(_, size)| size > job.fewest()) else { continue };
+            let on_a_node = self.idle.most_on_a_node(kind, replica) >= size;
+            let mut from = if on_a_node { self.idle.clone() } else { apart };
+            if let Some(allocation) = from.take_consolidated(kind, replica, size) {
+                self.idle.pin(replica, &allocation);
                 self.unfixed.pin(replica, &allocation);
-                needed = by_others;
+                for kind in &startable[idx] {
+                    needed.entry(*kind).and_modify(|gpus| *gpus = gpus.saturating_sub(own));
+                }
                 self.fix(idx, allocation);
             }
         }
     }
 
-    /// Whether a job that runs spans several nodes, beside which another one that does may not be.
-    fn spanned_by_any(&self) -> bool {
-        self.one_multi_node_job_per_node
-            && (!self.spanned.is_empty() || self.view.jobs.iter().any(|job| job.allocation.is_multi_node()))
+    /// Nodes of jobs that span several, where another one that does may not be.
+    fn nodes_spanned(&self) -> BTreeSet<NodeId> {
+        if !self.one_multi_node_job_per_node {
+            return BTreeSet::new();
+        }
+        let running = self.view.jobs.iter().map(|job| job.allocation).filter(|allocation| allocation.is_multi_node());
+        let nodes = running.flat_map(|allocation| allocation.iter().map(|(node, _)| node));
+        nodes.chain(self.spanned.iter().copied()).collect()
     }
+}
+
+/// Kinds of GPU with room for the fewest replicas of each job, alone on what is free.
+fn kinds_with_room(
+    view: &ClusterView<'_>,
+    free: &FreeGpus,
+    possible: &dyn Fn(usize, GpuType, u32) -> bool,
+) -> Vec<Vec<GpuType>> {
+    let mut rooms: BTreeMap<ReplicaResources, Vec<(GpuType, u32)>> = BTreeMap::new();
+    let kinds = view.jobs.iter().enumerate().map(|(idx, job)| {
+        let (size, replica) = (job.fewest(), job.per_replica());
+        let room = |kind| (kind, free.most(kind, replica));
+        let rooms = rooms.entry(replica).or_insert_with(|| free.by_kind().into_keys().map(room).collect());
+        let fits = |&&(kind, room): &&(GpuType, u32)| room >= size && job.allows(kind) && possible(idx, kind, size);
+        rooms.iter().filter(fits).map(|&(kind, _)| kind).collect()
+    });
+    kinds.collect()
+}
+
+/// How many times more GPUs are needed than there are, of the kinds of each job. What a job needs that may run on several
+/// kinds is divided over them like their GPUs.
+fn crowding(view: &ClusterView<'_>, gpus: &BTreeMap<GpuType, u32>, kinds: &[Vec<GpuType>]) -> Vec<f64> {
+    let mut needed: BTreeMap<GpuType, f64> = BTreeMap::new();
+    for (job, kinds) in view.jobs.iter().zip(kinds) {
+        let there: u32 = kinds.iter().map(|kind| gpus[kind]).sum();
+        for &kind in kinds {
+            *needed.entry(kind).or_default() += f64::from(job.per_replica().gpus_of(job.fewest())) / f64::from(there);
+        }
+    }
+    let least = |kinds: &Vec<GpuType>| kinds.iter().map(|kind| needed[kind]).reduce(f64::min).unwrap_or(0.0);
+    kinds.iter().map(|kinds| least(kinds).max(1.0)).collect()
 }

@@ -3,7 +3,7 @@
 use pollux_agent::{AgentReport, Progress, Tuning, TypeReport};
 use pollux_engine::{
     Engine, EngineSettings, EngineState, Event, FailureCause, FailureKind, FailureReason, JobState, Leaving,
-    ResizeCause, Revision, SavedJob, Seats, SizeChange, StopReason,
+    ResizeCause, Revision, SavedJob, Seats, SizeChange, Standing, StopReason,
 };
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Secret, Work};
 use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, StepParams, ThroughputModel};
@@ -161,6 +161,13 @@ fn state() -> EngineState {
         spec: spec(),
         state,
         leaving: vec![leaving.clone()],
+        standing: Standing {
+            eligible_since: Timestamp(4),
+            queued_since: Timestamp(5),
+            launched: Some(Timestamp(6)),
+            failed_starts: 2,
+            yields_until: Timestamp(8),
+        },
         guest_of: Some(JobId(1)),
         guest: Some(JobId(2)),
         timer: Some(Timestamp(70)),
@@ -191,6 +198,19 @@ fn a_state_is_read_back_with_what_its_policy_remembers() {
     assert!(state.policy.is_some());
     Store::open(folder.path()).unwrap().0.save_snapshot(&state).unwrap();
     assert_eq!(kept(folder.path()), Snapshot { sequence: 0, state, unreadable_policy: None });
+}
+
+#[test]
+fn a_job_of_which_it_was_not_kept_since_when_it_could_run_could_since_its_submission() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut state = state();
+    Store::open(folder.path()).unwrap().0.save_snapshot(&state).unwrap();
+    let database = Connection::open(folder.path().join("pollux.db")).unwrap();
+    let remove = "UPDATE snapshot SET state = json_remove(state, '$.jobs[1].standing.eligible_since')";
+    database.execute(remove, []).unwrap();
+    drop(database);
+    state.jobs[1].standing.eligible_since = state.jobs[1].usage.submitted;
+    assert_eq!(kept(folder.path()).state, state);
 }
 
 #[test]

@@ -160,9 +160,32 @@ fn what_the_machine_is_to_blame_for_uses_up_no_retries() {
          60  tick j1=n0*2                      => launch j1 g1 n0*2
          61  launch-failed j1 g1 n0 machine    => stop j1 g1 n0*2 failed
          62  released j1 g1 n0*2               =>
-         120 tick j1=n1*2                      => launch j1 g2 n1*2
+         120 tick                              => launch j1 g2 n1*2
          121 launch-failed j1 g2 n1 machine    => stop j1 g2 n1*2 failed
          121 show j1                           => queued until 141 leaving g2 n1*2",
+    );
+}
+
+#[test]
+fn what_machines_cannot_start_drives_nobody_out_again() {
+    check(
+        "0    join n0 4                        =>
+         0    submit j1 4                      =>
+         0    submit j2 2                      =>
+         60   tick j1=n0*4                     => launch j1 g1 n0*4
+         61   ready j1 g1                      =>
+         120  tick j1=n0*2 j2=n0*2             => resize j1 g2 keep n0*2 remove n0*2
+         121  released j1 g2 n0*2              => launch j2 g1 n0*2
+         121  ready j1 g2                      =>
+         122  launch-failed j2 g1 n0 machine   => stop j2 g1 n0*2 failed
+         123  released j2 g1 n0*2              =>
+         123  show j2                          => queued until 132
+         180  tick j1=n0*4                     => resize j1 g3 keep n0*2 add n0*2; launch j1 g3 n0*2
+         181  ready j1 g3                      =>
+         240  view                             => j1 [n0*4] restarts 2 cost_s 1
+         240  tick                             =>
+         721  view                             => j1 [n0*4] restarts 2 cost_s 1
+         722  view                             => j1 [n0*4] restarts 2 cost_s 1; j2 [] restarts 0 cost_s 30",
     );
 }
 
@@ -176,19 +199,19 @@ fn what_machines_cannot_start_is_tried_ever_more_rarely_and_then_given_up() {
          70  launch-failed j1 g1 n0 machine    => stop j1 g1 n0*2 failed
          70  show j1                           => queued until 80 leaving g1 n0*2
          71  released j1 g1 n0*2               =>
-         120 tick j1=n0*2                      => launch j1 g2 n0*2
+         120 tick                              => launch j1 g2 n0*2
          130 launch-failed j1 g2 n0 machine    => stop j1 g2 n0*2 failed
          130 show j1                           => queued until 150 leaving g2 n0*2
          131 released j1 g2 n0*2               =>
-         180 tick j1=n0*2                      => launch j1 g3 n0*2
+         180 tick                              => launch j1 g3 n0*2
          185 ready j1 g3                       =>
          190 failed j1 g3 n0 machine           => stop j1 g3 n0*2 failed
          190 show j1                           => queued until 200 leaving g3 n0*2
          191 released j1 g3 n0*2               =>
-         240 tick j1=n0*2                      => launch j1 g4 n0*2
+         240 tick                              => launch j1 g4 n0*2
          250 launch-failed j1 g4 n0 machine    => stop j1 g4 n0*2 failed
          251 released j1 g4 n0*2               =>
-         300 tick j1=n0*2                      => launch j1 g5 n0*2
+         300 tick                              => launch j1 g5 n0*2
          310 launch-failed j1 g5 n0 machine    => stop j1 g5 n0*2 failed
          310 show j1                           => failed MachineFailures { failures: 3, cause: Launch { node: NodeId(0) } } leaving g5 n0*2",
     );

@@ -39,6 +39,30 @@ fn a_job_waits_for_the_success_of_another() {
 }
 
 #[test]
+fn the_time_for_which_a_job_waits_for_others_is_no_time_without_gpus() {
+    check(
+        "0    join n0 4                =>
+         0    submit j1 2              =>
+         0    submit j2 2              =>
+         0    submit j3 2 after=1 after=2:end =>
+         60   tick j1=n0*2 j2=n0*2     => launch j1 g1 n0*2; launch j2 g1 n0*2
+         70   ready j1 g1              =>
+         70   ready j2 g1              =>
+         3000 cancel j2                => stop j2 g1 n0*2 cancelled
+         3001 released j2 g1 n0*2      =>
+         3600 usage j3                 => gpu_s 0 executed_s 0 queued_s 0 restarts 0 cost_s None remaining None
+         3600 succeeded j1 g1          => stop j1 g1 n0*2 succeeded
+         3630 ages                     => j3 30 s old, queued for 30 s
+         3660 usage j3                 => gpu_s 0 executed_s 0 queued_s 60 restarts 0 cost_s None remaining None
+         3660 tick j3=n0*2             => launch j3 g1 n0*2
+         3670 ready j3 g1              =>
+         3700 failed j3 g1 n0          => stop j3 g1 n0*2 failed
+         3710 tick                     =>
+         4400 ages                     => j3 800 s old, queued for 700 s",
+    );
+}
+
+#[test]
 fn a_job_that_waits_in_vain_fails_and_so_do_those_behind_it() {
     check(
         "0   join n0 4                =>

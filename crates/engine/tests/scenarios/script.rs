@@ -73,6 +73,7 @@ fn play(engine: &mut Engine, planned: &Mutex<BTreeMap<JobId, Share>>, words: &[&
         "wakeup" => return engine.next_wakeup().map_or_else(|| "never".to_owned(), |at| at.as_s().to_string()),
         "view" => return engine.view(now, show_view),
         "nodes" => return show_nodes(engine),
+        "ages" => return engine.view(now, |view| show_ages(now, view)),
         "outstanding" => {
             let mut out = Vec::new();
             engine.outstanding(&mut out);
@@ -308,6 +309,14 @@ fn show_nodes(engine: &Engine) -> String {
         format!("n{id} {held} of {gpus}{retired}")
     });
     nodes.collect::<Vec<_>>().join("; ")
+}
+
+fn show_ages(now: Timestamp, view: &ClusterView<'_>) -> String {
+    let jobs = view
+        .jobs
+        .iter()
+        .map(|job| format!("j{} {} s old, queued for {} s", job.id.0, job.age_s(now), now.since_s(job.queued_since)));
+    jobs.collect::<Vec<_>>().join("; ")
 }
 
 fn show_wait(engine: &Engine, id: JobId) -> String {

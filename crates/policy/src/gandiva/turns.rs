@@ -47,7 +47,7 @@ impl Turns {
         let mut before = std::mem::take(&mut self.jobs);
         for job in view.jobs {
             let runs = !job.allocation.is_empty();
-            let since = if runs { now } else { job.submitted };
+            let since = if runs { now } else { job.eligible_since };
             let new = || Turn { since, runs, granted: None, home: Allocation::NONE };
             let mut turn = before.remove(&job.id).unwrap_or_else(new);
             if turn.runs != runs {
@@ -143,7 +143,7 @@ impl Turns {
     }
 
     fn since(&self, job: &JobView<'_>) -> Timestamp {
-        self.jobs.get(&job.id).map_or(job.submitted, |turn| turn.since)
+        self.jobs.get(&job.id).map_or(job.eligible_since, |turn| turn.since)
     }
 }
 

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
-use pollux_model::{GpuType, Shape};
+use pollux_model::{BatchMode, GpuType, Shape};
 
 use super::placement::place;
 use crate::auction::{Bid, partial_allocation};
@@ -359,9 +359,8 @@ impl Seeker<'_> {
 /// measured. A kind of GPU that it was not measured on is taken to be as fast as the best that it was.
 fn speed(job: &JobView<'_>, kind: Option<GpuType>, nodes: u32, replicas: u32) -> f64 {
     let of = |profile: &TypeProfile| {
-        let batch_size = job.batch_size.unwrap_or(profile.goodput.limits.batch_size_baseline());
         let shape = Shape::new(nodes, replicas).ok()?;
-        Some(profile.goodput.fixed(shape, batch_size)?.goodput)
+        Some(profile.goodput.chosen(shape, BatchMode::Fixed { batch_size: job.batch_size })?.goodput)
     };
     let known = kind.and_then(|kind| job.profiles.iter().find(|profile| profile.gpu_type == kind));
     match known {

@@ -58,3 +58,38 @@ fn an_unknown_name_is_refused_with_the_known_ones() {
          antman, slaq, srtf, fifo"
     );
 }
+
+#[test]
+fn under_every_policy_a_job_begins_with_the_replicas_it_asks_for_if_so_many_are_idle() {
+    for settings in PolicySettings::all() {
+        let mut policy = settings.build();
+        if policy.needs_oracle() {
+            continue;
+        }
+        let new = Job { requested: 4, age_s: 0, ..Job::default() };
+        let busy = Job { requested: 2, max: 2, ..Job::measured(2, 0.01) }.running(&[(0, 2)]);
+        let replicas = World::new(2, 4, vec![busy, new]).replicas(&mut *policy);
+        assert_eq!(replicas[1], 4, "{}", policy.name());
+    }
+}
+
+#[test]
+fn a_job_keeps_what_it_began_with_until_it_is_measured() {
+    for policy in ["optimus", "slaq"] {
+        let began = || Job { requested: 4, ..Job::default() }.running(&[(0, 4)]);
+        assert_eq!(replicas(policy, &World::new(2, 4, vec![began()])), [4], "{policy}");
+        let others: Vec<Job> = (0..6).map(|_| Job::default()).collect();
+        let held = replicas(policy, &World::new(2, 4, std::iter::once(began()).chain(others).collect()));
+        assert_eq!(held, [2, 1, 1, 1, 1, 1, 1], "{policy}: everybody gets one first");
+    }
+}
+
+#[test]
+fn srtf_judges_jobs_by_the_batch_that_they_run() {
+    let job = |batch_size, samples| {
+        let remaining_samples = Some(samples);
+        Job { requested: 4, batch_size: Some(batch_size), remaining_samples, ..Job::measured(4, 0.5) }
+    };
+    // At the best batch the first would be done sooner; at its own it is slower.
+    assert_eq!(replicas("srtf", &World::new(1, 4, vec![job(128, 0.9e6), job(2048, 1e6)])), [0, 4]);
+}

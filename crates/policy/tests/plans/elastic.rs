@@ -272,7 +272,75 @@ fn a_new_job_begins_with_what_it_asks_for_if_nobody_uses_that() {
         assert_eq!(held(vec![new(8), new(3)], &mut *policy), [7, 1], "everybody else that waits gets one");
         let full = Job { max: 7, ..Job::measured(8, 0.001) }.running(&[(0, 4), (1, 3)]);
         assert_eq!(held(vec![full, new(4)], &mut *policy), [7, 1], "it takes nothing from others");
-        let seen_before = Job { executed_s: 100.0, ..new(4) };
-        assert_eq!(held(vec![seen_before], &mut *policy), [1]);
+        let interrupted = Job { executed_s: 100.0, ..new(4) };
+        assert_eq!(held(vec![interrupted], &mut *policy), [4], "it was not measured before it was stopped");
+        let measured = Job { requested: 4, max: 4, ..Job::measured(1, 50.0) };
+        assert_eq!(held(vec![measured], &mut *policy), [1], "its profile decides");
+    }
+}
+
+#[test]
+fn a_job_that_can_never_run_makes_nobody_wait_longer_or_begin_smaller() {
+    for mut policy in both() {
+        let gang = |requested| Job { requested, flexibility: Flexibility::Rigid, queued_s: 2_900, ..Job::default() };
+        let singles =
+            || (0..7).map(|node| Job { queued_s: 10_000, max: 1, ..Job::measured(1, 0.01) }.running(&[(node / 4, 1)]));
+        let jobs = singles().chain([gang(4), Job { queued_s: 9_000, ..gang(4_000) }]).collect();
+        let held = World::new(2, 4, jobs).replicas(&mut *policy);
+        assert_eq!((held[7], held[8]), (4, 0), "{}", policy.name());
+        let new = Job { requested: 4, ..Job::default() };
+        let far_too_large = Job { cpus: 1, ..gang(4_000) };
+        assert_eq!(World::new(2, 4, vec![far_too_large, new]).replicas(&mut *policy), [0, 4], "{}", policy.name());
+    }
+}
+
+/// Node 1 has GPUs of another kind.
+fn of_two_kinds(jobs: Vec<Job>) -> World {
+    let mut world = World::new(2, 4, jobs);
+    world.nodes[1].gpu_type = GpuType(1);
+    world
+}
+
+#[test]
+fn who_needs_other_kinds_of_gpu_makes_nobody_wait_longer_or_begin_smaller() {
+    for mut policy in both() {
+        let only = |kind, job| Job { gpu_types: Some(vec![GpuType(kind)]), ..job };
+        let gang = |requested, queued_s| Job { requested, flexibility: Flexibility::Rigid, queued_s, ..Job::default() };
+        let crowd = (0..40).map(|_| only(1, gang(4, 100)));
+        let singles =
+            (0..4).map(|_| only(0, Job { queued_s: 10_000, max: 1, ..Job::measured(1, 0.01) }.running(&[(0, 1)])));
+        let world = of_two_kinds(singles.chain([only(0, gang(4, 3_700))]).chain(crowd.clone()).collect());
+        assert_eq!(world.replicas(&mut *policy)[4], 4, "{}: twice as much is needed of its kind", policy.name());
+        let world = of_two_kinds(crowd.chain([only(0, Job { requested: 4, ..Job::default() })]).collect());
+        assert_eq!(world.replicas(&mut *policy)[40], 4, "{}", policy.name());
+    }
+}
+
+#[test]
+fn a_gang_without_a_possible_batch_holds_no_other_gang_up() {
+    for mut policy in both() {
+        let gang = |requested, queued_s| Job { requested, flexibility: Flexibility::Rigid, queued_s, ..Job::default() };
+        let mut never = gang(6, 9_000);
+        never.profiles = vec![crate::world::profile(GpuType::default(), 6, 0.01)];
+        never.profiles[0].goodput.limits = pollux_model::BatchLimits::new(4, 4, 1, 4).unwrap();
+        let full =
+            (0..8).map(|node| Job { queued_s: 10_000, max: 1, ..Job::measured(1, 0.01) }.running(&[(node / 4, 1)]));
+        let world = World::new(2, 4, full.chain([never, gang(4, 8_500)]).collect());
+        let held = world.replicas(&mut *policy);
+        assert_eq!((held[8], held[9]), (0, 4), "{}: six replicas share four samples", policy.name());
+    }
+}
+
+#[test]
+fn a_new_job_spans_nodes_that_no_other_job_spans() {
+    for mut policy in both() {
+        let spans = Job { min: 8, max: 8, ..Job::measured(8, 0.001) }.running(&[(0, 4), (1, 4)]);
+        let new = || Job { requested: 6, ..Job::default() };
+        let plan = World::new(4, 4, vec![spans.clone(), new()]).plan(&mut *policy);
+        let places: Vec<(u32, u32)> =
+            plan.assignments[1].allocation.iter().map(|(node, held)| (node.0, held)).collect();
+        assert_eq!(places, [(2, 4), (3, 2)], "{}", policy.name());
+        let world = World::new(3, 4, vec![spans, new()]);
+        assert_eq!(world.replicas(&mut *policy), [8, 4], "{}: one node is left", policy.name());
     }
 }

@@ -132,7 +132,7 @@ impl World {
             .filter(|(_, job)| !job.gone)
             .map(|(id, job)| JobView {
                 id: JobId(id),
-                submitted: Timestamp((self.now_s - job.age_s) * 1000),
+                eligible_since: Timestamp((self.now_s - job.age_s) * 1000),
                 queued_since: Timestamp((self.now_s - job.queued_s) * 1000),
                 running_since: (!job.allocation.is_empty()).then_some(Timestamp((self.now_s - job.running_s) * 1000)),
                 attained_gpu_s: job.executed_s * f64::from(job.gpus_per_replica * job.allocation.replicas()),

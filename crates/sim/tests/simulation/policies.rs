@@ -35,9 +35,10 @@ fn policies_that_need_an_oracle_or_a_loss_curve_are_told() {
     for policy in ["optimus", "optimus-oracle", "slaq"] {
         let recorded = pollux_sim::SimulationSettings { record_series: true, ..settings(policy, "8x4") };
         let outcome = simulate(&recorded, &workload);
-        // None of them gives a second GPU to a job of which it was told nothing.
-        let most = outcome.jobs.iter().flat_map(|job| &job.series).map(|sample| sample.replicas).max();
-        assert!(most > Some(4), "{policy}: {most:?}");
+        // None of them gives more than it asked for to a job of which it was told nothing.
+        let mut jobs = outcome.jobs.iter().zip(workload.jobs());
+        let grew = jobs.any(|(job, wish)| job.series.iter().any(|at| at.replicas > wish.requested_replicas));
+        assert!(grew, "{policy}");
     }
 }
 

@@ -50,6 +50,9 @@ pub(crate) struct Job {
 /// How a job stands against others that wait.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Standing {
+    /// Its submission, where nothing is said.
+    #[serde(default)]
+    pub(crate) eligible_since: Option<u64>,
     pub(crate) queued_since: u64,
     pub(crate) launched: Option<u64>,
     pub(crate) failed_starts: u32,
@@ -199,7 +202,7 @@ impl From<Job> for SavedJob {
             guest_of: job.guest_of.map(JobId),
             guest: job.guest.map(JobId),
             leaving: job.leaving.into_iter().map(Into::into).collect(),
-            standing: job.standing.map_or_else(|| EngineStanding::since(Timestamp(job.phase_since)), Into::into),
+            standing: standing(job.standing, job.usage.submitted, job.phase_since),
             commanded: Timestamp(job.commanded),
             pending: job.pending,
             stranded: job.stranded,
@@ -223,21 +226,29 @@ impl From<Job> for SavedJob {
 
 impl From<EngineStanding> for Standing {
     fn from(standing: EngineStanding) -> Self {
-        let EngineStanding { queued_since, launched, failed_starts, yields_until } = standing;
-        let launched = launched.map(|at| at.0);
-        Self { queued_since: queued_since.0, launched, failed_starts, yields_until: yields_until.0 }
+        let EngineStanding { eligible_since, queued_since, launched, failed_starts, yields_until } = standing;
+        Self {
+            eligible_since: Some(eligible_since.0),
+            queued_since: queued_since.0,
+            launched: launched.map(|at| at.0),
+            failed_starts,
+            yields_until: yields_until.0,
+        }
     }
 }
 
-impl From<Standing> for EngineStanding {
-    fn from(standing: Standing) -> Self {
-        let Standing { queued_since, launched, failed_starts, yields_until } = standing;
-        Self {
-            queued_since: Timestamp(queued_since),
-            launched: launched.map(Timestamp),
-            failed_starts,
-            yields_until: Timestamp(yields_until),
-        }
+/// Of a job that was submitted and entered its phase then, where it was not told.
+fn standing(told: Option<Standing>, submitted: u64, phase_since: u64) -> EngineStanding {
+    let submitted = Timestamp(submitted);
+    let Some(Standing { eligible_since, queued_since, launched, failed_starts, yields_until }) = told else {
+        return EngineStanding { eligible_since: submitted, ..EngineStanding::since(Timestamp(phase_since)) };
+    };
+    EngineStanding {
+        eligible_since: eligible_since.map_or(submitted, Timestamp),
+        queued_since: Timestamp(queued_since),
+        launched: launched.map(Timestamp),
+        failed_starts,
+        yields_until: Timestamp(yields_until),
     }
 }
 
