@@ -29,6 +29,7 @@ pub struct Trial {
     logs: Option<Arc<dyn LogReader>>,
     /// Of the scheduler that the test plays: one higher after every restart.
     epoch: Epoch,
+    first_node: Option<NodeInfo>,
     replicas: u64,
     /// Files of this trial: one that scripts wait for, by the variable `GO`, and others beside it.
     folder: PathBuf,
@@ -60,6 +61,7 @@ impl Trial {
             heard: Arc::new(Heard::default()),
             logs: None,
             epoch: Epoch::default(),
+            first_node: None,
             replicas: 0,
             folder,
         };
@@ -125,13 +127,16 @@ impl Trial {
         self.logs = self.backend.as_ref().map(|backend| backend.logs());
     }
 
-    /// The first node that comes up.
+    /// The first node that ever came up.
     pub fn node_info(&mut self) -> NodeInfo {
-        self.wait_for(|heard| match heard {
-            Observation::NodeUp(node) if node.gpus > 0 => Some(node.clone()),
-            // Whatever else was observed says nothing of it.
-            _ => None,
-        })
+        if self.first_node.is_none() {
+            self.first_node = Some(self.wait_for(|heard| match heard {
+                Observation::NodeUp(node) if node.gpus > 0 => Some(node.clone()),
+                // Whatever else was observed says nothing of it.
+                _ => None,
+            }));
+        }
+        self.first_node.clone().expect("it came up")
     }
 
     /// Its name.
@@ -206,6 +211,15 @@ impl Trial {
         })
     }
 
+    /// What a replica waits for that cannot run yet.
+    pub fn pending_reason_of(&mut self, of: ReplicaId) -> String {
+        self.wait_for(|heard| match heard {
+            Observation::Pending { replica, reason } if *replica == of => Some(reason.clone()),
+            // Whatever else was observed says nothing of it.
+            _ => None,
+        })
+    }
+
     /// Waits until a replica's program runs.
     pub fn wait_for_start(&mut self, replica: ReplicaId) {
         self.wait_for(|heard| (heard == &Observation::Started { replica }).then_some(()));
@@ -216,10 +230,9 @@ impl Trial {
         self.heard.lock().contains(observation)
     }
 
-    /// Forgets what was observed, except that nodes came up.
+    /// Forgets what was observed.
     pub fn unhear(&mut self) {
-        let restarted = self.backend.is_none();
-        self.heard.lock().retain(|heard| !restarted && matches!(heard, Observation::NodeUp(_)));
+        self.heard.lock().clear();
     }
 
     /// What is looked for in the first observation that has it, once that has come.
