@@ -1,7 +1,7 @@
 use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
@@ -11,12 +11,13 @@ use std::time::Duration;
 use pollux_backend::{Backend, Checkpoints, Epoch, LogReader, Observer, ReplicaId, ReplicaOrder};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::write;
+use tracing::warn;
 
 use crate::checkpoints::LocalCheckpoints;
 use crate::epoch_gate::EpochGate;
 use crate::limits::raise_files_max;
 use crate::log_reader::LocalLogs;
-use crate::monitor::{ProcessMonitor, Request, left_behind};
+use crate::monitor::{Asked, ProcessMonitor, Request, left_behind};
 use crate::nodes::{Node, NodeSummary, nodes};
 use crate::{LocalError, LocalSettings};
 
@@ -26,7 +27,7 @@ pub struct LocalBackend {
     logs: Arc<LocalLogs>,
     checkpoints: Arc<LocalCheckpoints>,
     /// `None` only while it is dropped: the monitor ends when nobody can ask it for anything.
-    requests: Option<Sender<(Epoch, Request)>>,
+    requests: Option<Sender<Asked>>,
     wake: Arc<OwnedFd>,
     monitor: Option<JoinHandle<()>>,
 }
@@ -44,6 +45,13 @@ impl LocalBackend {
         let program = path.canonicalize().map_err(|source| LocalError::Program { path, source })?;
         let path = settings.checkpoint_dir.unwrap_or_else(|| state_dir.join("checkpoints"));
         let folder = make_folder(&path).map_err(|source| LocalError::Checkpoints { path, source })?;
+        if shares_disk(&replicas, &folder).map_err(state)? {
+            warn!(
+                checkpoints = %folder.display(),
+                "checkpoints share a disk with the scheduler's journal: jobs that fill it stop the scheduler; \
+                 --checkpoint-dir names a folder on another disk"
+            );
+        }
         let settings = LocalSettings { program, checkpoint_dir: Some(folder.clone()), ..settings };
 
         raise_files_max();
@@ -68,7 +76,7 @@ impl LocalBackend {
 
     fn ask(&self, epoch: Epoch, request: Request) {
         let requests = self.requests.as_ref().expect("it is taken by drop only");
-        requests.send((epoch, request)).expect("the monitor lives as long as somebody can ask it");
+        requests.send(Asked { epoch, request }).expect("the monitor lives as long as somebody can ask it");
         self.wake();
     }
 
@@ -81,6 +89,11 @@ impl LocalBackend {
 /// Makes a folder for nobody else to read; returns where it really is.
 fn make_folder(path: &Path) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(path).and_then(|()| path.canonicalize())
+}
+
+/// Whether what fills one folder leaves no room in the other.
+fn shares_disk(one: &Path, other: &Path) -> io::Result<bool> {
+    Ok(one.metadata()?.dev() == other.metadata()?.dev())
 }
 
 impl Backend for LocalBackend {
@@ -122,5 +135,19 @@ impl Drop for LocalBackend {
             // A monitor that panicked has said so.
             let _ = monitor.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_folder::TestFolder;
+
+    #[test]
+    fn folders_of_one_device_share_a_disk() {
+        let folder = TestFolder::new("shares-disk");
+        let inside = make_folder(&folder.path().join("checkpoints")).unwrap();
+        assert!(shares_disk(folder.path(), &inside).unwrap());
+        assert!(!shares_disk(folder.path(), Path::new("/proc")).unwrap());
     }
 }

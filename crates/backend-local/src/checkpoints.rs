@@ -7,9 +7,13 @@ use std::time::SystemTime;
 
 use pollux_backend::{CheckpointAnswer, Checkpoints, Epoch, SavedCheckpoints};
 use pollux_policy::JobId;
+use tracing::warn;
 
 use crate::disk::DiskThreads;
 use crate::epoch_gate::EpochGate;
+
+/// Ends the name of a folder that is being deleted.
+const DELETED: &str = "deleted";
 
 /// Folders of this machine.
 #[derive(Debug)]
@@ -42,18 +46,23 @@ impl Checkpoints for LocalCheckpoints {
     fn delete(&self, epoch: Epoch, job: JobId, answer: CheckpointAnswer<u64>) {
         let (folder, gate) = (self.of(job), self.gate.clone());
         self.threads.run(move || {
-            // What takes long is not done while other orders wait.
-            let bytes = measure(&folder).map_or(0, |(bytes, _)| bytes);
-            let gone = folder.with_extension("deleted");
-            let renamed = gate.pass(epoch, || fs::rename(&folder, &gone));
-            answer(match renamed {
-                Err(by) => Err(io::Error::new(ErrorKind::PermissionDenied, format!("{epoch} is superseded by {by}"))),
-                Ok(Err(error)) if error.kind() == ErrorKind::NotFound => Ok(0),
-                Ok(Err(error)) => Err(error),
-                Ok(Ok(())) => fs::remove_dir_all(gone).map(|()| bytes),
-            });
+            answer(delete(&folder, &gate, epoch));
         });
     }
+}
+
+fn delete(folder: &Path, gate: &EpochGate, epoch: Epoch) -> io::Result<u64> {
+    // What takes long is not done while other orders wait.
+    let (bytes, _) = measure(folder)?;
+    let gone = folder.with_extension(DELETED);
+    let admission = gate.admit(epoch)?;
+    match fs::rename(folder, &gone) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(0),
+        other => other?,
+    }
+    drop(admission);
+    fs::remove_dir_all(gone)?;
+    Ok(bytes)
 }
 
 fn list(folder: &Path) -> io::Result<Vec<SavedCheckpoints>> {
@@ -65,9 +74,10 @@ fn list(folder: &Path) -> io::Result<Vec<SavedCheckpoints>> {
     for entry in entries {
         let entry = entry?;
         // What was half deleted is gone for everybody.
-        if entry.path().extension().is_some_and(|extension| extension == "deleted") {
-            // Where it cannot be deleted, the next look tries again.
-            let _ = fs::remove_dir_all(entry.path());
+        if entry.path().extension().is_some_and(|extension| extension == DELETED)
+            && let Err(error) = fs::remove_dir_all(entry.path())
+        {
+            warn!(folder = %entry.path().display(), %error, "checkpoints that were deleted still take room");
         }
         // Whatever else is there is not ours.
         let job = entry.file_name().to_str().and_then(|name| name.parse().ok()).map(JobId);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use pollux_backend::{Exit, Observation, ReplicaId, ReplicaOrder};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::process::Process;
 use crate::{LocalSettings, LogLimits};
@@ -88,6 +89,11 @@ impl Ending {
             Self::StartFailed { reason, retryable } => Observation::StartFailed { replica, reason, retryable },
         }
     }
+}
+
+/// Whether a file was read that makes no sense, and never will; anything else may be different at another time.
+pub(crate) fn is_garbled(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
 impl Folder {
@@ -185,9 +191,16 @@ impl Folder {
         self.path.join(EXIT).exists()
     }
 
-    /// How it ended; `None` as long as that is not known.
-    pub(crate) fn ending(&self) -> Option<Ending> {
-        self.read(EXIT).ok()
+    /// How it ended. One that wrote nothing sensible about that, or nothing at all, is lost.
+    pub(crate) fn ending(&self) -> io::Result<Ending> {
+        match self.read(EXIT) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(Ending::Exited(Exit::Lost)),
+            Err(error) if is_garbled(&error) => {
+                warn!(folder = %self.path.display(), %error, "nobody knows how a replica ended");
+                Ok(Ending::Exited(Exit::Lost))
+            }
+            other => other,
+        }
     }
 
     /// Opens the newest file of the log, or begins the first; with its position in the whole log.

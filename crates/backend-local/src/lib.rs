@@ -38,6 +38,7 @@ mod folder;
 mod log_reader;
 mod checkpoints;
 mod limits;
+mod live;
 mod monitor;
 mod backend;
 mod shim;

@@ -1,11 +1,13 @@
 //! The thread that owns what is known of this machine's replicas, and waits for what happens to them.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod found;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::thread;
@@ -16,17 +18,26 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 use rustix::io::{Errno, read};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, waitid};
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::LocalSettings;
-use crate::epoch_gate::EpochGate;
-use crate::folder::{Claim, Ending, Folder, Record};
+use crate::epoch_gate::{EpochGate, Refusal};
+use crate::folder::{Ending, Folder, Record};
 use crate::limits::raise_files_max;
+use crate::live::{Hold, Live, Stage, slots_for};
 use crate::nodes::Node;
 use crate::process::{kill, marked, signal};
+use found::all;
+pub(crate) use found::left_behind;
 
 /// Before another look where the system refuses one, or nothing to wait with.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a backend is asked for, and by whom.
+pub(crate) struct Asked {
+    pub(crate) epoch: Epoch,
+    pub(crate) request: Request,
+}
 
 /// What a backend is asked for.
 pub(crate) enum Request {
@@ -35,52 +46,6 @@ pub(crate) enum Request {
     Stop(ReplicaId, Duration),
     Forget(ReplicaId),
     KeepOnly(Vec<ReplicaId>),
-}
-
-/// A replica that has not ended.
-struct Live {
-    slots: Vec<u32>,
-    stage: Stage,
-}
-
-enum Stage {
-    /// Its shim watches over it.
-    Shimmed {
-        shim: OwnedFd,
-        /// When the patience of the stops that were asked for is over.
-        kill_at: Option<Instant>,
-        /// The watch on its folder until its worker runs.
-        starting: Option<i32>,
-    },
-    /// Its shim is gone without a word; what is left of its worker has been killed and is waited for.
-    Lost { leftovers: Vec<OwnedFd> },
-}
-
-impl Stage {
-    /// What can be read from when it is over.
-    fn handles(&self) -> &[OwnedFd] {
-        match self {
-            Self::Shimmed { shim, .. } => std::slice::from_ref(shim),
-            Self::Lost { leftovers } => leftovers,
-        }
-    }
-}
-
-/// Replicas without an end. Those with one are many, and nothing happens to them any more.
-pub(crate) fn left_behind(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
-    let mut left_behind = all(replicas)?;
-    left_behind.retain(|replica| !Folder::of(replicas, *replica).has_ended());
-    Ok(left_behind)
-}
-
-/// Replicas of which anything is kept.
-fn all(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
-    let mut all = BTreeSet::new();
-    for entry in fs::read_dir(replicas)? {
-        // Whatever else is there is not ours.
-        all.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()).map(ReplicaId));
-    }
-    Ok(all)
 }
 
 /// The owner of all replicas.
@@ -94,6 +59,10 @@ pub(crate) struct ProcessMonitor {
     /// Tells of files that appear in folders of replicas that start.
     folders: OwnedFd,
     live: BTreeMap<ReplicaId, Live>,
+    /// What was asked for and not done yet, in its order.
+    waiting: VecDeque<Asked>,
+    /// Starts that were told to be pending, because nobody may give orders at the moment; `None` while somebody may.
+    held_back: Option<BTreeSet<ReplicaId>>,
 }
 
 impl ProcessMonitor {
@@ -105,28 +74,72 @@ impl ProcessMonitor {
         observer: Observer,
     ) -> io::Result<Self> {
         let folders = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
-        Ok(Self { replicas, settings, nodes, gate, observer, folders, live: BTreeMap::new() })
+        Ok(Self {
+            replicas,
+            settings,
+            nodes,
+            gate,
+            observer,
+            folders,
+            live: BTreeMap::new(),
+            waiting: VecDeque::new(),
+            held_back: None,
+        })
     }
 
     /// Does what is asked for until nobody can ask any more.
-    pub(crate) fn run(
-        mut self,
-        left_behind: &BTreeSet<ReplicaId>,
-        requests: &Receiver<(Epoch, Request)>,
-        wake: &OwnedFd,
-    ) {
-        self.nodes.iter().map(Node::observation).for_each(&self.observer);
+    pub(crate) fn run(mut self, left_behind: &BTreeSet<ReplicaId>, requests: &Receiver<Asked>, wake: &OwnedFd) {
         left_behind.iter().for_each(|&replica| self.find(replica));
         loop {
             match requests.try_recv() {
-                Ok((epoch, request)) => {
-                    let gate = self.gate.clone();
-                    if let Err(by) = gate.pass(epoch, || self.carry_out(request)) {
-                        (self.observer)(Observation::Superseded { by });
-                    }
+                Ok(asked) => self.waiting.push_back(asked),
+                Err(TryRecvError::Empty) => {
+                    self.work_off();
+                    self.wait(wake);
                 }
-                Err(TryRecvError::Empty) => self.wait(wake),
-                Err(TryRecvError::Disconnected) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.work_off();
+                    if !self.waiting.is_empty() {
+                        warn!(orders = self.waiting.len(), "orders are dropped that could not be carried out");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Carries out what was asked for. As long as nobody knows whether another scheduler has taken over, all of it waits.
+    fn work_off(&mut self) {
+        let gate = self.gate.clone();
+        while let Some(asked) = self.waiting.pop_front() {
+            match gate.admit(asked.epoch) {
+                Ok(_admission) => {
+                    if self.held_back.take().is_some() {
+                        info!("orders are carried out again");
+                    }
+                    self.carry_out(asked.request);
+                }
+                Err(Refusal::Superseded(by)) => (self.observer)(Observation::Superseded { by }),
+                Err(Refusal::Unchecked(error)) => {
+                    self.waiting.push_front(asked);
+                    return self.hold_back(&Refusal::Unchecked(error));
+                }
+            }
+        }
+    }
+
+    /// Says once that nothing is done, and of every start that it waits.
+    fn hold_back(&mut self, refusal: &Refusal) {
+        if self.held_back.is_none() {
+            error!(error = %refusal, "no order is carried out for now");
+        }
+        let told = self.held_back.get_or_insert_default();
+        for asked in &self.waiting {
+            if let Request::Start(ReplicaOrder { replica, .. }) = asked.request
+                && !self.live.contains_key(&replica)
+                && told.insert(replica)
+            {
+                (self.observer)(Observation::Pending { replica, reason: refusal.to_string() });
             }
         }
     }
@@ -169,7 +182,8 @@ impl ProcessMonitor {
         let mut polled: Vec<_> = handles.map(|handle| PollFd::new(handle, PollFlags::IN)).collect();
         let unseen = self.live.iter().filter(|(_, live)| live.stage.handles().is_empty()).map(|(id, _)| *id);
         let unseen: Vec<_> = unseen.collect();
-        let timeout = (!unseen.is_empty()).then_some(PAUSE).and_then(|pause| pause.try_into().ok());
+        let looks_again = !unseen.is_empty() || !self.waiting.is_empty();
+        let timeout = looks_again.then_some(PAUSE).and_then(|pause| pause.try_into().ok());
         if let Err(error) = poll(&mut polled, timeout.as_ref())
             && error != Errno::INTR
         {
@@ -183,36 +197,15 @@ impl ProcessMonitor {
         drain(&self.folders);
         self.look_for_starts();
         for replica in ended {
-            self.conclude(replica);
+            match self.live.get(&replica).map(|live| &live.stage) {
+                Some(Stage::Unseen { .. }) => self.look_for_shim(replica, true),
+                Some(Stage::Shimmed { .. } | Stage::Lost { .. }) | None => self.conclude(replica),
+            }
         }
     }
 
-    /// Takes note of a replica that a daemon before this one left behind without an end.
-    fn find(&mut self, replica: ReplicaId) {
-        let folder = self.folder(replica);
-        let slots = folder.order().map(|record| record.slots).unwrap_or_default();
-        // From here on a shim that was started and has not said so will not carry the order out.
-        let shim = match folder.claim(Claim::Void) {
-            Ok(Claim::Shim(process)) => process.open().ok().flatten(),
-            // Nothing of it has run, so that it may be ordered anew.
-            Ok(Claim::Void) if folder.remove().is_ok() => return,
-            Ok(Claim::Void) => None,
-            Err(error) => {
-                warn!(replica = replica.0, %error, "nobody knows who watches over a replica from before");
-                None
-            }
-        };
-        let Some(shim) = shim else {
-            self.live.insert(replica, Live { slots, stage: Stage::Lost { leftovers: Vec::new() } });
-            return self.conclude(replica);
-        };
-        let unseen = |error: &io::Error| warn!(replica = replica.0, %error, "its start may be noticed late");
-        let starting = self.watch(&folder).inspect_err(unseen).ok();
-        self.live.insert(replica, Live { slots, stage: Stage::Shimmed { shim, kill_at: None, starting } });
-        self.look_for_starts();
-    }
-
     fn adopt(&mut self, known: &[ReplicaId]) {
+        self.nodes.iter().map(Node::observation).for_each(&self.observer);
         for &replica in known {
             match self.live.get(&replica) {
                 Some(Live { stage: Stage::Shimmed { starting: None, .. }, .. }) => {
@@ -220,7 +213,7 @@ impl ProcessMonitor {
                 }
                 // What becomes of it is observed.
                 Some(_) => {}
-                None => self.tell_ending(replica),
+                None => self.observe_end(replica),
             }
         }
         let known: BTreeSet<_> = known.iter().collect();
@@ -237,7 +230,7 @@ impl ProcessMonitor {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 // Whoever orders it again has not heard of its end.
                 if !self.live.contains_key(&replica) {
-                    self.tell_ending(replica);
+                    self.observe_end(replica);
                 }
                 return;
             }
@@ -257,36 +250,28 @@ impl ProcessMonitor {
         (self.observer)(failure.observation(replica));
     }
 
-    fn try_start(&self, folder: &Folder, mut order: ReplicaOrder) -> Result<Live, Ending> {
-        let slots = self.slots_for(&order)?;
-        let node = self.nodes.iter().find(|node| node.name == order.node);
-        order.environment.extend(node.map(|node| node.environment(&slots)).unwrap_or_default());
+    fn try_start(&mut self, folder: &Folder, mut order: ReplicaOrder) -> Result<Live, Ending> {
+        self.read_holds_again();
+        let Some(node) = self.nodes.iter().find(|node| node.name == order.node) else {
+            return Err(failure(format!("{} is not a node of this machine", order.node)));
+        };
+        let slots = slots_for(&self.live, node, &order).map_err(failure)?;
+        order.environment.extend(node.environment(&slots));
         if !order.checkpoint_dir.is_empty() {
-            // Without it the worker cannot save, and says so.
-            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&order.checkpoint_dir);
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&order.checkpoint_dir);
+            made.map_err(|error| failure(format!("{}: cannot be made: {error}", order.checkpoint_dir)))?;
         }
         let record = Record::new(order, slots, &self.settings, raise_files_max());
         let stage = folder.write_order(&record).and_then(|()| self.spawn(folder, &record.order.secrets));
         let stage = stage.map_err(|error| failure(format!("its shim cannot be started: {error}")))?;
-        Ok(Live { slots: record.slots, stage })
+        Ok(Live { hold: Hold::new(&record), stage })
     }
 
-    /// Free slots of its node, or those of its host.
-    fn slots_for(&self, order: &ReplicaOrder) -> Result<Vec<u32>, Ending> {
-        let Some(node) = self.nodes.iter().find(|node| node.name == order.node) else {
-            return Err(failure(format!("{} is not a node of this machine", order.node)));
-        };
-        if let Some(host) = order.shares_with {
-            let host_slots = self.live.get(&host).map(|live| live.slots.clone());
-            return host_slots.ok_or_else(|| failure(format!("{host}, whose slot it was to share, is gone")));
+    /// What could not be read of a replica may be readable now.
+    fn read_holds_again(&mut self) {
+        for (&replica, live) in self.live.iter_mut().filter(|(_, live)| live.hold == Hold::Unknown) {
+            live.hold = Hold::read(&Folder::of(&self.replicas, replica));
         }
-        let is_free = |slot: &&u32| !self.live.values().any(|live| live.slots.contains(slot));
-        let wanted = order.gpus as usize;
-        let free: Vec<u32> = node.slots.iter().filter(is_free).take(wanted).copied().collect();
-        if free.len() < wanted {
-            return Err(failure(format!("{} has {} free slots of {wanted}", node.name, free.len())));
-        }
-        Ok(free)
     }
 
     /// Secrets are handed down from process to process, beside the files.
@@ -295,7 +280,7 @@ impl ProcessMonitor {
         // It starts in its folder, so that it cannot take one that is made anew under that name for its own.
         command.arg("shim").arg(folder.path()).current_dir(folder.path()).envs(secrets);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(folder.open_log()?.0);
-        let watch = self.watch(folder)?;
+        let watch = watch(&self.folders, folder)?;
         let spawned = command.spawn().and_then(Self::handle_on);
         match spawned {
             Ok(shim) => Ok(Stage::Shimmed { shim, kill_at: None, starting: Some(watch) }),
@@ -334,12 +319,16 @@ impl ProcessMonitor {
                     warn!(replica = replica.0, %error, "it is stopped without its grace period");
                 }
                 if folder.is_claimed() || written.is_err() {
-                    // It is a process of ours, and one that has ended has nothing to be told.
-                    let _ = signal(shim, Signal::TERM);
+                    signal(shim, Signal::TERM).unwrap_or_else(|error| {
+                        warn!(replica = replica.0, %error, "it cannot be told to stop");
+                    });
                 }
             }
+            Some(Live { stage: Stage::Unseen { kill_at }, .. }) => {
+                *kill_at = Instant::now().checked_add(grace).into_iter().chain(*kill_at).min();
+            }
             Some(Live { stage: Stage::Lost { .. }, .. }) => {}
-            None => self.tell_ending(replica),
+            None => self.observe_end(replica),
         }
     }
 
@@ -381,16 +370,18 @@ impl ProcessMonitor {
             folder.write_ending(&Ending::Exited(Exit::Lost)).unwrap_or_else(|error| unwritten(replica, &error));
         }
         self.live.remove(&replica);
-        self.tell_ending(replica);
+        self.observe_end(replica);
     }
 
-    fn tell_ending(&self, replica: ReplicaId) {
-        let ending = self.folder(replica).ending().unwrap_or(Ending::Exited(Exit::Lost));
-        (self.observer)(ending.observation(replica));
-    }
-
-    fn watch(&self, folder: &Folder) -> io::Result<i32> {
-        Ok(inotify::add_watch(&self.folders, folder.path(), inotify::WatchFlags::MOVED_TO)?)
+    fn observe_end(&mut self, replica: ReplicaId) {
+        match self.folder(replica).ending() {
+            Ok(ending) => (self.observer)(ending.observation(replica)),
+            Err(error) => {
+                warn!(replica = replica.0, %error, "how it ended cannot be read at the moment");
+                let stage = Stage::Lost { leftovers: Vec::new() };
+                self.live.insert(replica, Live { hold: Hold::Nothing, stage });
+            }
+        }
     }
 
     fn folder(&self, replica: ReplicaId) -> Folder {
@@ -405,6 +396,10 @@ fn failure(reason: String) -> Ending {
 
 fn unwritten(replica: ReplicaId, error: &io::Error) {
     warn!(replica = replica.0, %error, "its end cannot be written down");
+}
+
+fn watch(folders: &OwnedFd, folder: &Folder) -> io::Result<i32> {
+    Ok(inotify::add_watch(folders, folder.path(), inotify::WatchFlags::MOVED_TO)?)
 }
 
 fn unwatch(folders: &OwnedFd, watch: Option<i32>) {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use pollux_backend::{NodeInfo, Observation};
+use tracing::warn;
 
 use crate::gpus::{Gpu, discover};
 use crate::machine::{ADDRESS, Machine};
@@ -24,7 +25,7 @@ pub(crate) struct Node {
     pub(crate) slots: Vec<u32>,
     on_gpus: bool,
     /// Its part of the machine.
-    machine: Machine,
+    pub(crate) machine: Machine,
 }
 
 /// A node as people see it.
@@ -83,8 +84,14 @@ pub(crate) fn nodes(layout: NodeLayout) -> Result<Vec<Node>, LocalError> {
             Ok(by_kind(&gpus, machine))
         }
         NodeLayout::Slots(slots) => pretend(1, slots, &[], machine),
-        // Whoever plays with pretend nodes can do so beside a broken driver.
-        NodeLayout::Nodes { nodes, slots } => pretend(nodes, slots, &discover().unwrap_or_default(), machine),
+        NodeLayout::Nodes { nodes, slots } => {
+            // Whoever plays with pretend nodes can do so beside a broken driver.
+            let gpus = discover().unwrap_or_else(|error| {
+                warn!(%error, "the slots of pretend nodes are without GPUs");
+                Vec::new()
+            });
+            pretend(nodes, slots, &gpus, machine)
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +41,11 @@ impl Process {
         let Some(pid) = pid(self.pid) else { return Ok(None) };
         // The handle comes first: if the process of that number is the right one after that, so is the handle.
         let Some(handle) = open(pid)? else { return Ok(None) };
-        Ok(Self::of(pid).is_ok_and(|process| process == *self).then_some(handle))
+        match Self::of(pid) {
+            Ok(process) => Ok((process == *self).then_some(handle)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -76,8 +81,12 @@ pub(crate) fn marked(folder: &Path) -> io::Result<Vec<OwnedFd>> {
     let mut found = Vec::new();
     for pid in processes()? {
         let Some(handle) = open(pid)? else { continue };
-        // Processes of other users hide theirs, and those that have ended have none.
-        let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid())).unwrap_or_default();
+        let environment = match fs::read(format!("/proc/{}/environ", pid.as_raw_pid())) {
+            Ok(environment) => environment,
+            // Processes of other users hide theirs, and those that have ended have none.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied || is_gone(&error) => continue,
+            Err(error) => return Err(error),
+        };
         if environment.split(|&byte| byte == 0).any(|variable| variable == mark) {
             found.push(handle);
         }
@@ -93,7 +102,7 @@ pub(crate) fn kill(process: &OwnedFd) -> io::Result<()> {
 /// Sends a signal; one that has ended does not mind.
 pub(crate) fn signal(process: &OwnedFd, signal: Signal) -> io::Result<()> {
     match pidfd_send_signal(process, signal) {
-        Err(rustix::io::Errno::SRCH) => Ok(()),
+        Err(Errno::SRCH) => Ok(()),
         other => Ok(other?),
     }
 }
@@ -103,10 +112,15 @@ pub(crate) fn pid(number: i32) -> Option<Pid> {
     if number > 0 { Pid::from_raw(number) } else { None }
 }
 
+/// Whether what could not be read of a process is missing because it has ended.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error())
+}
+
 fn open(pid: Pid) -> io::Result<Option<OwnedFd>> {
     match pidfd_open(pid, PidfdFlags::empty()) {
         // The second is said of a thread that has the number now.
-        Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => Ok(None),
+        Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => Ok(None),
         other => Ok(Some(other?)),
     }
 }
@@ -141,6 +155,12 @@ impl Stat {
 
 #[cfg(test)]
 mod tests {
+    use std::env;
+    use std::os::fd::AsRawFd;
+    use std::process::Command;
+
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
     use super::*;
 
     #[test]
@@ -149,6 +169,32 @@ mod tests {
         assert_eq!(Stat::parse(text), Some(Stat { parent: Pid::from_raw(17), start_ticks: 5551 }));
         assert_eq!(Stat::parse(b"42 sh S 17"), None);
         assert_eq!(Stat::parse(b""), None);
+    }
+
+    /// Set for the process that may open hardly any file.
+    const FEW_FILES: &str = "POLLUX_TEST_FEW_FILES";
+
+    #[test]
+    fn a_process_that_cannot_be_looked_at_has_not_ended() {
+        if env::var_os(FEW_FILES).is_none() {
+            let name = "process::tests::a_process_that_cannot_be_looked_at_has_not_ended";
+            let mut alone = Command::new(env::current_exe().unwrap());
+            let alone = alone.args(["--exact", name, "--nocapture"]).env(FEW_FILES, "1").output().unwrap();
+            return assert!(alone.status.success(), "{}", String::from_utf8_lossy(&alone.stderr));
+        }
+        let process = Process::current().unwrap();
+        let next = fs::File::open("/").unwrap().as_raw_fd() as u64;
+        let allow = |files| {
+            let limit = Rlimit { current: Some(next + files), ..getrlimit(Resource::Nofile) };
+            setrlimit(Resource::Nofile, limit).unwrap();
+        };
+        let is_refused = |error: io::Error| error.raw_os_error() == Some(Errno::MFILE.raw_os_error());
+        // There is a handle, and nothing to compare the process with.
+        allow(1);
+        assert!(is_refused(process.open().unwrap_err()));
+        // There is a list of processes and a handle on the first of them, whose variables cannot be read.
+        allow(2);
+        assert!(is_refused(marked(Path::new("/")).unwrap_err()));
     }
 
     #[test]

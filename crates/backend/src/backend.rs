@@ -8,20 +8,44 @@ use crate::{Checkpoints, Epoch, LogReader, ReplicaId, ReplicaOrder};
 ///
 /// Every order carries the [`Epoch`] of the scheduler that gives it. One that is lower than the highest ever seen is
 /// not carried out, and answered by [`Observation::Superseded`]: another scheduler has taken over. The highest epoch
-/// survives a restart of the backend.
+/// survives a restart of the backend, and is kept before the order is carried out: where that cannot be done or checked,
+/// nothing is.
 ///
 /// [`Observer`]: crate::Observer
 /// [`Observation::Superseded`]: crate::Observation::Superseded
 pub trait Backend: Send {
-    /// Takes over after a restart of the server. The `known` replicas were ordered before and not seen to exit: those
-    /// that run are adopted, of the others the end is observed. Replicas that run and are not known are stopped.
+    /// Takes over after a restart of the server; the first call of every scheduler.
+    ///
+    /// From here on every node that the backend has is observed, each in its own time: as [`NodeUp`] where it answers, as
+    /// [`NodeUnreachable`] where it does not, as [`NodeGone`] where it has left. Of a node that is not mentioned nothing
+    /// is known: it may be there, with everything that ran on it.
+    ///
+    /// The `known` replicas were ordered before and not seen to end. Each of them is observed in its own time, too: as
+    /// [`Started`] if it runs, as [`Pending`] if it was accepted and waits, or its end ([`Exited`], [`StartFailed`]); one
+    /// that nobody has heard of is [`Exit::Lost`]. What is on a node that does not answer is observed when it answers.
+    ///
+    /// Replicas that run or wait and are not known are stopped.
+    ///
+    /// [`NodeUp`]: crate::Observation::NodeUp
+    /// [`NodeUnreachable`]: crate::Observation::NodeUnreachable
+    /// [`NodeGone`]: crate::Observation::NodeGone
+    /// [`Started`]: crate::Observation::Started
+    /// [`Pending`]: crate::Observation::Pending
+    /// [`Exited`]: crate::Observation::Exited
+    /// [`StartFailed`]: crate::Observation::StartFailed
+    /// [`Exit::Lost`]: crate::Exit::Lost
     fn adopt(&mut self, epoch: Epoch, known: &[ReplicaId]);
 
-    /// Starts a replica. One that was started before is not started again; if it has ended, that is observed again.
+    /// Starts a replica, once its node has free what it asks for: GPUs, those of its host if it shares them, CPUs and
+    /// memory where they are counted. One that finds too little fails and may be tried again, or waits. One that was
+    /// started before is not started again; if it has ended, that is observed again.
+    ///
+    /// On a node that does not answer it waits or fails.
     fn start(&mut self, order: &ReplicaOrder);
 
     /// Asks a replica to end, and ends it with everything that it started once the `grace` is over. Asking again may
-    /// shorten the grace, never extend it; of a replica that is gone the end is observed again.
+    /// shorten the grace, never extend it; of a replica that is gone the end is observed again. One that waits never
+    /// runs. Where its node does not answer, the replica is told once it does.
     fn stop(&mut self, epoch: Epoch, replica: ReplicaId, grace: Duration);
 
     /// Deletes all that is kept of a replica that has ended; one that has not is left alone.

@@ -9,32 +9,52 @@
 //! pollux_backend::conformance_tests!(trial);
 //! ```
 //!
+//! Some checks need a fault: nodes that do not answer, starts that wait. A backend's crate offers [`Faults`]
+//! (`Trial::with_faults`), or declines those checks with a reason, which the test run shows:
+//!
+//! ```text
+//! pollux_backend::conformance_tests!(trial, without held_starts: "processes start at once", without lost_nodes: "...");
+//! ```
+//!
 //! Workers are shell scripts. A [`Trial`] keeps one backend, hears what it observes, and can let it die and be made
 //! again on the same state.
 
 mod epochs;
+mod faults;
 mod kept;
+mod resources;
 mod trial;
 
 use std::time::Duration;
 
 use crate::{Exit, Observation, ReplicaId};
 pub use epochs::{an_old_epoch_gives_no_orders, an_old_epoch_is_remembered_over_a_restart};
+pub use faults::{
+    Faults, a_lost_node_is_gone_with_all_that_ran_there, a_replica_that_waits_never_runs_once_it_is_stopped,
+    a_replica_that_waits_says_why_and_starts_later, a_stop_reaches_a_node_once_it_answers,
+    an_end_on_an_unreachable_node_is_learned, an_unreachable_node_keeps_its_replicas,
+    replicas_that_wait_are_taken_over, unreachable_nodes_are_taken_over,
+};
 pub use kept::{
     a_log_is_read_in_pieces, a_log_is_read_on_while_it_grows, a_log_tells_what_was_dropped, checkpoints_have_a_place,
     the_last_lines_of_a_log_are_found,
+};
+pub use resources::{
+    a_guest_has_the_gpus_of_its_host, cpus_of_a_node_are_not_exceeded, memory_of_a_node_is_not_exceeded,
+    secrets_reach_the_program,
 };
 use trial::DEADLINE;
 pub use trial::Trial;
 
 /// Longer than any test waits.
-const PATIENT: Duration = Duration::from_secs(600);
+const LONG_GRACE: Duration = Duration::from_secs(600);
 
-/// Makes a `#[test]` of every check, given a function from the name of a test to a [`Trial`] on fresh state.
+/// Makes a `#[test]` of every check, given a function from the name of a test to a [`Trial`] on fresh state. Checks that are
+/// declined are ignored tests with their reason.
 #[macro_export]
 macro_rules! conformance_tests {
-    ($trial:path) => {
-        $crate::conformance_tests! { $trial:
+    ($trial:path $(, without held_starts: $held:literal)? $(, without lost_nodes: $lost:literal)?) => {
+        $crate::conformance_tests! { @checks [] $trial:
             nodes_are_observed,
             the_end_of_a_replica_is_observed,
             a_replica_that_ends_by_itself_leaves_nothing_running,
@@ -53,6 +73,10 @@ macro_rules! conformance_tests {
             what_is_forgotten_is_gone,
             what_nobody_keeps_is_gone,
             a_replica_has_as_many_gpus_as_it_needs,
+            a_guest_has_the_gpus_of_its_host,
+            cpus_of_a_node_are_not_exceeded,
+            memory_of_a_node_is_not_exceeded,
+            secrets_reach_the_program,
             an_old_epoch_gives_no_orders,
             an_old_epoch_is_remembered_over_a_restart,
             a_log_is_read_in_pieces,
@@ -61,20 +85,42 @@ macro_rules! conformance_tests {
             the_last_lines_of_a_log_are_found,
             checkpoints_have_a_place,
         }
+        $crate::conformance_tests! { @checks [$($held)?] $trial:
+            a_replica_that_waits_says_why_and_starts_later,
+            a_replica_that_waits_never_runs_once_it_is_stopped,
+            replicas_that_wait_are_taken_over,
+        }
+        $crate::conformance_tests! { @checks [$($lost)?] $trial:
+            an_unreachable_node_keeps_its_replicas,
+            a_stop_reaches_a_node_once_it_answers,
+            an_end_on_an_unreachable_node_is_learned,
+            unreachable_nodes_are_taken_over,
+            a_lost_node_is_gone_with_all_that_ran_there,
+        }
     };
-    ($trial:path: $($check:ident),+ $(,)?) => {
+    (@checks [] $trial:path: $($check:ident),+ $(,)?) => {
         $(#[test]
+        fn $check() {
+            $crate::conformance::$check(&mut $trial(stringify!($check)));
+        })+
+    };
+    (@checks [$declined:literal] $trial:path: $($check:ident),+ $(,)?) => {
+        $(#[test]
+        #[ignore = $declined]
         fn $check() {
             $crate::conformance::$check(&mut $trial(stringify!($check)));
         })+
     };
 }
 
-/// At least one, with at least one GPU and an address, without being asked.
+/// At least one, with at least one GPU and an address; the same for every scheduler that takes over.
 pub fn nodes_are_observed(trial: &mut Trial) {
     let node = trial.node_info();
     assert!(!node.name.is_empty() && !node.gpu_type.is_empty() && !node.address.is_empty(), "{node:?}");
     assert!(node.cpus != Some(0) && node.memory != Some(0), "{node:?}");
+    trial.restart();
+    trial.adopt(&[]);
+    trial.wait_for(|heard| (heard == &Observation::NodeUp(node.clone())).then_some(()));
 }
 
 /// Codes and signals come as they were, after a start was observed.
@@ -109,8 +155,8 @@ pub fn a_replica_that_ends_by_itself_leaves_nothing_running(trial: &mut Trial) {
 pub fn a_stop_lets_a_replica_end_in_its_own_way(trial: &mut Trial) {
     let replica = trial.start("trap 'echo saved; exit 143' TERM; echo ready; while :; do sleep 0.02; done");
     trial.wait_for_log(replica, "ready");
-    trial.stop(replica, PATIENT);
-    trial.stop(replica, PATIENT);
+    trial.stop(replica, LONG_GRACE);
+    trial.stop(replica, LONG_GRACE);
     assert_eq!(trial.exit_of(replica), Exit::Code(143));
     trial.wait_for_log(replica, "saved");
 }
@@ -125,9 +171,9 @@ pub fn a_replica_that_does_not_listen_is_killed(trial: &mut Trial) {
 /// Impatience counts.
 pub fn a_later_stop_shortens_the_grace(trial: &mut Trial) {
     let replica = trial.start_deaf();
-    trial.stop(replica, PATIENT);
+    trial.stop(replica, LONG_GRACE);
     trial.stop(replica, Duration::ZERO);
-    trial.stop(replica, PATIENT);
+    trial.stop(replica, LONG_GRACE);
     trial.assert_killed(replica);
 }
 
@@ -137,11 +183,11 @@ pub fn stopping_what_is_gone_tells_its_end_again(trial: &mut Trial) {
     assert_eq!(trial.exit_of(replica), Exit::Code(5));
     for _ in 0..2 {
         trial.unhear();
-        trial.stop(replica, PATIENT);
+        trial.stop(replica, LONG_GRACE);
         assert_eq!(trial.exit_of(replica), Exit::Code(5));
     }
     let never = ReplicaId(1_000_000);
-    trial.stop(never, PATIENT);
+    trial.stop(never, LONG_GRACE);
     assert_eq!(trial.exit_of(never), Exit::Lost);
 }
 
@@ -150,7 +196,7 @@ pub fn a_replica_stopped_while_it_starts_ends(trial: &mut Trial) {
     for delay_ms in [0, 0, 1, 2, 4, 8, 16] {
         let replica = trial.start("sleep 600");
         std::thread::sleep(Duration::from_millis(delay_ms));
-        trial.stop(replica, PATIENT);
+        trial.stop(replica, LONG_GRACE);
         let exit = trial.exit_of(replica);
         assert!(!matches!(exit, Exit::Code(0)), "{exit}");
     }
@@ -186,7 +232,7 @@ pub fn starting_twice_runs_once(trial: &mut Trial) {
     trial.backend().start(&order);
     trial.backend().start(&order);
     trial.wait_for_log(replica, "once");
-    trial.stop(replica, PATIENT);
+    trial.stop(replica, LONG_GRACE);
     let exit = trial.exit_of(replica);
     trial.unhear();
     trial.backend().start(&order);
@@ -229,7 +275,7 @@ pub fn unknown_replicas_are_stopped(trial: &mut Trial) {
     trial.restart();
     trial.adopt(&[known]);
     assert_eq!(trial.exit_of(unknown), Exit::Code(143));
-    trial.stop(known, PATIENT);
+    trial.stop(known, LONG_GRACE);
     assert_eq!(trial.exit_of(known), Exit::Code(143));
 }
 
@@ -265,7 +311,7 @@ pub fn what_nobody_keeps_is_gone(trial: &mut Trial) {
     trial.keep_only(&[kept]);
     trial.wait_until("its log is gone", |trial| trial.log(unkept).is_empty());
     assert!([kept, running].iter().all(|replica| !trial.log(*replica).is_empty()));
-    trial.stop(running, PATIENT);
+    trial.stop(running, LONG_GRACE);
     assert!(!matches!(trial.exit_of(running), Exit::Lost));
 }
 
@@ -277,13 +323,7 @@ pub fn a_replica_has_as_many_gpus_as_it_needs(trial: &mut Trial) {
     trial.backend().start(&order);
     trial.wait_for_log(order.replica, "ready");
     let beside = trial.start("exit 0");
-    trial.wait_for(|heard| match heard {
-        Observation::StartFailed { replica, retryable: true, .. } | Observation::Pending { replica, .. } => {
-            (*replica == beside).then_some(())
-        }
-        // Whatever else was observed says nothing of it.
-        _ => None,
-    });
+    trial.assert_finds_no_room(beside);
     trial.go();
     assert_eq!(trial.exit_of(order.replica), Exit::Code(0));
     let after = trial.start("exit 0");

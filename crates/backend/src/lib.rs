@@ -16,7 +16,7 @@
 //! Whoever only reads has a handle of its own, beside the thread that gives orders: [`LogReader`] for what replicas
 //! write, [`Checkpoints`] for what jobs save.
 //!
-//! A new backend is a crate that implements the trait and passes [`conformance`].
+//! A new backend is a crate that implements the trait and passes [`conformance`]. One that needs no machine is [`memory`].
 
 mod epoch;
 mod replica;
@@ -25,6 +25,7 @@ mod log;
 mod checkpoint;
 mod backend;
 pub mod conformance;
+pub mod memory;
 
 pub use backend::Backend;
 pub use checkpoint::{CheckpointAnswer, Checkpoints, SavedCheckpoints};

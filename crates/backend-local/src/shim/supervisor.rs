@@ -17,6 +17,9 @@ use crate::process::{MARK, Process, kill_descendants};
 /// Part of a line is written when nothing follows for this long: a progress bar, a prompt.
 const LINE_PAUSE: Duration = Duration::from_millis(200);
 
+/// Before a start that could not be told is told again.
+const TELL_AGAIN: Duration = Duration::from_secs(1);
+
 /// A longer grace is as good as this one, and moments must not overflow.
 const GRACE_MAX: Duration = Duration::from_secs(1 << 31);
 
@@ -65,6 +68,8 @@ struct Supervisor<'a> {
     /// `None` once the worker runs, or cannot.
     launch: Option<File>,
     launch_failure: Vec<u8>,
+    /// When to tell again that the worker runs, as long as that could not be written.
+    tell_start_at: Option<Instant>,
     streams: [Stream; 2],
     log: Log,
     exit: Option<Exit>,
@@ -86,6 +91,7 @@ impl<'a> Supervisor<'a> {
             process: Process::of(worker)?,
             launch: Some(launch),
             launch_failure: Vec::new(),
+            tell_start_at: None,
             streams: [Stream::new(stdout.into())?, Stream::new(stderr.into())?],
             log: Log::new(folder, record.log),
             exit: None,
@@ -118,8 +124,9 @@ impl<'a> Supervisor<'a> {
     /// Waits until something happens, and keeps what the worker has written until then.
     fn wait(&mut self) -> io::Result<()> {
         let within_a_line = self.streams.iter().any(Stream::is_within_a_line);
-        let patience = self.kill_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let timeout = patience.into_iter().chain(within_a_line.then_some(LINE_PAUSE)).min();
+        let moments = self.kill_at.into_iter().chain(self.tell_start_at);
+        let patience = moments.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = patience.chain(within_a_line.then_some(LINE_PAUSE)).min();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
 
         let signals = self.signals.handles().map(|handle| PollFd::from_borrowed_fd(handle, PollFlags::IN));
@@ -133,6 +140,9 @@ impl<'a> Supervisor<'a> {
             Err(error) => return Err(error.into()),
         };
         self.read_launch()?;
+        if self.tell_start_at.is_some_and(|at| at <= Instant::now()) {
+            self.tell_start();
+        }
         for stream in &mut self.streams {
             stream.pump(&mut self.log)?;
             if quiet {
@@ -193,13 +203,23 @@ impl<'a> Supervisor<'a> {
             Ok(_) => {
                 self.launch = None;
                 if self.launch_failure.is_empty() {
-                    // Without room on the disk nobody hears of the start, only of the end.
-                    let _ = self.folder.write_worker(&self.process);
+                    self.tell_start();
                 }
                 Ok(())
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Lets the daemon know that the worker runs; where that cannot be written, such as on a full disk, again and again.
+    fn tell_start(&mut self) {
+        let is_first = self.tell_start_at.take().is_none();
+        if let Err(error) = self.folder.write_worker(&self.process) {
+            self.tell_start_at = Some(Instant::now() + TELL_AGAIN);
+            if is_first {
+                self.log.write(format!("[that the worker runs cannot be written down yet: {error}]\n").as_bytes());
+            }
         }
     }
 

@@ -86,4 +86,8 @@ fn trial(test: &str) -> Trial {
     Machine::new(test, LocalSettings { log, ..settings(NodeLayout::Slots(4)) }).trial
 }
 
-pollux_backend::conformance_tests!(trial);
+pollux_backend::conformance_tests!(
+    trial,
+    without held_starts: "a process of this machine starts at once",
+    without lost_nodes: "the only node is the machine of the backend itself"
+);

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -91,6 +92,117 @@ fn a_process_that_got_the_number_of_a_shim_is_not_touched() {
     assert!(lives(stranger.id().try_into().unwrap()));
     stranger.kill().unwrap();
     stranger.wait().unwrap();
+}
+
+/// Puts something in the way of a file that is read, which the system refuses even to root; the file is kept beside it.
+fn hide(file: &Path) {
+    fs::rename(file, file.with_extension("aside")).unwrap();
+    fs::create_dir(file).unwrap();
+}
+
+fn show(file: &Path) {
+    fs::remove_dir(file).unwrap();
+    fs::rename(file.with_extension("aside"), file).unwrap();
+}
+
+const OBEDIENT: &str = "trap 'exit 143' TERM; echo ready; while :; do sleep 0.02; done";
+
+#[test]
+fn a_replica_whose_order_cannot_be_read_keeps_its_slots() {
+    let mut machine = Machine::with_slots("an_order_that_cannot_be_read", 2);
+    let replica = machine.trial.start(OBEDIENT);
+    machine.trial.wait_for_log(replica, "ready");
+    let order = machine.folder(replica).join("order.json");
+    hide(&order);
+    machine.trial.restart();
+    machine.trial.adopt(&[replica]);
+    machine.trial.wait_for_start(replica);
+    let refused = machine.trial.start("exit 0");
+    let expected = "replica 1 runs, and its order.json cannot be read: nobody knows which slots are free".to_owned();
+    assert_eq!(machine.trial.start_failure_of(refused), (expected, true));
+    show(&order);
+    let beside = machine.trial.start("echo slot $POLLUX_SLOT");
+    assert_eq!(machine.trial.exit_of(beside), Exit::Code(0));
+    assert_eq!(machine.trial.log(beside), "slot 1\n");
+    hide(&order);
+    machine.trial.restart();
+    machine.trial.adopt(&[]);
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(143), "it is stopped like any other");
+    let alone = machine.trial.start("exit 0");
+    assert_eq!(machine.trial.exit_of(alone), Exit::Code(0));
+}
+
+#[test]
+fn a_replica_is_not_lost_because_nobody_can_see_who_watches_over_it() {
+    let mut machine = Machine::with_slots("a_shim_that_cannot_be_seen", 1);
+    let replica = machine.trial.start(OBEDIENT);
+    machine.trial.wait_for_log(replica, "ready");
+    let claim = machine.folder(replica).join("shim.pid");
+    hide(&claim);
+    machine.trial.restart();
+    machine.trial.adopt(&[replica]);
+    // Its slot stays taken; and what was asked for before is done by the time that this is refused.
+    let refused = machine.trial.start("exit 0");
+    assert_eq!(machine.trial.start_failure_of(refused), ("local has 0 free slots of 1".to_owned(), true));
+    show(&claim);
+    machine.trial.wait_for_start(replica);
+    machine.trial.stop(replica, Duration::from_secs(600));
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(143));
+}
+
+#[test]
+fn a_stop_reaches_a_replica_once_it_is_seen_who_watches_over_it() {
+    let mut machine = Machine::with_slots("a_stop_of_what_cannot_be_seen", 1);
+    let replica = machine.trial.start(OBEDIENT);
+    machine.trial.wait_for_log(replica, "ready");
+    let claim = machine.folder(replica).join("shim.pid");
+    hide(&claim);
+    machine.trial.restart();
+    machine.trial.adopt(&[replica]);
+    machine.trial.stop(replica, Duration::from_secs(600));
+    let refused = machine.trial.start("exit 0");
+    assert_eq!(machine.trial.start_failure_of(refused), ("local has 0 free slots of 1".to_owned(), true));
+    show(&claim);
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(143));
+}
+
+#[test]
+fn an_end_that_cannot_be_read_for_a_while_is_told_as_it_was() {
+    let mut machine = Machine::with_slots("an_end_that_cannot_be_read", 1);
+    let replica = machine.trial.start("exit 5");
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(5));
+    let exit = machine.folder(replica).join("exit.json");
+    hide(&exit);
+    machine.trial.unhear();
+    machine.trial.stop(replica, Duration::ZERO);
+    let other = machine.trial.start("exit 0");
+    assert_eq!(machine.trial.exit_of(other), Exit::Code(0), "it takes no slot");
+    show(&exit);
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(5));
+}
+
+#[test]
+fn a_start_that_cannot_be_written_down_is_told_later() {
+    let mut machine = Machine::with_slots("a_start_that_cannot_be_written_down", 1);
+    let replica = ReplicaId(77);
+    let order = machine.trial.order("while ! [ -e \"$GO\" ]; do sleep 0.02; done");
+    machine.trial.backend().start(&order);
+    machine.trial.wait_for_start(order.replica);
+    machine.trial.die();
+    fs::create_dir(machine.folder(replica)).unwrap();
+    fs::copy(machine.folder(order.replica).join("order.json"), machine.folder(replica).join("order.json")).unwrap();
+    let mut late = late_shim(&machine, replica);
+    let in_the_way = machine.folder(replica).join(format!("worker.pid.{}", late.id()));
+    fs::create_dir(&in_the_way).unwrap();
+    late.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    machine.trial.wait_for_log(replica, "[that the worker runs cannot be written down yet: ");
+    machine.trial.restart();
+    machine.trial.adopt(&[replica, order.replica]);
+    fs::remove_dir(in_the_way).unwrap();
+    machine.trial.wait_for_start(replica);
+    machine.trial.go();
+    // Its shim is a child of this process, so that the backend, not this test, has waited for it.
+    assert_eq!(machine.trial.exit_of(replica), Exit::Code(0));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::sync::mpsc;
+use std::time::Duration;
 
 use pollux_backend::Exit;
 use pollux_backend_local::{LocalBackend, LocalSettings, NodeLayout};
@@ -59,6 +61,43 @@ fn a_replica_whose_folder_cannot_be_written_fails_and_may_be_tried_again() {
     machine.trial.backend().start(&order);
     let (reason, retryable) = machine.trial.start_failure_of(order.replica);
     assert!(retryable && reason.starts_with("its folder cannot be made: "), "{reason}");
+}
+
+#[test]
+fn a_job_that_has_nowhere_to_save_is_not_started() {
+    let mut machine = Machine::with_slots("nowhere_to_save", 1);
+    let mut order = machine.trial.order("exit 0");
+    fs::write(machine.state.join("file"), "").unwrap();
+    order.checkpoint_dir = machine.state.join("file/1").to_string_lossy().into_owned();
+    machine.trial.backend().start(&order);
+    let (reason, retryable) = machine.trial.start_failure_of(order.replica);
+    assert!(retryable && reason.contains("file/1: cannot be made: "), "{reason}");
+}
+
+#[test]
+fn nothing_is_done_while_nobody_knows_which_scheduler_may_act() {
+    let mut machine = Machine::with_slots("nobody_knows_who_may_act", 2);
+    let running = machine.trial.start("trap 'exit 143' TERM; echo ready; while :; do sleep 0.02; done");
+    machine.trial.wait_for_log(running, "ready");
+    let (epoch, aside) = (machine.state.join("epoch"), machine.state.join("aside"));
+    fs::rename(&epoch, &aside).unwrap();
+    machine.trial.stop(running, Duration::from_secs(600));
+    let order = machine.trial.order("echo ran");
+    machine.trial.backend().start(&order);
+    let reason = machine.trial.pending_reason_of(order.replica);
+    assert!(reason.starts_with("whether another scheduler has taken over cannot be checked: "), "{reason}");
+    assert!(reason.ends_with("epoch is gone: it held 1") && !machine.folder(order.replica).exists(), "{reason}");
+    let job = order.job;
+    let checkpoints = machine.trial.backend().checkpoints();
+    let (sender, answer) = mpsc::channel();
+    checkpoints.delete(order.epoch, job, Box::new(move |deleted| sender.send(deleted).unwrap()));
+    assert!(answer.recv_timeout(Duration::from_secs(60)).unwrap().is_err());
+    assert!(fs::exists(checkpoints.location(job)).unwrap());
+    // All of it is done, in its order, once that is known again.
+    fs::rename(aside, epoch).unwrap();
+    assert_eq!(machine.trial.exit_of(running), Exit::Code(143));
+    machine.trial.wait_for_start(order.replica);
+    assert_eq!(machine.trial.exit_of(order.replica), Exit::Code(0));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{PATIENT, Trial};
+use super::{LONG_GRACE, Trial};
 use crate::{Epoch, Exit, Observation};
 
 const OBEDIENT: &str = "trap 'exit 143' TERM; echo ready; while :; do sleep 0.02; done";
@@ -26,7 +26,7 @@ pub fn an_old_epoch_gives_no_orders(trial: &mut Trial) {
     trial.backend().adopt(old, &[]);
     assert_refused(trial, new);
     // An end while nobody but the old scheduler acts would be a kill.
-    trial.stop(replica, PATIENT);
+    trial.stop(replica, LONG_GRACE);
     assert_eq!(trial.exit_of(replica), Exit::Code(143));
     trial.backend().forget(old, replica);
     assert_refused(trial, new);

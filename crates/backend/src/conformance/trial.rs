@@ -7,6 +7,7 @@ use std::{env, fs, io, process, thread};
 
 use pollux_policy::JobId;
 
+use super::Faults;
 use crate::{
     Backend, Epoch, Exit, LogChunk, LogReader, LogStart, NodeInfo, Observation, Observer, ReplicaId, ReplicaOrder,
 };
@@ -29,6 +30,8 @@ pub struct Trial {
     logs: Option<Arc<dyn LogReader>>,
     /// Of the scheduler that the test plays: one higher after every restart.
     epoch: Epoch,
+    first_node: Option<NodeInfo>,
+    faults: Option<Box<dyn Faults>>,
     replicas: u64,
     /// Files of this trial: one that scripts wait for, by the variable `GO`, and others beside it.
     folder: PathBuf,
@@ -60,12 +63,26 @@ impl Trial {
             heard: Arc::new(Heard::default()),
             logs: None,
             epoch: Epoch::default(),
+            first_node: None,
+            faults: None,
             replicas: 0,
             folder,
         };
         trial.restart();
         trial.adopt(&[]);
         trial
+    }
+
+    /// Checks what becomes of faults, too.
+    #[must_use]
+    pub fn with_faults(mut self, faults: impl Faults + 'static) -> Self {
+        self.faults = Some(Box::new(faults));
+        self
+    }
+
+    /// What causes faults.
+    pub fn faults(&self) -> &dyn Faults {
+        &**self.faults.as_ref().expect("a backend that offers no faults declines the checks that need them")
     }
 
     /// The epoch of the newest scheduler.
@@ -125,13 +142,16 @@ impl Trial {
         self.logs = self.backend.as_ref().map(|backend| backend.logs());
     }
 
-    /// The first node that comes up.
+    /// The first node that ever came up.
     pub fn node_info(&mut self) -> NodeInfo {
-        self.wait_for(|heard| match heard {
-            Observation::NodeUp(node) if node.gpus > 0 => Some(node.clone()),
-            // Whatever else was observed says nothing of it.
-            _ => None,
-        })
+        if self.first_node.is_none() {
+            self.first_node = Some(self.wait_for(|heard| match heard {
+                Observation::NodeUp(node) if node.gpus > 0 => Some(node.clone()),
+                // Whatever else was observed says nothing of it.
+                _ => None,
+            }));
+        }
+        self.first_node.clone().expect("it came up")
     }
 
     /// Its name.
@@ -206,6 +226,27 @@ impl Trial {
         })
     }
 
+    /// What a replica waits for that cannot run yet.
+    pub fn pending_reason_of(&mut self, of: ReplicaId) -> String {
+        self.wait_for(|heard| match heard {
+            Observation::Pending { replica, reason } if *replica == of => Some(reason.clone()),
+            // Whatever else was observed says nothing of it.
+            _ => None,
+        })
+    }
+
+    /// A replica does not start for lack of something that others have, and may once they are gone.
+    pub fn assert_finds_no_room(&mut self, of: ReplicaId) {
+        let refused = self.wait_for(|heard| match heard {
+            Observation::StartFailed { replica, retryable, .. } => (*replica == of).then_some(*retryable),
+            Observation::Pending { replica, .. } => (*replica == of).then_some(true),
+            Observation::Started { replica } => (*replica == of).then_some(false),
+            // Whatever else was observed says nothing of it.
+            _ => None,
+        });
+        assert!(refused, "{of} runs, or is never tried again");
+    }
+
     /// Waits until a replica's program runs.
     pub fn wait_for_start(&mut self, replica: ReplicaId) {
         self.wait_for(|heard| (heard == &Observation::Started { replica }).then_some(()));
@@ -216,10 +257,9 @@ impl Trial {
         self.heard.lock().contains(observation)
     }
 
-    /// Forgets what was observed, except that nodes came up.
+    /// Forgets what was observed.
     pub fn unhear(&mut self) {
-        let restarted = self.backend.is_none();
-        self.heard.lock().retain(|heard| !restarted && matches!(heard, Observation::NodeUp(_)));
+        self.heard.lock().clear();
     }
 
     /// What is looked for in the first observation that has it, once that has come.
@@ -287,6 +327,9 @@ impl Drop for Trial {
     fn drop(&mut self) {
         // What cannot be deleted costs only its room.
         let _ = fs::remove_dir_all(&self.folder);
+        if let (Some(faults), Some(node)) = (&self.faults, &self.first_node) {
+            faults.mend(&node.name);
+        }
         if let Some(backend) = &mut self.backend {
             for replica in 1..=self.replicas {
                 backend.stop(self.epoch, ReplicaId(replica), Duration::ZERO);
