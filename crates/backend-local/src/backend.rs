@@ -45,13 +45,7 @@ impl LocalBackend {
         let program = path.canonicalize().map_err(|source| LocalError::Program { path, source })?;
         let path = settings.checkpoint_dir.unwrap_or_else(|| state_dir.join("checkpoints"));
         let folder = make_folder(&path).map_err(|source| LocalError::Checkpoints { path, source })?;
-        if shares_disk(&replicas, &folder).map_err(state)? {
-            warn!(
-                checkpoints = %folder.display(),
-                "checkpoints share a disk with the scheduler's journal: jobs that fill it stop the scheduler; \
-                 --checkpoint-dir names a folder on another disk"
-            );
-        }
+        let shared = shares_disk(&replicas, &folder).map_err(state)?.then(|| folder.clone());
         let settings = LocalSettings { program, checkpoint_dir: Some(folder.clone()), ..settings };
 
         raise_files_max();
@@ -66,6 +60,13 @@ impl LocalBackend {
         let thread = thread::Builder::new().name("local-backend".to_owned());
         let woken = Arc::clone(&wake);
         let monitor = thread.spawn(move || monitor.run(&left_behind, &received, &woken)).map_err(LocalError::Watch)?;
+        if let Some(folder) = shared {
+            warn!(
+                checkpoints = %folder.display(),
+                "checkpoints share a disk with the scheduler's journal: jobs that fill it stop the scheduler; \
+                 --checkpoint-dir names a folder on another disk"
+            );
+        }
         Ok(Self { nodes: summaries, logs, checkpoints, requests: Some(requests), wake, monitor: Some(monitor) })
     }
 
@@ -81,7 +82,10 @@ impl LocalBackend {
     }
 
     fn wake(&self) {
-        // It fails only if the monitor was woken so often that it does not matter.
+        #[expect(
+            clippy::let_underscore_must_use,
+            reason = "it fails only if the monitor was woken so often that it does not matter"
+        )]
         let _ = write(&*self.wake, &1_u64.to_ne_bytes());
     }
 }
@@ -132,7 +136,7 @@ impl Drop for LocalBackend {
         self.requests = None;
         self.wake();
         if let Some(monitor) = self.monitor.take() {
-            // A monitor that panicked has said so.
+            #[expect(clippy::let_underscore_must_use, reason = "a monitor that panicked has said so")]
             let _ = monitor.join();
         }
     }

@@ -25,7 +25,7 @@ impl DiskThreads {
     }
 
     pub(crate) fn run(&self, work: impl FnOnce() + Send + 'static) {
-        // The threads live as long as somebody can ask them.
+        #[expect(clippy::let_underscore_must_use, reason = "the threads live as long as somebody can ask them")]
         let _ = self.work.send(Box::new(work));
     }
 }

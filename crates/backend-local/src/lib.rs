@@ -26,6 +26,8 @@
 //! prevented by whoever owns it; should there be two nevertheless, the file `epoch` says which of them may act.
 //! [`LocalBackend`] is the main type.
 
+#![warn(clippy::let_underscore_must_use)]
+
 mod error;
 mod settings;
 mod gpus;

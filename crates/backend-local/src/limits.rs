@@ -23,6 +23,6 @@ pub fn raise_files_max() -> Option<u64> {
 /// Lets this process, and what it becomes, have no more files open than that: some programs go through all they might.
 pub(crate) fn lower_files_max(files_max: Option<u64>) {
     let maximum = getrlimit(Resource::Nofile).maximum;
-    // It was so before.
+    #[expect(clippy::let_underscore_must_use, reason = "it was so before")]
     let _ = setrlimit(Resource::Nofile, Rlimit { current: files_max.or(maximum), maximum });
 }

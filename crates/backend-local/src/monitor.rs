@@ -349,7 +349,10 @@ impl ProcessMonitor {
         let Some(live) = self.live.get_mut(&replica) else { return };
         if let Stage::Shimmed { shim, starting, .. } = &live.stage {
             unwatch(&self.folders, *starting);
-            // One that a daemon before this one started is not our child.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "one that a daemon before this one started is not our child"
+            )]
             let _ = waitid(WaitId::PidFd(shim.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
         }
         if !folder.has_ended() {
@@ -404,7 +407,7 @@ fn watch(folders: &OwnedFd, folder: &Folder) -> io::Result<i32> {
 
 fn unwatch(folders: &OwnedFd, watch: Option<i32>) {
     if let Some(watch) = watch {
-        // It is gone already if its folder is.
+        #[expect(clippy::let_underscore_must_use, reason = "it is gone already if its folder is")]
         let _ = inotify::remove_watch(folders, watch);
     }
 }

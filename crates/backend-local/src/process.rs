@@ -68,7 +68,10 @@ pub(crate) fn kill_descendants() -> io::Result<()> {
         if let Some(handle) = open(*pid)?
             && Stat::read(*pid).is_ok_and(|now| now.start_ticks == stat.start_ticks)
         {
-            // What became another user's cannot be killed; it is waited for.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "what became another user's cannot be killed; it is waited for"
+            )]
             let _ = kill(&handle);
         }
     }

@@ -18,6 +18,7 @@ impl TestFolder {
 
 impl Drop for TestFolder {
     fn drop(&mut self) {
+        #[expect(clippy::let_underscore_must_use, reason = "what cannot be deleted costs only its room")]
         let _ = fs::remove_dir_all(&self.0);
     }
 }

@@ -18,6 +18,8 @@
 //!
 //! A new backend is a crate that implements the trait and passes [`conformance`]. One that needs no machine is [`memory`].
 
+#![warn(clippy::let_underscore_must_use)]
+
 mod epoch;
 mod replica;
 mod observation;

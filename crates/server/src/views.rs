@@ -200,19 +200,19 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
     api::NodeList { nodes, held_back: held_back.collect() }
 }
 
-/// A line of history; nothing if it makes no sense.
-pub fn event(entry: &HistoryEntry) -> Option<api::Event> {
-    let history_event: HistoryEvent = serde_json::from_str(&entry.text).ok()?;
-    let serde_json::Value::Object(mut detail) = serde_json::from_str(&entry.text).ok()? else { return None };
-    let kind = detail.remove("happened")?.as_str()?.to_owned();
-    Some(api::Event {
+/// A line of history. One that cannot be read, such as a later version's, is shown as such.
+pub fn event(entry: &HistoryEntry) -> api::Event {
+    let known: Result<HistoryEvent, _> = serde_json::from_str(&entry.text);
+    let mut detail: serde_json::Map<_, _> = serde_json::from_str(&entry.text).unwrap_or_default();
+    let kind = detail.remove("happened").and_then(|kind| kind.as_str().map(str::to_owned));
+    api::Event {
         sequence: entry.sequence,
         at_ms: entry.at.0,
         job: entry.job.map(|job| job.0),
-        kind,
-        text: history_event.to_string(),
+        kind: kind.unwrap_or_else(|| "unreadable".to_owned()),
+        text: known.map_or_else(|error| format!("this cannot be read: {error}"), |event| event.to_string()),
         detail: serde_json::Value::Object(detail),
-    })
+    }
 }
 
 /// What an agent has told of its training.

@@ -10,6 +10,8 @@
 //! whatever the engine and the server keep becomes text here, and what any version wrote becomes what they use today.
 //! Only the lines of the history are texts of its callers. [`Store`] is the main type; one process at a time has it.
 
+#![warn(clippy::let_underscore_must_use)]
+
 mod error;
 mod record;
 mod v2;

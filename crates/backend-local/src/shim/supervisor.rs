@@ -157,8 +157,11 @@ impl<'a> Supervisor<'a> {
         let grace = self.folder.stop().unwrap_or(self.grace).min(GRACE_MAX);
         let kill_at = Instant::now() + grace;
         if self.kill_at.is_none() {
-            // The number is the worker's: it is not reaped as long as nobody has asked for a stop. A group that
-            // cannot be told is killed when its time is over.
+            // The number is the worker's: it is not reaped as long as nobody has asked for a stop.
+            #[expect(
+                clippy::let_underscore_must_use,
+                reason = "a group that cannot be told is killed when its time is over"
+            )]
             let _ = kill_process_group(self.worker, Signal::TERM);
         }
         self.kill_at = Some(self.kill_at.map_or(kill_at, |earlier| earlier.min(kill_at)));

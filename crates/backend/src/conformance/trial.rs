@@ -306,7 +306,7 @@ impl Trial {
         let pipe = pipe.to_owned();
         thread::spawn(move || {
             fs::read(pipe).expect("the pipe can be read");
-            // A test that has failed does not listen.
+            #[expect(clippy::let_underscore_must_use, reason = "a test that has failed does not listen")]
             let _ = sender.send(());
         });
         closed
@@ -325,7 +325,7 @@ impl Trial {
 impl Drop for Trial {
     /// Nothing keeps running after a test, whether it passed or not.
     fn drop(&mut self) {
-        // What cannot be deleted costs only its room.
+        #[expect(clippy::let_underscore_must_use, reason = "what cannot be deleted costs only its room")]
         let _ = fs::remove_dir_all(&self.folder);
         if let (Some(faults), Some(node)) = (&self.faults, &self.first_node) {
             faults.mend(&node.name);

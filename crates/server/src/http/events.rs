@@ -62,7 +62,7 @@ async fn list(State(state): State<AppState>, Query(query): Query<EventsQuery>) -
     };
     let lines = state.handle.read(read).await?;
     let next_after = lines.last().map_or(after.unwrap_or(0), |line| line.sequence);
-    Ok(Json(EventList { events: lines.iter().filter_map(views::event).collect(), next_after }))
+    Ok(Json(EventList { events: lines.iter().map(views::event).collect(), next_after }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -112,7 +112,8 @@ async fn send(
     pieces.send(Event::default().retry(RETRY)).await?;
     loop {
         loop {
-            let lines = handle.read(move |reader| reader.history(last, job, CATCH_UP)).await.ok()?;
+            let lines = handle.read(move |reader| reader.history(last, job, CATCH_UP)).await;
+            let lines = lines.inspect_err(|error| feed::broken_off(&handle, "events", &error.clone().into())).ok()?;
             let is_all = lines.len() < CATCH_UP;
             for line in lines {
                 last = line.sequence;
@@ -140,11 +141,6 @@ async fn send(
 }
 
 async fn send_entry(line: &HistoryEntry, pieces: &Pieces<Event>) -> Option<()> {
-    match views::event(line) {
-        Some(event) => {
-            let id = event.sequence.to_string();
-            pieces.send(Event::default().id(id).data(crate::text(&event))).await
-        }
-        None => Some(()),
-    }
+    let event = views::event(line);
+    pieces.send(Event::default().id(event.sequence.to_string()).data(crate::text(&event))).await
 }

@@ -60,6 +60,11 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
+    /// What programs know it by.
+    pub(crate) fn code(&self) -> &'static str {
+        self.status().1
+    }
+
     /// The only place that knows which error is which status.
     fn status(&self) -> (StatusCode, &'static str) {
         match self {

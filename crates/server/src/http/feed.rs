@@ -10,9 +10,11 @@ use axum::response::{IntoResponse, Response};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
+use tracing::warn;
 
 use super::failure::HttpError;
 use super::state::{AppState, STREAMS_MAX};
+use crate::{Handle, Refused};
 
 /// Pieces that wait for a slow client; whoever makes them waits, too.
 const PIECES_MAX: usize = 16;
@@ -48,6 +50,14 @@ pub(crate) fn events<F: Future<Output = Option<()>> + Send + 'static>(
 ) -> Result<Response, HttpError> {
     let alive = KeepAlive::new().interval(KEEP_ALIVE).text("nothing new");
     Ok(Sse::new(feed(state, produce)?).keep_alive(alive).into_response())
+}
+
+/// Says why an answer that has begun is broken off: its status is long sent. That the server ends is no news.
+pub(crate) fn broken_off(handle: &Handle, stream: &'static str, error: &HttpError) {
+    if *error != HttpError::Refused(Refused::Away) {
+        handle.metrics().count_refusal(error.code());
+        warn!(stream, code = error.code(), %error, "a stream is broken off");
+    }
 }
 
 fn feed<T: Send + 'static, F: Future<Output = Option<()>> + Send + 'static>(

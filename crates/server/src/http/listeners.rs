@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
 use tokio_rustls::rustls::ServerConfig;
+use tracing::warn;
 
 use super::hosts::Hosts;
 use super::tls;
@@ -64,7 +65,7 @@ impl Listeners {
             return Err(ServerError::Insecure { listen: settings.listen });
         }
         let tls = settings.tls.as_ref().map(tls::configure).transpose()?;
-        let known = fs::read_to_string(state_dir.join(WORKER_PORT_FILE)).ok().and_then(|text| text.trim().parse().ok());
+        let known = known_port(&state_dir.join(WORKER_PORT_FILE));
         let bind = |address| Listener::bind(address, tls.clone(), &settings.hosts);
         // Of any port, that at which workers look is as good as another.
         let any = known.filter(|_| settings.listen.port() == 0 && tls.is_none());
@@ -115,6 +116,17 @@ impl Listener {
     }
 }
 
+/// Where workers of an earlier process look for us, if there were any.
+fn known_port(file: &Path) -> Option<u16> {
+    let port = match fs::read_to_string(file) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => Err(error.to_string()),
+        Ok(text) => text.trim().parse().map_err(|_| format!("it holds {text:?}: expected is a port")),
+    };
+    let lost = "workers of an earlier server may not find this one";
+    port.inspect_err(|error| warn!(file = %file.display(), %error, "{lost}")).ok()
+}
+
 /// A process that a killed server was about to start holds its sockets for an instant longer.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let deadline = Instant::now() + RELEASE_WAIT;
@@ -142,6 +154,26 @@ mod tests {
             drop(taken);
         });
         listen(address).unwrap();
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_read_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(WORKER_PORT_FILE);
+        let log = folder.path().join("log");
+        let writer = fs::File::create(&log).unwrap();
+        let known = || {
+            let logger = tracing_subscriber::fmt().with_ansi(false).with_writer(writer.try_clone().unwrap()).finish();
+            tracing::subscriber::with_default(logger, || known_port(&file))
+        };
+        assert_eq!(known(), None);
+        fs::write(&file, "7878\n").unwrap();
+        assert_eq!(known(), Some(7878));
+        assert_eq!(fs::read_to_string(&log).unwrap(), "");
+        fs::write(&file, "door 7").unwrap();
+        assert_eq!(known(), None);
+        let said = fs::read_to_string(log).unwrap();
+        assert!(said.contains(r#"it holds "door 7": expected is a port"#), "{said}");
     }
 
     fn bind(listen: &str, state_dir: &Path) -> Listeners {

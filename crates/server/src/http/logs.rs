@@ -259,7 +259,8 @@ async fn send<P: Piece>(
         if !has_more {
             tokio::time::sleep(LOOK_AGAIN).await;
         }
-        written = find(&state, job, wanted.replica).await.ok()?;
+        let found = find(&state, job, wanted.replica).await;
+        written = found.inspect_err(|error| feed::broken_off(&state.handle, "logs", error)).ok()?;
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Site {
     pub(crate) server: Server,
     pub(crate) state: AppState,
     pub(crate) app: Router,
-    pub(crate) _folder: TempDir,
+    pub(crate) folder: TempDir,
 }
 
 /// An answer that is there as a whole.
@@ -48,7 +48,7 @@ impl Site {
         server.handle().grant("test", TOKEN).get().await.unwrap();
         let address: SocketAddr = "127.0.0.1:7878".parse().unwrap();
         let state = AppState::new(&server, Hosts::new(address, false, &[]));
-        Self { app: app(state.clone()), world, server, state, _folder: folder }
+        Self { app: app(state.clone()), world, server, state, folder }
     }
 
     /// A request as a user would make it.

@@ -109,6 +109,28 @@ async fn events_are_paged_and_a_stream_goes_on_where_another_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_of_the_history_is_shown_and_what_breaks_a_stream_off_is_counted() {
+    let site = Site::new(&[("a", 1)]).await;
+    let database = rusqlite::Connection::open(site.folder.path().join("pollux.db")).unwrap();
+    let later = r#"{"happened":"teleported","node":"a"}"#;
+    for (sequence, text) in [(101, later), (102, "garbage")] {
+        let line = rusqlite::params![sequence, text];
+        database.execute("INSERT INTO history VALUES (?1, 0, NULL, ?2)", line).unwrap();
+    }
+    let page: EventList = site.get("/v1/events?after=100").await.json(StatusCode::OK);
+    let shown = page.events.iter().map(|event| (event.sequence, event.kind.as_str(), event.detail.to_string()));
+    let shown: Vec<_> = shown.collect();
+    assert_eq!(shown, [(101, "teleported", r#"{"node":"a"}"#.to_owned()), (102, "unreadable", "{}".to_owned())]);
+    assert!(page.events.iter().all(|event| event.text.starts_with("this cannot be read: ")), "{:?}", page.events);
+
+    database.execute("ALTER TABLE history RENAME TO hidden", []).unwrap();
+    Stream::get(&site, "/v1/events/stream?after=0").await.all().await;
+    let metrics = site.get("/metrics").await.body;
+    assert!(metrics.contains(r#"pollux_http_refusals_total{reason="unreadable"} 1"#), "{metrics}");
+    database.execute("ALTER TABLE hidden RENAME TO history", []).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_reader_of_events_misses_nothing() {
     let site = Site::new(&[("a", 1)]).await;
     let mut stream = Stream::get(&site, "/v1/events/stream?after=0").await;

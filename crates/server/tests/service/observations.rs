@@ -24,13 +24,13 @@ fn a_replica_that_cannot_run_yet_says_why_and_is_waited_for() {
     eventually("the wait", || (is_pending() == Ok(true)).then_some(()));
     let told = eventually("the reasons", || Some(sentences(handle, job)).filter(|told| told.contains("replica 2")));
     assert!(told.contains("It cannot run yet: replica 1 (its image is pulled), replica 2 (its image is pulled)."));
-    world.observe(Observation::Started { replica: ReplicaId(1) });
-    world.observe(Observation::Pending { replica: ReplicaId(2), reason: "in a queue".to_owned() });
+    world.observe(&Observation::Started { replica: ReplicaId(1) });
+    world.observe(&Observation::Pending { replica: ReplicaId(2), reason: "in a queue".to_owned() });
     let told = eventually("the change", || Some(sentences(handle, job)).filter(|told| told.contains("in a queue")));
     assert!(told.contains("It cannot run yet: replica 2 (in a queue)."), "{told}");
     // Late news of one that runs change nothing.
-    world.observe(Observation::Pending { replica: ReplicaId(1), reason: "late".to_owned() });
-    world.observe(Observation::Started { replica: ReplicaId(2) });
+    world.observe(&Observation::Pending { replica: ReplicaId(1), reason: "late".to_owned() });
+    world.observe(&Observation::Started { replica: ReplicaId(2) });
     eventually("the start", || (is_pending() == Ok(false)).then_some(()));
     assert!(!sentences(handle, job).contains("cannot run yet"));
     world.check();
@@ -44,7 +44,7 @@ fn a_node_that_does_not_answer_keeps_its_job_and_its_gpus() {
     let handle = server.handle();
     let first = handle.submit(request("first", 1)).wait().unwrap();
     eventually("the launch", || (!world.running_for(first).is_empty()).then_some(()));
-    world.observe(Observation::NodeUnreachable { node: "a".to_owned() });
+    world.observe(&Observation::NodeUnreachable { node: "a".to_owned() });
     let told = eventually("the word", || Some(sentences(handle, first)).filter(|it| it.contains("does not answer")));
     assert!(told.contains("a does not answer: what it runs there is kept"), "{told}");
     let held = handle.look(|cluster| cluster.engine().nodes().map(pollux_engine::Node::gpus_held).sum::<u32>());
@@ -65,7 +65,7 @@ fn a_node_that_did_not_answer_before_a_restart_is_reachable_when_it_is_seen_agai
     let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
     let job = server.handle().submit(request("job", 1)).wait().unwrap();
     eventually("the launch", || (!world.running_for(job).is_empty()).then_some(()));
-    world.observe(Observation::NodeUnreachable { node: "a".to_owned() });
+    world.observe(&Observation::NodeUnreachable { node: "a".to_owned() });
     eventually("the word", || sentences(server.handle(), job).contains("does not answer").then_some(()));
     server.handle().shut_down().wait().unwrap();
     server.join().unwrap();

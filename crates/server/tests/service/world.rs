@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
-use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
+use pollux_backend::conformance::Faults;
+use pollux_backend::memory::{MemoryCluster, Programs, StartFailure};
 use pollux_backend::{
-    Backend, CheckpointAnswer, Checkpoints, Epoch, Exit, LogAnswer, LogChunk, LogReader, LogStart, NodeInfo,
-    Observation, Observer, ReplicaId, ReplicaOrder, SavedCheckpoints,
+    Backend, Epoch, Exit, NodeInfo, Observation, Observer, ReplicaId, ReplicaOrder, SavedCheckpoints,
 };
 use pollux_engine::EngineSettings;
 use pollux_job::JobSpec;
@@ -22,48 +22,63 @@ use pollux_server::{Handle, Refused, Server, ServerSettings};
 /// What anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Workers that run until they are told to end, and what they saved.
 #[derive(Default)]
-struct Machines {
-    nodes: BTreeMap<String, u32>,
-    replicas: BTreeMap<ReplicaId, Process>,
-    observer: Option<Observer>,
+struct Played {
+    /// Those who do not leave when they are told to.
+    stubborn: Mutex<BTreeSet<ReplicaId>>,
+    saved: Mutex<BTreeMap<JobId, SavedCheckpoints>>,
     /// Everything that must never happen.
-    faults: Vec<String>,
-    forgotten: BTreeSet<ReplicaId>,
-    /// What replicas have written, with the bytes that were dropped.
-    logs: BTreeMap<ReplicaId, (u64, Vec<u8>)>,
-    /// What jobs have saved.
-    checkpoints: BTreeMap<JobId, SavedCheckpoints>,
-    /// The highest that gave an order.
-    epoch: Epoch,
-    /// What replicas wait for that are started now.
-    pending: Option<String>,
-    /// CPUs and bytes of memory of every node.
-    resources: (Option<u32>, Option<u64>),
-    /// Nodes of which a new scheduler hears nothing.
-    silent: BTreeSet<String>,
+    faults: Mutex<Vec<String>>,
 }
 
-struct Process {
-    order: ReplicaOrder,
-    exit: Option<Exit>,
-    /// Does not leave when it is told to.
-    stubborn: bool,
+impl Programs for Played {
+    fn start(&self, cluster: &MemoryCluster, order: &ReplicaOrder) -> Result<(), StartFailure> {
+        // In a resize a survivor leads, so that who is started as a leader is to be alone.
+        let twice = cluster.running().iter().any(|it| it.job == order.job && it.replica != order.replica);
+        if twice && order.environment.get("RANK").is_some_and(|rank| rank == "0") {
+            self.faults.lock().unwrap().push(format!("{} runs twice", order.job));
+        }
+        Ok(())
+    }
+
+    fn stop(&self, cluster: &MemoryCluster, replica: ReplicaId, _grace: Duration) {
+        if !self.stubborn.lock().unwrap().contains(&replica) {
+            cluster.exit(replica, Exit::Code(143));
+        }
+    }
+
+    fn kill(&self, _replica: ReplicaId) {}
+
+    fn location(&self, job: JobId) -> String {
+        format!("/saved/{}", job.0)
+    }
+
+    fn saved(&self) -> Vec<SavedCheckpoints> {
+        self.saved.lock().unwrap().values().copied().collect()
+    }
+
+    fn delete(&self, job: JobId) -> u64 {
+        self.saved.lock().unwrap().remove(&job).map_or(0, |saved| saved.bytes)
+    }
 }
 
 /// Machines that go on whatever becomes of the scheduler.
-#[derive(Clone, Default)]
-pub(crate) struct World(Arc<Mutex<Machines>>);
+#[derive(Clone)]
+pub(crate) struct World {
+    cluster: MemoryCluster,
+    played: Arc<Played>,
+    /// CPUs and bytes of memory of every node.
+    resources: Arc<Mutex<(Option<u32>, Option<u64>)>>,
+}
 
 impl World {
     pub(crate) fn new(nodes: &[(&str, u32)]) -> Self {
-        let world = Self::default();
-        world.machines().nodes = nodes.iter().map(|&(name, gpus)| (name.to_owned(), gpus)).collect();
+        let played = Arc::new(Played::default());
+        let cluster = MemoryCluster::new(Arc::clone(&played) as Arc<dyn Programs>);
+        let world = Self { cluster, played, resources: Arc::default() };
+        nodes.iter().for_each(|&(name, gpus)| world.set_node(name, Some(gpus)));
         world
-    }
-
-    fn machines(&self) -> MutexGuard<'_, Machines> {
-        self.0.lock().unwrap()
     }
 
     /// A scheduler over these machines.
@@ -73,98 +88,85 @@ impl World {
 
     /// What opens them as a backend.
     pub(crate) fn open(&self) -> impl FnOnce(Observer) -> Result<Box<dyn Backend>, Infallible> + use<> {
-        let world = self.clone();
-        move |observer: Observer| {
-            let mut machines = world.machines();
-            for (node, &gpus) in machines.nodes.iter().filter(|(node, _)| !machines.silent.contains(*node)) {
-                observer(machines.node_up(node, gpus));
-            }
-            machines.observer = Some(observer);
-            drop(machines);
-            Ok(Box::new(Machine(world)) as Box<dyn Backend>)
-        }
+        let cluster = self.cluster.clone();
+        move |observer: Observer| Ok(cluster.open(observer))
     }
 
+    /// A node joins, changes or goes. Those such as `m/0` and `m/1` are parts of one machine.
     pub(crate) fn set_node(&self, node: &str, gpus: Option<u32>) {
-        let mut machines = self.machines();
-        match gpus {
-            Some(gpus) => {
-                machines.nodes.insert(node.to_owned(), gpus);
-                machines.silent.remove(node);
-                machines.observe(machines.node_up(node, gpus));
-            }
-            None => {
-                machines.nodes.remove(node);
-                for process in machines.replicas.values_mut().filter(|process| process.order.node == node) {
-                    process.exit = Some(Exit::Lost);
-                }
-                machines.observe(Observation::NodeGone { node: node.to_owned() });
-            }
-        }
+        let Some(gpus) = gpus else { return self.cluster.lose(node) };
+        let (cpus, memory) = *self.resources.lock().unwrap();
+        let address = node.split('/').next().unwrap_or(node).to_owned();
+        self.cluster.set_node(NodeInfo {
+            name: node.to_owned(),
+            gpus,
+            gpu_type: gpu_type(node),
+            cpus,
+            memory,
+            address,
+        });
     }
 
-    /// What nodes have besides their GPUs, for all that are seen from now on.
+    /// What nodes have besides their GPUs, for all that are set from now on.
     pub(crate) fn set_resources(&self, cpus: Option<u32>, memory: Option<u64>) {
-        self.machines().resources = (cpus, memory);
+        *self.resources.lock().unwrap() = (cpus, memory);
     }
 
     /// The next scheduler hears nothing of a node, until it is set again.
     pub(crate) fn set_silent(&self, node: &str) {
-        self.machines().silent.insert(node.to_owned());
+        self.cluster.withhold_node(node);
     }
 
     /// Ends a replica by itself.
     pub(crate) fn exit(&self, replica: u64, exit: Exit) {
-        let mut machines = self.machines();
-        let replica = ReplicaId(replica);
-        let exit = *machines.replicas.get_mut(&replica).unwrap().exit.get_or_insert(exit);
-        machines.observe(Observation::Exited { replica, exit });
+        self.cluster.exit(ReplicaId(replica), exit);
     }
 
     pub(crate) fn is_forgotten(&self, replica: u64) -> bool {
-        self.machines().forgotten.contains(&ReplicaId(replica))
+        !self.cluster.keeps(ReplicaId(replica))
     }
 
     /// A replica writes.
     pub(crate) fn write_log(&self, replica: u64, text: &str) {
-        self.machines().logs.entry(ReplicaId(replica)).or_default().1.extend_from_slice(text.as_bytes());
+        self.cluster.write_log(ReplicaId(replica), text.as_bytes());
     }
 
     /// The oldest bytes of a log are not kept any more.
     pub(crate) fn drop_log(&self, replica: u64, bytes: usize) {
-        let mut machines = self.machines();
-        let (dropped, log) = machines.logs.get_mut(&ReplicaId(replica)).unwrap();
-        *dropped += log.drain(..bytes).len() as u64;
+        self.cluster.drop_log(ReplicaId(replica), bytes);
     }
 
     /// A job has saved.
     pub(crate) fn save_checkpoint(&self, job: JobId, bytes: u64, written: SystemTime) {
-        self.machines().checkpoints.insert(job, SavedCheckpoints { job, bytes, written });
+        self.played.saved.lock().unwrap().insert(job, SavedCheckpoints { job, bytes, written });
     }
 
     /// Jobs of which something is saved.
     pub(crate) fn saved(&self) -> Vec<JobId> {
-        self.machines().checkpoints.keys().copied().collect()
+        self.played.saved.lock().unwrap().keys().copied().collect()
     }
 
     /// Replicas that are started from now on cannot run yet, or can.
     pub(crate) fn set_pending(&self, reason: Option<&str>) {
-        self.machines().pending = reason.map(str::to_owned);
+        match reason {
+            Some(reason) => self.cluster.hold_starts(reason),
+            None => self.cluster.release_starts(),
+        }
     }
 
     /// Another scheduler gives an order.
     pub(crate) fn supersede(&self, epoch: Epoch) {
-        self.machines().epoch = epoch;
+        self.cluster.open(Box::new(|_| {})).forget(epoch, ReplicaId(u64::MAX));
     }
 
     /// Tells what a backend has seen.
-    pub(crate) fn observe(&self, observation: Observation) {
-        self.machines().observe(observation);
+    pub(crate) fn observe(&self, observation: &Observation) {
+        self.cluster.observe(observation);
     }
 
     /// A replica that an earlier scheduler started runs.
     pub(crate) fn left_behind(&self, replica: u64, job: u64, node: &str) {
-        let order = ReplicaOrder {
+        self.cluster.open(Box::new(|_| {})).start(&ReplicaOrder {
             epoch: Epoch::default(),
             replica: ReplicaId(replica),
             job: JobId(job),
@@ -178,18 +180,21 @@ impl World {
             checkpoint_dir: String::new(),
             environment: BTreeMap::new(),
             secrets: BTreeMap::new(),
-        };
-        self.machines().replicas.insert(ReplicaId(replica), Process { order, exit: None, stubborn: false });
+        });
     }
 
     pub(crate) fn set_stubborn(&self, replica: u64, stubborn: bool) {
-        self.machines().replicas.get_mut(&ReplicaId(replica)).unwrap().stubborn = stubborn;
+        let mut stubborn_ones = self.played.stubborn.lock().unwrap();
+        if stubborn {
+            stubborn_ones.insert(ReplicaId(replica))
+        } else {
+            stubborn_ones.remove(&ReplicaId(replica))
+        };
     }
 
     /// Orders of replicas that run.
     pub(crate) fn running(&self) -> Vec<ReplicaOrder> {
-        let machines = self.machines();
-        machines.replicas.values().filter(|it| it.exit.is_none()).map(|it| it.order.clone()).collect()
+        self.cluster.running()
     }
 
     pub(crate) fn running_for(&self, job: JobId) -> Vec<ReplicaOrder> {
@@ -198,8 +203,8 @@ impl World {
 
     #[track_caller]
     pub(crate) fn check(&self) {
-        let machines = self.machines();
-        assert!(machines.faults.is_empty(), "{:?}", machines.faults);
+        let faults = [self.cluster.mistakes(), self.played.faults.lock().unwrap().clone()].concat();
+        assert!(faults.is_empty(), "{faults:?}");
     }
 
     /// Lets every worker say what it would: that its group trains, and how.
@@ -225,163 +230,6 @@ impl World {
 /// Nodes such as `a100-0` have the type of GPU that they are called after.
 fn gpu_type(node: &str) -> String {
     node.rsplit_once('-').map_or("test", |(gpu_type, _)| gpu_type).to_owned()
-}
-
-impl Machines {
-    /// A node; those such as `m/0` and `m/1` are parts of one machine.
-    fn node_up(&self, node: &str, gpus: u32) -> Observation {
-        let (cpus, memory) = self.resources;
-        let address = node.split('/').next().unwrap_or(node).to_owned();
-        Observation::NodeUp(NodeInfo { name: node.to_owned(), gpus, gpu_type: gpu_type(node), cpus, memory, address })
-    }
-
-    fn observe(&self, observation: Observation) {
-        if let Some(observer) = &self.observer {
-            observer(observation);
-        }
-    }
-
-    fn start(&mut self, order: &ReplicaOrder) {
-        let replica = order.replica;
-        if self.replicas.contains_key(&replica) {
-            return;
-        }
-        let on_node =
-            |it: &&Process| it.exit.is_none() && it.order.node == order.node && it.order.shares_with.is_none();
-        let used = self.replicas.values().filter(on_node).count() as u32;
-        let gpus = self.nodes.get(&order.node).copied().unwrap_or(0);
-        if order.shares_with.is_none() && used >= gpus {
-            self.faults.push(format!("{replica} of {} comes to {}, where {used} of {gpus} run", order.job, order.node));
-        }
-        // In a resize a survivor leads, so that who is started as a leader is to be alone.
-        let twice = self.replicas.values().any(|it| it.exit.is_none() && it.order.job == order.job);
-        if twice && order.environment["RANK"] == "0" {
-            self.faults.push(format!("{} runs twice", order.job));
-        }
-        self.replicas.insert(replica, Process { order: order.clone(), exit: None, stubborn: false });
-        self.observe(match &self.pending {
-            Some(reason) => Observation::Pending { replica, reason: reason.clone() },
-            None => Observation::Started { replica },
-        });
-    }
-}
-
-/// The way to the machines that one scheduler has.
-struct Machine(World);
-
-impl Machine {
-    /// The machines, unless another scheduler has taken over.
-    fn admitted(&self, epoch: Epoch) -> Option<MutexGuard<'_, Machines>> {
-        let mut machines = self.0.machines();
-        if epoch < machines.epoch {
-            machines.observe(Observation::Superseded { by: machines.epoch });
-            return None;
-        }
-        machines.epoch = epoch;
-        Some(machines)
-    }
-}
-
-impl Backend for Machine {
-    fn adopt(&mut self, epoch: Epoch, known: &[ReplicaId]) {
-        let Some(mut machines) = self.admitted(epoch) else { return };
-        for &replica in known {
-            let exit = machines.replicas.get(&replica).map_or(Some(Exit::Lost), |process| process.exit);
-            machines.observe(match exit {
-                Some(exit) => Observation::Exited { replica, exit },
-                None => Observation::Started { replica },
-            });
-        }
-        let unknown = machines.replicas.iter().filter(|(id, it)| it.exit.is_none() && !known.contains(id));
-        for replica in unknown.map(|(id, _)| *id).collect::<Vec<_>>() {
-            machines.faults.push(format!("{replica} runs and nobody knows it"));
-        }
-    }
-
-    fn start(&mut self, order: &ReplicaOrder) {
-        let Some(mut machines) = self.admitted(order.epoch) else { return };
-        machines.start(order);
-    }
-
-    fn stop(&mut self, epoch: Epoch, replica: ReplicaId, _grace: Duration) {
-        let Some(mut machines) = self.admitted(epoch) else { return };
-        let Some(process) = machines.replicas.get_mut(&replica) else {
-            return machines.observe(Observation::Exited { replica, exit: Exit::Lost });
-        };
-        if process.stubborn {
-            return;
-        }
-        let exit = *process.exit.get_or_insert(Exit::Code(143));
-        machines.observe(Observation::Exited { replica, exit });
-    }
-
-    fn forget(&mut self, epoch: Epoch, replica: ReplicaId) {
-        let Some(mut machines) = self.admitted(epoch) else { return };
-        machines.forgotten.insert(replica);
-    }
-
-    fn keep_only(&mut self, epoch: Epoch, replicas: &[ReplicaId]) {
-        let Some(mut machines) = self.admitted(epoch) else { return };
-        let ended = machines.replicas.iter().filter(|(id, it)| it.exit.is_some() && !replicas.contains(id));
-        let ended: Vec<_> = ended.map(|(id, _)| *id).collect();
-        machines.forgotten.extend(ended);
-    }
-
-    fn logs(&self) -> Arc<dyn LogReader> {
-        Arc::new(self.0.clone())
-    }
-
-    fn checkpoints(&self) -> Arc<dyn Checkpoints> {
-        Arc::new(self.0.clone())
-    }
-}
-
-impl fmt::Debug for World {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("World")
-    }
-}
-
-impl LogReader for World {
-    fn read(&self, replica: ReplicaId, from: LogStart, bytes_max: usize, answer: LogAnswer) {
-        let machines = self.machines();
-        let has_ended = machines.replicas.get(&replica).is_some_and(|process| process.exit.is_some());
-        let (first, log) = machines.logs.get(&replica).cloned().unwrap_or_default();
-        drop(machines);
-        let start = match from {
-            LogStart::At(position) => usize::try_from(position.saturating_sub(first)).unwrap().min(log.len()),
-            LogStart::LastLines(lines) => {
-                let lines = log.split_inclusive(|byte| *byte == b'\n').rev().take(usize::try_from(lines).unwrap());
-                log.len() - lines.map(<[u8]>::len).sum::<usize>()
-            }
-        };
-        let dropped = match from {
-            LogStart::At(position) => first.saturating_sub(position),
-            LogStart::LastLines(_) => 0,
-        };
-        let bytes: Vec<u8> = log[start..].iter().copied().take(bytes_max).collect();
-        let end = start + bytes.len();
-        answer(Ok(LogChunk { next: first + end as u64, dropped, ended: has_ended && end == log.len(), bytes }));
-    }
-}
-
-impl Checkpoints for World {
-    fn location(&self, job: JobId) -> String {
-        format!("/saved/{}", job.0)
-    }
-
-    fn list(&self, answer: CheckpointAnswer<Vec<SavedCheckpoints>>) {
-        let saved = self.machines().checkpoints.values().copied().collect();
-        answer(Ok(saved));
-    }
-
-    fn delete(&self, epoch: Epoch, job: JobId, answer: CheckpointAnswer<u64>) {
-        let mut machines = self.machines();
-        assert!(epoch >= machines.epoch);
-        let bytes = machines.checkpoints.remove(&job).map_or(0, |saved| saved.bytes);
-        drop(machines);
-        answer(Ok(bytes));
-    }
 }
 
 /// A job that is the faster the more GPUs it has.

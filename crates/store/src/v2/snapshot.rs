@@ -3,6 +3,7 @@ use pollux_job::JobId;
 use pollux_policy::{NodeId, PolicyState, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use tracing::warn;
 
 use super::{GpuTypeName, Job, words};
 
@@ -131,9 +132,16 @@ impl Snapshot {
         let (policy, unreadable) = match self.policy.take() {
             Some(memory) if memory.version == PolicyState::VERSION => match serde_json::from_value(memory.memory) {
                 Ok(state) => (Some(state), None),
-                Err(_) => (None, Some(memory.name)),
+                Err(error) => {
+                    warn!(policy = memory.name, %error, "what the policy remembers cannot be read");
+                    (None, Some(memory.name))
+                }
             },
-            Some(memory) => (None, Some(memory.name)),
+            Some(memory) => {
+                let (found, expected) = (memory.version, PolicyState::VERSION);
+                warn!(policy = memory.name, found, expected, "what the policy remembers is of another version");
+                (None, Some(memory.name))
+            }
             None => (None, None),
         };
         (EngineState { policy, ..self.into() }, unreadable)
