@@ -179,6 +179,7 @@ mod tests {
             master_address: "127.0.0.1".to_owned(),
             master_port: 4711,
             batch: BatchMode::Adaptive,
+            shares_gpus: false,
             replicas: vec![replica],
         };
         assert_eq!(read("", ""), expected);

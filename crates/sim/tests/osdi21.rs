@@ -303,8 +303,7 @@ fn training_imagenet_on_nodes_that_follow_its_goodput_is_cheaper() {
     let Some(folder) = data("autoscaling") else { return };
     let application = ApplicationName::Imagenet;
     let (requested_replicas, requested_batch) = (1, 200);
-    let (name, needs) = ("one".into(), pollux_sim::ReplicaNeeds::default());
-    let job = WorkloadJob { name, requested_replicas, requested_batch, ..WorkloadJob::of(application) };
+    let job = WorkloadJob { name: "one".into(), requested_replicas, requested_batch, ..WorkloadJob::of(application) };
     let workload = Workload::new("one", None, vec![job]).unwrap();
     let run = |utility_low, utility_high, tune_for| -> Summary {
         let mut autoscale = Autoscale::default();

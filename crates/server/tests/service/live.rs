@@ -6,18 +6,20 @@ use std::path::Path;
 use std::time::Duration;
 
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, ReportRequest};
-use pollux_backend::Exit;
+use pollux_backend::{Exit, NodeInfo};
 use pollux_job::JobSpec;
-use pollux_model::BatchMode;
+use pollux_model::{BatchMode, GpuTypeName};
 use pollux_policy::{Allocation, JobId, NodeId, Sharing, Timestamp};
 use pollux_server::{Action, Handle, ManualClock, NodeAction, Server, ServerSettings};
-use pollux_sim::{ApplicationSet, PlannedRound, PlannedShare, Script, ScriptedEvent, Trainee, shared_speeds};
+use pollux_sim::{
+    ApplicationSet, NodeGroup, PlannedRound, PlannedShare, Script, ScriptedEvent, Trainee, shared_speeds,
+};
 
 use crate::world::{World, request};
 
 /// What workers and the world do, in the order in which it counts when several happen at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happening {
+enum LiveEvent {
     EpochEnds { job: usize, stamp: u64 },
     Ready { job: usize, generation: u64, pause_ms: u64 },
     AdditionsUp { job: usize, generation: u64 },
@@ -34,6 +36,7 @@ struct Group<'a> {
     generation: u64,
     /// Replicas with the nodes they are on; none while it waits.
     members: BTreeMap<u64, usize>,
+    gpu_type: GpuTypeName,
     /// Counts predictions, so that an old one is known to be void.
     stamp: u64,
     /// Whether what it had not saved is lost.
@@ -47,7 +50,7 @@ pub(crate) struct Live<'a> {
     server: Server,
     clock: ManualClock,
     now: Timestamp,
-    queue: BinaryHeap<Reverse<(Timestamp, Happening, u64)>>,
+    queue: BinaryHeap<Reverse<(Timestamp, LiveEvent, u64)>>,
     pushed: u64,
     groups: Vec<Group<'a>>,
     nodes: usize,
@@ -64,11 +67,11 @@ pub(crate) fn play(
     let mut live = Live::start(script, applications, folder);
     while live.groups.iter().any(|group| !group.over) && live.now < until {
         let wakeup = live.handle().look(|cluster| cluster.engine().next_wakeup()).wait().unwrap();
-        let next = live.queue.peek().map(|Reverse((at, happening, _))| (*at, *happening));
+        let next = live.queue.peek().map(|Reverse((at, event, _))| (*at, *event));
         match (next, wakeup) {
-            (Some((at, happening)), Some(tick)) if !comes_first(at, happening, tick) => live.tick(tick),
+            (Some((at, event)), Some(tick)) if !comes_first(at, event, tick) => live.tick(tick),
             (None, Some(tick)) => live.tick(tick),
-            (Some(_), _) => live.happen(),
+            (Some(_), _) => live.next_event(),
             (None, None) => panic!("nothing happens any more"),
         }
     }
@@ -78,8 +81,8 @@ pub(crate) fn play(
     live.rounds
 }
 
-fn comes_first(at: Timestamp, happening: Happening, tick: Timestamp) -> bool {
-    at < tick || (at == tick && !matches!(happening, Happening::EpochEndsAfterRound { .. }))
+fn comes_first(at: Timestamp, event: LiveEvent, tick: Timestamp) -> bool {
+    at < tick || (at == tick && !matches!(event, LiveEvent::EpochEndsAfterRound { .. }))
 }
 
 fn name_of(node: usize) -> String {
@@ -103,6 +106,7 @@ impl<'a> Live<'a> {
             trainee: Trainee::new(applications.get(job.application), BatchMode::Adaptive, &script.settings),
             generation: 0,
             members: BTreeMap::new(),
+            gpu_type: GpuTypeName::default(),
             stamp: 0,
             crashed: false,
             over: false,
@@ -120,13 +124,13 @@ impl<'a> Live<'a> {
             rounds: Vec::new(),
         };
         for (job, scripted) in script.jobs.iter().enumerate() {
-            live.push(scripted.submitted, Happening::Submitted { job });
+            live.push(scripted.submitted, LiveEvent::Submitted { job });
         }
         for (line, &(at, _)) in script.lines.iter().enumerate() {
-            live.push(at, Happening::Line { line });
+            live.push(at, LiveEvent::Line { line });
         }
-        for gpus in script.settings.cluster.nodes().map(|node| node.gpus) {
-            live.join_node(gpus);
+        for node in script.settings.cluster.nodes() {
+            live.join_node(node);
         }
         live.settle();
         live
@@ -136,13 +140,16 @@ impl<'a> Live<'a> {
         self.server.handle()
     }
 
-    fn push(&mut self, at: Timestamp, happening: Happening) {
+    fn push(&mut self, at: Timestamp, event: LiveEvent) {
         self.pushed += 1;
-        self.queue.push(Reverse((at, happening, self.pushed)));
+        self.queue.push(Reverse((at, event, self.pushed)));
     }
 
-    fn join_node(&mut self, gpus: u32) {
-        self.world.set_node(&name_of(self.nodes), Some(gpus));
+    fn join_node(&mut self, node: &NodeGroup) {
+        let NodeGroup { gpus, cpus, memory, .. } = *node;
+        let gpu_type = node.gpu_type.clone().unwrap_or_else(|| GpuTypeName::default().to_string());
+        let name = name_of(self.nodes);
+        self.world.join(NodeInfo { name: name.clone(), gpus, gpu_type, cpus, memory, address: name });
         self.nodes += 1;
         self.settle();
     }
@@ -160,24 +167,24 @@ impl<'a> Live<'a> {
         }
     }
 
-    fn happen(&mut self) {
-        let Some(Reverse((at, happening, _))) = self.queue.pop() else { return };
+    fn next_event(&mut self) {
+        let Some(Reverse((at, event, _))) = self.queue.pop() else { return };
         self.now = self.now.max(at);
         self.clock.set(self.now);
-        match happening {
-            Happening::EpochEnds { job, stamp } | Happening::EpochEndsAfterRound { job, stamp } => {
+        match event {
+            LiveEvent::EpochEnds { job, stamp } | LiveEvent::EpochEndsAfterRound { job, stamp } => {
                 if self.groups[job].stamp == stamp {
                     self.end_epoch(job);
                 }
             }
-            Happening::Ready { job, generation, pause_ms } => self.ready(job, generation, pause_ms),
-            Happening::AdditionsUp { job, generation } => {
+            LiveEvent::Ready { job, generation, pause_ms } => self.ready(job, generation, pause_ms),
+            LiveEvent::AdditionsUp { job, generation } => {
                 if self.groups[job].generation == generation && !self.groups[job].members.is_empty() {
                     self.groups[job].trainee.halt(self.now);
                     self.prepare(job, self.script.settings.resize_delay_s.unwrap());
                 }
             }
-            Happening::ReplicaFails { job, generation } => {
+            LiveEvent::ReplicaFails { job, generation } => {
                 let group = &mut self.groups[job];
                 let first = group.members.iter().min_by_key(|&(&replica, &node)| (node, replica));
                 if let Some((&replica, _)) = first.filter(|_| group.generation == generation) {
@@ -185,13 +192,17 @@ impl<'a> Live<'a> {
                     self.world.exit(replica, Exit::Code(1));
                 }
             }
-            Happening::Submitted { job } => {
+            LiveEvent::Submitted { job } => {
                 let scripted = &self.script.jobs[job];
                 let JobSpec { command, working_dir, .. } = request("scripted", 1);
-                let spec = JobSpec { command, working_dir, ..scripted.spec.clone() };
+                let mut spec = JobSpec { command, working_dir, ..scripted.spec.clone() };
+                // The script counts jobs from 0.
+                for dependency in &mut spec.depends_on {
+                    dependency.job = self.groups[dependency.job.0 as usize].id.unwrap();
+                }
                 self.groups[job].id = Some(self.handle().submit(spec).wait().unwrap());
             }
-            Happening::Line { line } => self.follow(&self.script.lines[line].1.clone()),
+            LiveEvent::Line { line } => self.follow(&self.script.lines[line].1.clone()),
         }
         self.sync();
         self.interfere();
@@ -199,7 +210,7 @@ impl<'a> Live<'a> {
 
     fn follow(&mut self, event: &ScriptedEvent) {
         match *event {
-            ScriptedEvent::Join { ref node } => self.join_node(node.gpus),
+            ScriptedEvent::Join { ref node } => self.join_node(node),
             ScriptedEvent::Lose { node } => {
                 for group in &mut self.groups {
                     if group.members.values().any(|&on| on == node) {
@@ -226,16 +237,13 @@ impl<'a> Live<'a> {
     }
 
     fn ready(&mut self, job: usize, generation: u64, pause_ms: u64) {
-        let shares = self.partners().into_iter().any(|(host, guest)| {
-            (host == job && self.groups[guest].trainee.is_training())
-                || (guest == job && self.groups[host].trainee.is_training())
-        });
+        let shares = self.shares(job);
         let group = &mut self.groups[job];
         if group.generation != generation || group.members.is_empty() {
             return;
         }
         let allocation = allocation(group.members.values().copied());
-        group.trainee.begin(self.now, allocation, shares);
+        group.trainee.begin(self.now, allocation, &group.gpu_type, shares);
         let pause_s = Some(Timestamp(pause_ms).as_s());
         let id = group.id.unwrap();
         self.predict(job);
@@ -336,9 +344,11 @@ impl<'a> Live<'a> {
         let number = |name: &str| -> usize { name.trim_start_matches("gpu-").parse().unwrap() };
         let members: BTreeMap<u64, usize> =
             assignment.replicas.iter().map(|replica| (replica.replica, number(&replica.node))).collect();
+        let shares = self.shares(job);
         let group = &mut self.groups[job];
         group.crashed = false;
         group.generation = assignment.generation;
+        group.gpu_type = assignment.replicas.first().map(|replica| replica.gpu_type.clone()).unwrap_or_default();
         let before: BTreeSet<u64> = std::mem::replace(&mut group.members, members.clone()).into_keys().collect();
         let kept: Vec<usize> =
             members.iter().filter(|(replica, _)| before.contains(replica)).map(|(_, &node)| node).collect();
@@ -350,7 +360,7 @@ impl<'a> Live<'a> {
             group.trainee.set_mode(assignment.batch);
             if let Some(after_s) = self.script.jobs[job].fails_after_s {
                 let generation = assignment.generation;
-                self.push(self.now.after_s(after_s), Happening::ReplicaFails { job, generation });
+                self.push(self.now.after_s(after_s), LiveEvent::ReplicaFails { job, generation });
             }
             return self.prepare(job, settings.restart_delay_s);
         }
@@ -363,13 +373,13 @@ impl<'a> Live<'a> {
             group.stamp += 1;
         }
         if trains_on && shrinks {
-            group.trainee.begin(self.now, allocation(kept.into_iter()), false);
+            group.trainee.begin(self.now, allocation(kept.into_iter()), &group.gpu_type, shares);
             self.predict(job);
         }
         if grows {
             let generation = assignment.generation;
             let up = self.now.after_s(settings.restart_delay_s);
-            self.push(up, Happening::AdditionsUp { job, generation });
+            self.push(up, LiveEvent::AdditionsUp { job, generation });
         } else {
             self.prepare(job, resize_delay_s);
         }
@@ -380,7 +390,7 @@ impl<'a> Live<'a> {
         let ready = self.now.after_s(pause_s);
         let (generation, pause_ms) = (self.groups[job].generation, ready.0 - self.now.0);
         self.groups[job].stamp += 1;
-        self.push(ready, Happening::Ready { job, generation, pause_ms });
+        self.push(ready, LiveEvent::Ready { job, generation, pause_ms });
     }
 
     fn predict(&mut self, job: usize) {
@@ -388,10 +398,17 @@ impl<'a> Live<'a> {
         group.stamp += 1;
         let stamp = group.stamp;
         match group.trainee.next_epoch_end() {
-            Some((at, true)) => self.push(at, Happening::EpochEndsAfterRound { job, stamp }),
-            Some((at, false)) => self.push(at, Happening::EpochEnds { job, stamp }),
+            Some((at, true)) => self.push(at, LiveEvent::EpochEndsAfterRound { job, stamp }),
+            Some((at, false)) => self.push(at, LiveEvent::EpochEnds { job, stamp }),
             None => {}
         }
+    }
+
+    /// Whether another job trains on GPUs of this one.
+    fn shares(&self, job: usize) -> bool {
+        let trains = |job: usize| self.groups[job].trainee.is_training();
+        let mut partners = self.partners().into_iter();
+        partners.any(|(host, guest)| (host == job && trains(guest)) || (guest == job && trains(host)))
     }
 
     /// Hosts with their guests, as the backend was told.

@@ -48,7 +48,7 @@ fn nodes_keep_their_numbers_over_a_restart_unless_they_changed_or_went() {
     let expected = [named(0, "a", 1), named(2, "c", 1), named(3, "b", 4)];
     eventually("the nodes of today", || (nodes(server.handle()) == expected).then_some(()));
     eventually("the silence", || (states(server.handle()) == ["a up", "b up", "c unreachable"]).then_some(()));
-    world.observe(Observation::NodeGone { node: "c".to_owned() });
+    world.observe(&Observation::NodeGone { node: "c".to_owned() });
     eventually("the loss", || (states(server.handle()) == ["a up", "b up"]).then_some(()));
 }
 

@@ -1,6 +1,6 @@
 //! The same arrivals, sizes and reports give the same plans on the live scheduler as in the simulator.
 
-use pollux_job::{Flexibility, JobSpec, Work};
+use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Work};
 use pollux_policy::{PolicySettings, Timestamp};
 use pollux_sim::{ApplicationName, ApplicationSet, NodeGroup, Script, ScriptedEvent, ScriptedJob, SimulationSettings};
 
@@ -24,8 +24,10 @@ fn with(job: ScriptedJob, change: impl FnOnce(&mut JobSpec)) -> ScriptedJob {
     job
 }
 
-/// Elastic jobs, gangs, jobs that keep what they have, priorities, fixed batches, a job that fails; a node that joins
-/// late, one that drains and one that is lost. Groups are resized in place.
+/// Elastic jobs, gangs, jobs that keep what they have, priorities, fixed batches, a job that fails, one of several GPUs
+/// and CPUs per replica, one that may only run on GPUs of another type, one that reaches its time limit, two that wait
+/// for others; nodes that join late, one of another type, one that drains and one that is lost. Groups are resized in
+/// place.
 fn script(policy: PolicySettings) -> Script {
     use ApplicationName::{Bert, Cifar10, Ncf, Yolov3};
     let cluster = "2x4".parse().expect("a cluster");
@@ -47,10 +49,17 @@ fn script(policy: PolicySettings) -> Script {
         job(1_003.9, Ncf, 1),
         with(job(1_222.2, Ncf, 2), |spec| (spec.work, spec.priority) = (None, 1)),
         ScriptedJob { fails_after_s: Some(700.9), ..with(job(1_500.7, Cifar10, 2), |spec| spec.retries = 1) },
+        with(job(1_700.3, Cifar10, 1), |spec| (spec.gpus_per_replica, spec.cpus) = (2, Some(3))),
+        with(job(1_820.6, Cifar10, 2), |spec| spec.gpu_types = vec!["a100".to_owned()]),
+        with(job(2_100.2, Bert, 1), |spec| spec.time_limit = Some(1_500)),
+        with(job(2_140.9, Ncf, 1), |spec| spec.depends_on = vec![Dependency { job: JobId(0), after: After::Success }]),
+        with(job(2_190.1, Ncf, 1), |spec| spec.depends_on = vec![Dependency { job: JobId(15), after: After::End }]),
         job(4_000.4, Ncf, 3),
     ];
+    let a100 = NodeGroup { gpu_type: Some("a100".to_owned()), cpus: Some(8), ..NodeGroup::of_gpus(1, 4) };
     let lines = vec![
         (at_s(1_333.1), ScriptedEvent::Join { node: NodeGroup::of_gpus(1, 4) }),
+        (at_s(1_790.2), ScriptedEvent::Join { node: a100 }),
         (at_s(2_521.9), ScriptedEvent::Drain { node: 1 }),
         (at_s(3_600.6), ScriptedEvent::Undrain { node: 1 }),
         (at_s(4_205.3), ScriptedEvent::Pause { job: 1 }),

@@ -97,14 +97,11 @@ impl World {
         let Some(gpus) = gpus else { return self.cluster.lose(node) };
         let (cpus, memory) = *self.resources.lock().unwrap();
         let address = node.split('/').next().unwrap_or(node).to_owned();
-        self.cluster.set_node(NodeInfo {
-            name: node.to_owned(),
-            gpus,
-            gpu_type: gpu_type(node),
-            cpus,
-            memory,
-            address,
-        });
+        self.join(NodeInfo { name: node.to_owned(), gpus, gpu_type: gpu_type(node), cpus, memory, address });
+    }
+
+    pub(crate) fn join(&self, node: NodeInfo) {
+        self.cluster.set_node(node);
     }
 
     /// What nodes have besides their GPUs, for all that are set from now on.

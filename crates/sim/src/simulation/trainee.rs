@@ -23,10 +23,10 @@ impl<'a> Trainee<'a> {
         self.0.set_mode(mode);
     }
 
-    /// Its group trains on these replicas, which it may share with another job.
-    pub fn begin(&mut self, now: Timestamp, allocation: Allocation, shares: bool) {
+    /// Its group trains on these replicas, on GPUs of one type, which it may share with another job.
+    pub fn begin(&mut self, now: Timestamp, allocation: Allocation, gpu_type: &GpuTypeName, shares: bool) {
         self.0.allocation = allocation;
-        self.0.begin(now, &GpuTypeName::default(), shares);
+        self.0.begin(now, gpu_type, shares);
     }
 
     /// How busy it keeps its GPUs, while it trains.

@@ -70,7 +70,7 @@ fn nodes_leave_when_the_work_is_gone() {
     for (idx, submitted_s) in [0, 0, 0, 0, 40_000].into_iter().enumerate() {
         let application = ApplicationName::Cifar10;
         let (requested_replicas, requested_batch) = (4, 512);
-        let (name, needs) = (idx.to_string(), pollux_sim::ReplicaNeeds::default());
+        let name = idx.to_string();
         jobs.push(WorkloadJob {
             name,
             submitted_s,

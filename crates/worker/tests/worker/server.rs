@@ -193,6 +193,7 @@ pub(crate) fn assignment(generation: u64, replicas: &[u64]) -> Assignment {
         state: AssignmentState::Run,
         rendezvous: Rendezvous::Given,
         batch: BatchMode::Adaptive,
+        shares_gpus: false,
         master_address: "127.0.0.1".to_owned(),
         master_port: 4711,
         replicas: replicas.collect(),

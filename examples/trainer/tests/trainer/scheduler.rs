@@ -286,6 +286,7 @@ impl Job {
             master_address: "192.0.2.1".to_owned(),
             master_port: 9,
             batch: self.batch,
+            shares_gpus: false,
             replicas: replicas.collect(),
         }
     }
