@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use pollux_backend::conformance::Trial;
 use pollux_backend::{Exit, ReplicaId, ReplicaOrder};
 
 use crate::{Machine, json, lives};
@@ -132,19 +133,26 @@ fn a_replica_whose_order_cannot_be_read_keeps_its_slots() {
     assert_eq!(machine.trial.exit_of(alone), Exit::Code(0));
 }
 
-#[test]
-fn a_replica_is_not_lost_because_nobody_can_see_who_watches_over_it() {
-    let mut machine = Machine::with_slots("a_shim_that_cannot_be_seen", 1);
+/// A replica of which a new daemon cannot see at first who watches over it, and what is asked for meanwhile.
+fn after_a_time_unseen(test: &str, ask: impl FnOnce(&mut Trial, ReplicaId)) -> (Machine, ReplicaId) {
+    let mut machine = Machine::with_slots(test, 1);
     let replica = machine.trial.start(OBEDIENT);
     machine.trial.wait_for_log(replica, "ready");
     let claim = machine.folder(replica).join("shim.pid");
     hide(&claim);
     machine.trial.restart();
     machine.trial.adopt(&[replica]);
+    ask(&mut machine.trial, replica);
     // Its slot stays taken; and what was asked for before is done by the time that this is refused.
     let refused = machine.trial.start("exit 0");
     assert_eq!(machine.trial.start_failure_of(refused), ("local has 0 free slots of 1".to_owned(), true));
     show(&claim);
+    (machine, replica)
+}
+
+#[test]
+fn a_replica_is_not_lost_because_nobody_can_see_who_watches_over_it() {
+    let (mut machine, replica) = after_a_time_unseen("a_shim_that_cannot_be_seen", |_, _| {});
     machine.trial.wait_for_start(replica);
     machine.trial.stop(replica, Duration::from_secs(600));
     assert_eq!(machine.trial.exit_of(replica), Exit::Code(143));
@@ -152,17 +160,8 @@ fn a_replica_is_not_lost_because_nobody_can_see_who_watches_over_it() {
 
 #[test]
 fn a_stop_reaches_a_replica_once_it_is_seen_who_watches_over_it() {
-    let mut machine = Machine::with_slots("a_stop_of_what_cannot_be_seen", 1);
-    let replica = machine.trial.start(OBEDIENT);
-    machine.trial.wait_for_log(replica, "ready");
-    let claim = machine.folder(replica).join("shim.pid");
-    hide(&claim);
-    machine.trial.restart();
-    machine.trial.adopt(&[replica]);
-    machine.trial.stop(replica, Duration::from_secs(600));
-    let refused = machine.trial.start("exit 0");
-    assert_eq!(machine.trial.start_failure_of(refused), ("local has 0 free slots of 1".to_owned(), true));
-    show(&claim);
+    let stop = |trial: &mut Trial, replica| trial.stop(replica, Duration::from_secs(600));
+    let (mut machine, replica) = after_a_time_unseen("a_stop_of_what_cannot_be_seen", stop);
     assert_eq!(machine.trial.exit_of(replica), Exit::Code(143));
 }
 
@@ -182,7 +181,7 @@ fn an_end_that_cannot_be_read_for_a_while_is_told_as_it_was() {
 }
 
 #[test]
-#[expect(clippy::zombie_processes, reason = "the backend waits for the shim, not this test")]
+#[expect(clippy::zombie_processes, reason = "the backend waits for the shim, which is a child of this process")]
 fn a_start_that_cannot_be_written_down_is_told_later() {
     let mut machine = Machine::with_slots("a_start_that_cannot_be_written_down", 1);
     let replica = ReplicaId(77);
