@@ -82,6 +82,11 @@ impl MemoryCluster {
         self.carry_out(todo);
     }
 
+    /// Nodes that there are.
+    pub fn nodes(&self) -> Vec<NodeInfo> {
+        self.lock().nodes.values().map(|(node, _)| node.clone()).collect()
+    }
+
     /// Backends that are opened from now on hear nothing of a node, until it is set again.
     pub fn withhold_node(&self, node: &str) {
         if let Some((_, reach)) = self.lock().nodes.get_mut(node) {

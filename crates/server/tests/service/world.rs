@@ -104,9 +104,10 @@ impl World {
         self.cluster.set_node(node);
     }
 
-    /// What nodes have besides their GPUs, for all that are set from now on.
+    /// What nodes have besides their GPUs, those to come included.
     pub(crate) fn set_resources(&self, cpus: Option<u32>, memory: Option<u64>) {
         *self.resources.lock().unwrap() = (cpus, memory);
+        self.cluster.nodes().into_iter().for_each(|node| self.set_node(&node.name, Some(node.gpus)));
     }
 
     /// The next scheduler hears nothing of a node, until it is set again.
