@@ -1,7 +1,7 @@
 // Changes of a what-if: in the address, so that a reload or a link asks the same, and in words.
 
 import type { Change } from "./api";
-import { harmless, plural } from "./format";
+import { sanitize, plural } from "./format";
 import { liveJobs } from "./live";
 import { refine, route } from "./router";
 
@@ -23,7 +23,7 @@ export function choose(changes: readonly Change[]): void {
 
 /** A change in a few words. */
 export function told(change: Change): string {
-  const nameOf = (id: number) => `${harmless(liveJobs.value.get(id)?.name ?? "job")} (${id})`;
+  const nameOf = (id: number) => `${sanitize(liveJobs.value.get(id)?.name ?? "job")} (${id})`;
   if ("submit" in change) {
     const { trains_like: like, replicas_max: most } = change.submit;
     const what = "job" in like ? nameOf(like.job) : like.application;
@@ -33,7 +33,7 @@ export function told(change: Change): string {
     const { count, gpus } = change.add_nodes;
     return `${count} more node${count === 1 ? "" : "s"} of ${plural(gpus, "GPU")}`;
   }
-  if ("drain" in change) return `without ${harmless(change.drain.node)}`;
+  if ("drain" in change) return `without ${sanitize(change.drain.node)}`;
   if ("policy" in change) return `${change.policy.name} decides`;
   if ("cancel" in change) return `without ${nameOf(change.cancel.job)}`;
   if ("pause" in change) return `${nameOf(change.pause.job)} paused`;

@@ -54,7 +54,7 @@ export function moment(ms: Maybe): string {
 }
 
 /** Names and sentences of others, without what would turn around the text after them. */
-export function harmless(text: string): string {
+export function sanitize(text: string): string {
   return text.replaceAll(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 

@@ -8,7 +8,7 @@
 //!                          jobs, nodes, revisions ──> Command: launch, resize, stop
 //! ```
 //!
-//! [`Engine`] keeps the books of jobs and nodes, asks a policy who gets what, and says what has to be done to get
+//! [`Engine`] keeps the state of jobs and nodes, asks a policy who gets what, and says what has to be done to get
 //! there. It starts no process, reads no clock and keeps no file: whoever drives it (a simulator, a server, a test)
 //! carries the commands out and tells what became of them. Whatever arrives in whatever order, it never gives a GPU to
 //! two jobs, but to a second one as a guest where a plan says so, and never panics; what makes no sense is answered by [`Command::Refused`].

@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Change, Completion, JobForecast, TrainsLike, WhatIf, WhatIfChoices } from "../api";
 import { choose, chosen, told } from "../changes";
 import { get, post, reason } from "../client";
-import { duration, harmless, percent, UNKNOWN } from "../format";
+import { duration, sanitize, percent, UNKNOWN } from "../format";
 import { cluster, liveJobs, nodes } from "../live";
 import { JobLink, PhaseBadge } from "../parts/job";
 import { Field } from "../parts/submit";
@@ -130,7 +130,7 @@ function Questions({ add }: { add: (change: Change) => void }) {
             <select name="like">
               {jobs.map((job) => (
                 <option key={job.id} value={`${job.id}`}>
-                  {harmless(job.name)} (job {job.id})
+                  {sanitize(job.name)} (job {job.id})
                 </option>
               ))}
               {applications.map((name) => (
@@ -181,7 +181,7 @@ function Questions({ add }: { add: (change: Change) => void }) {
               <select name="job">
                 {jobs.map((job) => (
                   <option key={job.id} value={`${job.id}`}>
-                    {harmless(job.name)} ({job.id})
+                    {sanitize(job.name)} ({job.id})
                   </option>
                 ))}
               </select>
@@ -203,7 +203,7 @@ function Questions({ add }: { add: (change: Change) => void }) {
           <select name="node">
             {nodes.value.map((node) => (
               <option key={node.name} value={node.name}>
-                {harmless(node.name)}
+                {sanitize(node.name)}
               </option>
             ))}
           </select>
@@ -323,7 +323,7 @@ function Forecast({ job, longest, isSame }: { job: JobForecast; longest: number;
   const width = (completion: Completion) => ({ width: `${(100 * seconds(completion)) / longest}%` });
   return (
     <tr>
-      <td>{job.id == null ? <b>{harmless(job.name)}, new</b> : <JobLink id={job.id} name={job.name} />}</td>
+      <td>{job.id == null ? <b>{sanitize(job.name)}, new</b> : <JobLink id={job.id} name={job.name} />}</td>
       <td>{job.phase == null ? <span class="tag">what if</span> : <PhaseBadge phase={job.phase} />}</td>
       <td class="num">{job.replicas > 0 ? job.replicas : UNKNOWN}</td>
       <When completion={before} />

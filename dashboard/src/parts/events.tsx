@@ -1,5 +1,5 @@
 import type { Event } from "../api";
-import { harmless, moment } from "../format";
+import { sanitize, moment } from "../format";
 import { endedJobs, liveJobs } from "../live";
 import { JobLink } from "./job";
 
@@ -12,7 +12,7 @@ export function EventList({ events, isOfOneJob }: { events: readonly Event[]; is
         <li key={event.sequence}>
           <time>{moment(event.at_ms)}</time>
           {!isOfOneJob && event.job != null && <JobLink id={event.job} name={nameOf(event.job)} />}
-          <span class="event-text">{harmless(event.text)}</span>
+          <span class="event-text">{sanitize(event.text)}</span>
         </li>
       ))}
     </ol>

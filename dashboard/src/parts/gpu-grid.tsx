@@ -1,6 +1,6 @@
 import type { HeldBackNode, Node, NodeJob } from "../api";
 import { jobLook } from "../colour";
-import { duration, harmless, number, plural } from "../format";
+import { duration, sanitize, number, plural } from "../format";
 import { now } from "../live";
 import { JobLink } from "./job";
 
@@ -49,13 +49,13 @@ export function HeldBack({ nodes }: { nodes: readonly HeldBackNode[] }) {
       {nodes.map((node) => (
         <li key={node.name} class="node">
           <div class="node-head">
-            <b>{harmless(node.name)}</b>
+            <b>{sanitize(node.name)}</b>
             <span class="soft">
               {plural(node.gpus, "GPU")} · {node.gpu_type}
             </span>
             <span class="tag tag-warn">held back</span>
           </div>
-          <p class="soft">{harmless(node.reason)}</p>
+          <p class="soft">{sanitize(node.reason)}</p>
         </li>
       ))}
     </ul>
@@ -78,7 +78,7 @@ function NodeCells({ node, isDense, isStop }: { node: Node; isDense: boolean; is
   const free = Math.max(0, node.gpus - node.gpus_held);
   const cell = (job: NodeJob, idx: number, isFirst: boolean) => {
     const look = jobLook(job.id);
-    const told = `${harmless(job.name)}, job ${job.id}, ${job.is_guest ? "a guest" : "a GPU"} on ${node.name}`;
+    const told = `${sanitize(job.name)}, job ${job.id}, ${job.is_guest ? "a guest" : "a GPU"} on ${node.name}`;
     return (
       <a
         key={idx}
@@ -96,7 +96,7 @@ function NodeCells({ node, isDense, isStop }: { node: Node; isDense: boolean; is
   return (
     <li class="node">
       <div class="node-head">
-        <b>{harmless(node.name)}</b>
+        <b>{sanitize(node.name)}</b>
         <span class="soft">
           {[`${plural(node.gpus, "GPU")} · ${node.gpu_type} · ${free} free`, ...resources(node)].join(" · ")}
         </span>

@@ -3,7 +3,7 @@
 import type { Job, Phase } from "../api";
 import { post } from "../client";
 import { jobLook } from "../colour";
-import { harmless, percent } from "../format";
+import { sanitize, percent } from "../format";
 import { confirm } from "./dialog";
 
 export function JobDot({ id }: { id: number }) {
@@ -13,9 +13,9 @@ export function JobDot({ id }: { id: number }) {
 
 export function JobLink({ id, name }: { id: number; name: string }) {
   return (
-    <a class="job-link" href={`#/jobs/${id}`} title={harmless(name)}>
+    <a class="job-link" href={`#/jobs/${id}`} title={sanitize(name)}>
       <JobDot id={id} />
-      <span class="job-name">{harmless(name)}</span>
+      <span class="job-name">{sanitize(name)}</span>
     </a>
   );
 }
@@ -50,7 +50,7 @@ const TALK: Record<Verb, { verb: string; text: string }> = {
 export function askToAct(job: Job, verb: Verb): void {
   const { verb: label, text } = TALK[verb];
   const act = () => post(`/v1/jobs/${job.id}/${verb}`);
-  const title = `${label.split(" ")[0]} ${harmless(job.name)} (job ${job.id})?`;
+  const title = `${label.split(" ")[0]} ${sanitize(job.name)} (job ${job.id})?`;
   confirm({ title, text, verb: label, act, isDangerous: verb === "cancel" });
 }
 
@@ -66,7 +66,7 @@ export function JobActions({ job, isSmall }: { job: Job; isSmall?: boolean }) {
           key={verb === "cancel" ? 1 : 0}
           type="button"
           class={`${isSmall ? "small " : ""}${verb === "cancel" ? "quiet-danger" : ""}`}
-          aria-label={`${verb} ${harmless(job.name)} (job ${job.id})`}
+          aria-label={`${verb} ${sanitize(job.name)} (job ${job.id})`}
           onClick={() => askToAct(job, verb)}
         >
           {verb[0]?.toUpperCase()}

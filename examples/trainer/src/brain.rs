@@ -23,7 +23,7 @@ pub(crate) struct BrainSettings {
     pub(crate) fixed: bool,
 }
 
-/// What rank 0 knows besides what every rank knows: the agent, and the books of the epoch.
+/// What rank 0 knows besides what every rank knows: the agent, and the sample counts of the epoch.
 pub(crate) struct Brain {
     settings: BrainSettings,
     agent: Agent,

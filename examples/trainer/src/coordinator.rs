@@ -21,7 +21,7 @@ const REPORT_EVERY: Duration = Duration::from_secs(2);
 /// A rate over less than this says little.
 const RATE_MIN: Duration = Duration::from_millis(500);
 
-/// What rank 0 does besides training: it concludes steps, keeps the books, saves, and talks.
+/// What rank 0 does besides training: it concludes steps, counts samples, saves, and talks.
 pub(crate) struct Coordinator {
     brain: Brain,
     checkpoints: Option<Checkpoints>,
@@ -138,7 +138,7 @@ impl Coordinator {
     }
 
     /// Tells of the epoch that just ended.
-    pub(crate) fn tell_epoch(&mut self, settings: &Settings, epochs_done: u32, deal: &Deal, accuracy: f64) {
+    pub(crate) fn record_epoch(&mut self, settings: &Settings, epochs_done: u32, deal: &Deal, accuracy: f64) {
         if settings.quiet {
             return;
         }

@@ -27,7 +27,7 @@ pub(crate) enum TrainerError {
     State { path: PathBuf, source: StateError },
     #[error("--audit {}: {source}", path.display())]
     Audit { path: PathBuf, source: io::Error },
-    /// The books of an epoch do not balance: a bug of ours.
+    /// The sample counts of an epoch do not add up: a bug of ours.
     #[error("epoch {epoch} ended with {found:?}; each sample once is {expected:?}")]
     Epoch { epoch: u32, found: Tally, expected: Tally },
     /// A state that rank 0 sent makes no sense.

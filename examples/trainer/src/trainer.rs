@@ -199,7 +199,7 @@ impl Trainer {
         self.apply(&deal, &decision, &gradient);
         let synced = begun.elapsed();
         if self.replica.position.epoch > epoch {
-            self.tell_epoch(&deal);
+            self.record_epoch(&deal);
         }
         // Only now: whoever did not hear of the step is lost, but the step is whole.
         sent.map_err(TrainerError::Lost)?;
@@ -275,11 +275,11 @@ impl Trainer {
         self.order = order(self.settings.recipe.seed, self.replica.position.epoch, self.training.len());
     }
 
-    fn tell_epoch(&mut self, deal: &Deal) {
+    fn record_epoch(&mut self, deal: &Deal) {
         let Some(coordinator) = &mut self.coordinator else { return };
         let score = self.network.evaluate(&self.replica.parameters, &self.test);
         let accuracy = score.accuracy(u64::from(TEST_SAMPLES));
-        coordinator.tell_epoch(&self.settings, self.replica.position.epoch, deal, accuracy);
+        coordinator.record_epoch(&self.settings, self.replica.position.epoch, deal, accuracy);
     }
 
     /// Sleeps for the rest of a step that is to take as long as a model says.

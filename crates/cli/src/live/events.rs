@@ -6,7 +6,7 @@ use pollux_api::{Event, EventList};
 use pollux_client::{Client, EventQuery};
 
 use super::lookup::job_id;
-use super::patience::Patience;
+use super::reconnect::Reconnect;
 use super::server_args::ServerArgs;
 use super::text::moment;
 use crate::output::{self, OutputFormat, one_line};
@@ -69,11 +69,11 @@ fn follow(
     mut query: EventQuery,
     show: &mut dyn FnMut(&Event) -> io::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut patience = Patience::default();
+    let mut reconnect = Reconnect::default();
     loop {
         match client.event_stream(query) {
             Ok(events) => {
-                patience.renew();
+                reconnect.renew();
                 for event in events {
                     let event = match event {
                         Ok(event) => event,
@@ -88,7 +88,7 @@ fn follow(
             Err(error) => return Err(error.into()),
         }
         // A server that shuts down ends the stream, which is no end of what happens.
-        patience.wait(client)?;
+        reconnect.wait(client)?;
     }
 }
 

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use pollux_api::LogPiece;
 use pollux_client::{Client, ClientError, LogQuery, LogStream};
 
-use super::patience::Patience;
+use super::reconnect::Reconnect;
 
 /// A longer line is told in pieces.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -17,11 +17,11 @@ pub(super) fn follow(
     show: &mut dyn FnMut(Vec<u8>) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let mut lines = LogLines { has_prefixes: query.replica.is_none(), ..LogLines::default() };
-    let mut patience = Patience::default();
+    let mut reconnect = Reconnect::default();
     loop {
         match client.log_stream(id, query, &lines.positions) {
             Ok(mut stream) => {
-                patience.renew();
+                reconnect.renew();
                 read_on(&mut stream, &mut lines, show)?;
                 if stream.has_begun() {
                     // Whatever comes after the last lines is news.
@@ -34,7 +34,7 @@ pub(super) fn follow(
             Err(error) if error.is_passing() => {}
             Err(error) => return Err(error.into()),
         }
-        patience.wait(client)?;
+        reconnect.wait(client)?;
     }
 }
 

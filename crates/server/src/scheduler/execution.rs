@@ -96,8 +96,8 @@ impl Scheduler {
     }
 
     /// Keeps what is to be written and done; what the engine is to be told is added to `events`.
-    pub(crate) fn absorb(&mut self, consequences: Effects, events: &mut Vec<Event>) {
-        let Effects { start: _, stop, regrouped, gone, outdated, events: more } = consequences;
+    pub(crate) fn absorb(&mut self, effects: Effects, events: &mut Vec<Event>) {
+        let Effects { start: _, stop, regrouped, gone, outdated, events: more } = effects;
         self.pending.stops.extend(stop);
         self.pending.regrouped.extend(regrouped);
         self.pending.outdated.extend(outdated);

@@ -157,7 +157,7 @@ impl<'a> World<'a> {
         match (self.queue.peek(), self.engine.next_wakeup()) {
             (Some((at, event)), Some(tick)) if !comes_first(at, event, tick) => self.tick(tick),
             (None, Some(tick)) => self.tick(tick),
-            (Some(_), _) => self.happen(),
+            (Some(_), _) => self.next_event(),
             (None, None) => return Err(SimulationError::Endless { left: self.awaited.len() }),
         }
         self.give_back();
@@ -168,7 +168,7 @@ impl<'a> World<'a> {
         }
     }
 
-    fn happen(&mut self) {
+    fn next_event(&mut self) {
         let Some((at, event)) = self.queue.pop() else { return };
         self.now = self.now.max(at);
         match event {

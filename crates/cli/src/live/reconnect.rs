@@ -12,11 +12,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// Waits for a server that has gone away, and not for ever.
 #[derive(Debug, Default)]
-pub(super) struct Patience {
+pub(super) struct Reconnect {
     since: Option<Instant>,
 }
 
-impl Patience {
+impl Reconnect {
     /// It is there again.
     pub(super) const fn renew(&mut self) {
         self.since = None;
