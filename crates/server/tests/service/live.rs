@@ -215,6 +215,7 @@ impl<'a> Live<'a> {
                 for group in &mut self.groups {
                     if group.members.values().any(|&on| on == node) {
                         group.trainee.crash(self.now);
+                        group.stamp += 1;
                         group.crashed = true;
                         group.members.retain(|_, on| *on != node);
                     }
