@@ -26,6 +26,7 @@ use crate::table::{Align, Cell, Table};
 use crate::usage::{number, whole};
 pub(crate) use error::UpError;
 use logging::LogArgs;
+use signals::Signals;
 
 /// What `pollux up` takes.
 #[derive(Args, Debug)]
@@ -117,8 +118,9 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
         worker_authority: args.worker_ca.as_deref().map(absolute).transpose()?,
         ..server_settings(args, &state_dir, policy.clone())
     };
+    let signals = Signals::listen().context("cannot listen for signals")?;
     let daemon = Daemon::start(settings, &http_settings(args), open_backend).map_err(UpError::from)?;
-    signals::stop_on_signal(daemon.stopper()).context("cannot listen for signals")?;
+    signals.stop(daemon.stopper()).context("cannot listen for signals")?;
     introduce(&Introduction { url: daemon.url(), state_dir: &state_dir, nodes: &nodes, policy: &policy, args })?;
     daemon.wait().map_err(UpError::from)?;
     output::note(&"ended; jobs train on, and the next `pollux up` carries on with them");
