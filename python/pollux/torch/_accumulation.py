@@ -33,6 +33,8 @@ class Accumulation:
         self.is_last = True
         self.is_taken = False
         """Whether the optimiser has taken what it wants of the micro-batch at hand."""
+        self.filled = 0
+        """Micro-batches of the step whose gradients wait."""
         self._emphasis = 1.0
         self.on_gradient: Callable[[Tensor, Tensor], None] = lambda _parameter, _gradient: None
         """Gets a parameter and its gradient of every micro-batch, before it is added to the others."""
@@ -45,6 +47,7 @@ class Accumulation:
         self.is_taken = False
         if micro_batch == 0:
             self.clear()
+            self.filled = 0
         if micro_batches > 1 and not self._handles:
             hook = self._after_gradient
             self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
@@ -69,6 +72,7 @@ class Accumulation:
 
     def take(self) -> None:
         """What came in the micro-batch at hand counts; what comes in it from now on does not."""
+        self.filled += bool(self._aside)
         for parameter, gradient in self._aside.items():
             kept = self._kept.get(parameter)
             self._kept[parameter] = gradient if kept is None else kept.add_(gradient)

@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 import torch
 
 from ._accumulation import Accumulation
+from ._errors import UsageError
 from ._gradients import GradientReader, StepPlan
 from ._state import bare
 
@@ -34,6 +35,8 @@ class Part:
         self.accumulation.on_gradient = self.reader.read_part
         self.has_forward = False
         """Whether the model was called through DDP in the micro-batch at hand."""
+        self.is_asked_early = self.is_asked = False
+        """Whether its optimiser was called in a micro-batch before the last one of the step, and in that."""
 
     def regroup(self, is_alone: bool) -> None:
         """Another group trains it from now on."""
@@ -54,6 +57,7 @@ class Part:
         self.accumulation.begin(idx, plan.micro_batches, emphasis)
         self.ddp.require_backward_grad_sync = self.accumulation.is_last
         if idx == 0:
+            self.is_asked_early = self.is_asked = False
             self.reader.begin(plan)
             self.reader.synced_at = None
         self.reader.begin_part()
@@ -69,7 +73,13 @@ class Part:
 
     def take(self) -> None:
         """The user's optimiser steps between micro-batches: their gradients count once the last one is through."""
+        self.is_asked_early = True
         self.accumulation.take()
+
+    def is_half_trained(self) -> bool:
+        """Whether the user's loop trained it in some micro-batches of the step and not in others."""
+        misses_some = self.is_asked and self.accumulation.filled < self.reader.plan.micro_batches - 1
+        return misses_some or (self.is_asked_early and not self.is_asked)
 
     def trains(self) -> bool:
         """Whether any parameter is to learn at the moment: a critic that only judges needs nobody else."""
@@ -82,6 +92,15 @@ class Part:
         return (
             "optimizer.step() without gradients of the wrapped model: other processes would not hear of them; call "
             "the model that px.wrap returned, and backward() once per batch"
+        )
+
+
+def refuse_half_trained(parts: list[Part]) -> None:
+    """At the end of a step. A loop that throws a batch away asks for no step of any model."""
+    if len(parts) > 1 and any(part.is_asked for part in parts) and any(part.is_half_trained() for part in parts):
+        raise UsageError(
+            "one of several models is trained in some micro-batches of a step only; decide once for a step, with a count "
+            "that grows only if px.is_step_end()"
         )
 
 

@@ -38,6 +38,7 @@ def adapt_optimizer(part: Part, session: Session) -> None:
         if not session.is_step_end:
             part.take()
             return None
+        part.is_asked = True
         if not part.reader.is_pending:
             raise UsageError(part.why_no_gradients())
         part.reader.is_pending = False
@@ -51,7 +52,7 @@ def adapt_optimizer(part: Part, session: Session) -> None:
         session.is_updating = False
         session.has_stepped = True
         part.accumulation.clear()
-        part.take()
+        part.accumulation.take()
         for group, rate in zip(self.param_groups, rates):
             group["lr"] = rate
         return result
@@ -77,6 +78,7 @@ def adapt_scaler(scaler: Any, session: Session) -> None:
             for part in meant:
                 if session.is_step_end:
                     part.accumulation.complete()
+                    part.is_asked |= _name == "step"
                 elif _name == "step":
                     part.take()
             return _original(*args, **kwargs) if session.is_step_end else None

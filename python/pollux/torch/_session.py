@@ -29,7 +29,7 @@ from ._errors import DivergedError, UsageError
 from ._gradients import StepPlan
 from ._group import Group, Meeting, refuse_foreign_group
 from ._membership import RESTART, STOPPED, Membership, leave
-from ._part import Part
+from ._part import Part, refuse_half_trained
 from ._schedule import RateWatch, Schedule, refuse_unknown
 from ._sources import Seat
 from ._state import Position
@@ -179,6 +179,7 @@ class Session:
 
     def end_step(self, step: Deal) -> None:
         """The loop is done with the last micro-batch of a step."""
+        refuse_half_trained(self.parts)
         group = self.joined()
         times = self.clock.end(self.reader)
         self.has_stepped = False

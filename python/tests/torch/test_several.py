@@ -111,6 +111,39 @@ def test_two_models_learn_what_they_learn_in_plain_pytorch(together, order, worl
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("counts", ["batches", "steps"])
+def test_a_model_that_is_trained_now_and_then_counts_steps(counts) -> None:
+    game = Game()
+    stepped: list[int] = []
+    game.optimizers[0].register_step_post_hook(lambda *_: stepped.append(1))
+    (generator, critic), (generator_optimizer, critic_optimizer) = px.wrap(
+        [game.generator, game.critic], game.optimizers
+    )
+    loader = px.DataLoader(Numbered(6 * BATCH), batch_size=BATCH, max_batch_size=BATCH, per_gpu=(8, 8))
+    count = 0
+
+    def train() -> None:
+        nonlocal count
+        for _ in px.epochs(1):
+            for real, _, _ in loader:
+                fake = generator(real.flip(1))
+                critic_optimizer.zero_grad()
+                (judge(critic, real, True) + judge(critic, fake.detach(), False)).backward()
+                critic_optimizer.step()
+                if count % 3 == 0:
+                    generator_optimizer.zero_grad()
+                    judge(critic, fake, True).backward()
+                    generator_optimizer.step()
+                count += counts == "batches" or px.is_step_end()
+
+    if counts == "batches":
+        with pytest.raises(px.UsageError, match="trained in some micro-batches of a step only"):
+            train()
+    else:
+        train()
+        assert len(stepped) == 2
+
+
 def test_all_models_are_saved_and_taken_up(together, tmp_path) -> None:
     [first] = together(elastic, 1, "critic", (16, 16), str(tmp_path))
     [path] = tmp_path.glob("checkpoint-*.pt")
