@@ -99,8 +99,8 @@ def refuse_half_trained(parts: list[Part]) -> None:
     """At the end of a step. A loop that throws a batch away asks for no step of any model."""
     if len(parts) > 1 and any(part.is_asked for part in parts) and any(part.is_half_trained() for part in parts):
         raise UsageError(
-            "one of several models is trained in some micro-batches of a step only; decide once for a step, with a count "
-            "that grows only if px.is_step_end()"
+            "one of several models is trained in some micro-batches of a step only; decide once for a step, with a "
+            "count that grows only if px.is_step_end()"
         )
 
 
