@@ -67,7 +67,7 @@ class Archive:
         if self._checkpoints is None or not self._session.joined().is_leader:
             return
         # A model that is not finite must not take the place of one that was.
-        if not _state.is_finite(self._session.module):
+        if not all(_state.is_finite(part.module) for part in self._session.parts):
             return
         try:
             self._checkpoints.save(self.capture())
@@ -78,10 +78,14 @@ class Archive:
     def capture(self) -> dict[str, Any]:
         """All of it, as of the last whole step."""
         session = self._session
+        first, *others = [
+            {"model": _state.bare(part.module).state_dict(), "optimizer": part.optimizer.state_dict()}
+            for part in session.parts
+        ]
         return {
             "format": _state.FORMAT,
-            "model": _state.bare(session.module).state_dict(),
-            "optimizer": session.optimizer.state_dict(),
+            **first,
+            "others": others,
             "scaler": session.scaler.state_dict() if session.scaler else None,
             "schedules": [schedule.state_dict() for schedule in session.schedules],
             "agent": session.brain.state() if session.brain else self.agent,
@@ -101,14 +105,22 @@ class Archive:
                 f"{where} has format {state.get('format')}, accepted is {_state.FORMAT}; remove it, or use the version "
                 "that wrote it"
             )
-        _state.load_module(session.module, state["model"], where)
-        _state.load_optimizer(session.optimizer, state["optimizer"], where)
-        # It has stepped, if not in this process: schedulers ask.
-        session.optimizer._opt_called = True  # type: ignore[attr-defined]
+        # Trainings of one model had no others to speak of before version 0.2.
+        saved = [state, *state.get("others", [])]
+        if len(saved) != len(session.parts):
+            raise CheckpointError(
+                f"{where} is of a training of {len(saved)} models, this one has {len(session.parts)}; remove the "
+                "folder or the change"
+            )
+        for part, own in zip(session.parts, saved):
+            _state.load_module(part.module, own["model"], where)
+            _state.load_optimizer(part.optimizer, own["optimizer"], where)
+            # It has stepped, if not in this process: schedulers ask.
+            part.optimizer._opt_called = True  # type: ignore[attr-defined]
         if session.scaler and state["scaler"]:
             session.scaler.load_state_dict(state["scaler"])
-        for schedule, saved in zip(session.schedules, state["schedules"]):
-            schedule.load_state_dict(saved)
+        for schedule, known in zip(session.schedules, state["schedules"]):
+            schedule.load_state_dict(known)
         self.agent = state["agent"]
         session.position = _state.Position(**state["position"])
         session.resumes_epoch = True
