@@ -186,6 +186,10 @@ class Brain:
         if board.is_wanted:
             board.write(position.samples, {"batch_size": batch_size, **self.figures()})
 
+    def noise(self) -> tuple[float, float] | None:
+        """Squared norm and variance of a gradient of the user's batch, once they can be trusted."""
+        return self._agent.noise()
+
     def figures(self) -> dict[str, float | None]:
         """What it knows, for people."""
         rate = self._samples_per_s

@@ -83,6 +83,9 @@ class Membership:
         self.worker = Worker.from_env()
         self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
+        self.is_late = False
+        """Whether the others were training already when this process came to them."""
+        self._early: Group | None = None
         self._invitation: Invitation | None = None
         # Their doors stay, so that those who stand there can read that nothing comes of it.
         self._called_off: list[Invitation] = []
@@ -125,6 +128,25 @@ class Membership:
 
     def enter(self) -> Group:
         """Finds the others, once everything slow is done."""
+        early, self._early = self._early, None
+        if early is not None and not self.is_late:
+            return early
+        if early is not None:
+            early.close()
+        group = self._meet(comes_late=True)
+        assert group is not None
+        return group
+
+    def enter_early(self) -> None:
+        """Finds the others before there is a model, if all have just started. Who comes to a training that runs would
+        let it wait: until everything slow is done it has a group of its own."""
+        self._early = self._meet(comes_late=False)
+        self.is_late = self._early is None
+        if self._early is None:
+            self._early = Group(0, [Member(self.replica, 0)], None)
+
+    def _meet(self, comes_late: bool) -> Group | None:
+        """The group, or `None` if it is already training and nobody is to come late."""
         if self.worker is None:
             group = _own_group()
             group.introduce(group.members[group.rank], is_new=True)
@@ -135,7 +157,10 @@ class Membership:
             time.sleep(_GLANCE_S)
         assignment = _started_for(self.worker)
         while True:
-            entered = self._lead(assignment) if assignment.rank_of(self.replica) == 0 else self._follow(assignment)
+            leads = assignment.rank_of(self.replica) == 0
+            entered = self._lead(assignment) if leads else self._follow(assignment, comes_late)
+            if entered is None:
+                return None
             if isinstance(entered, Group):
                 self.generation = assignment.generation
                 entered.introduce(entered.members[entered.rank], is_new=True)
@@ -148,7 +173,7 @@ class Membership:
         if len(assignment.members) == 1:
             return Group(0, assignment.members, None)
         assert self.worker is not None
-        invitation = Invitation(assignment, range(1, len(assignment.members)), self.worker)
+        invitation = Invitation(assignment, range(1, len(assignment.members)), self.worker, trains=False)
         while not invitation.is_complete():
             self._apply_before_training()
             later = self.newest()
@@ -159,8 +184,8 @@ class Membership:
             time.sleep(_GLANCE_S)
         return invitation.form()
 
-    def _follow(self, assignment: Assignment) -> Group | Assignment:
-        """Knocks at rank 0's door and waits to be let in."""
+    def _follow(self, assignment: Assignment, comes_late: bool) -> Group | Assignment | None:
+        """Knocks at rank 0's door and waits to be let in; leaves it if the others train and nobody is to come late."""
         rank = assignment.rank_of(self.replica)
         assert rank is not None
         store: dist.Store | None = None
@@ -183,6 +208,9 @@ class Membership:
                     # PyTorch tells of a door that is still closed with a page of its own frames.
                     socket.create_connection(assignment.endpoint, timeout=_KNOCK_S).close()
                     store = dist.TCPStore(*assignment.endpoint, is_master=False, timeout=_PATIENCE)
+                    self.is_late = store.get("trains") == b"1"
+                    if self.is_late and not comes_late:
+                        return None
                     store.set(f"joined/{rank}", "1")
                 if time.monotonic() >= beat_at:
                     beats, beat_at = beats + 1, time.monotonic() + _BEAT_S
@@ -235,7 +263,7 @@ class Membership:
             known = {member.replica for member in group.members}
             newcomers = [rank for rank, member in enumerate(later.members) if member.replica not in known]
             assert self.worker is not None
-            self._invitation = Invitation(later, newcomers, self.worker)
+            self._invitation = Invitation(later, newcomers, self.worker, trains=True)
 
     def is_complete(self, generation: int) -> bool:
         """Whether all newcomers of a generation are at this process's door."""
@@ -288,7 +316,7 @@ class Membership:
 class Invitation:
     """Rank 0's door: newcomers knock, are asked to stay, and are let in together."""
 
-    def __init__(self, assignment: Assignment, newcomers: Any, worker: Worker):
+    def __init__(self, assignment: Assignment, newcomers: Any, worker: Worker, trains: bool):
         self.assignment = assignment
         self._ranks = list(newcomers)
         self._has_asked = False
@@ -303,6 +331,7 @@ class Invitation:
             host, port = "127.0.0.1", 0
         prefer_loopback(host if assignment.is_given else worker.host)
         self.store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=_PATIENCE)
+        self.store.set("trains", "1" if trains else "0")
         if not assignment.is_given:
             worker.publish_rendezvous(assignment.generation, self.store.port)
 
@@ -336,6 +365,25 @@ class Invitation:
         """Lets everybody in."""
         self.store.set("go", "1")
         return _form(self.store, self.assignment, 0, "all", self.assignment.members)
+
+
+_met: Membership | None = None
+
+
+def meet_early() -> None:
+    """Finds the others now; the next training of this process is with them."""
+    global _met
+    if _met is not None:
+        raise UsageError("the processes of this training have met already; call it once, before px.wrap")
+    _met = Membership()
+    _met.enter_early()
+
+
+def claim() -> Membership:
+    """For a training that begins: with those who were met, if any."""
+    global _met
+    met, _met = _met, None
+    return met or Membership()
 
 
 def leave(code: int) -> NoReturn:

@@ -34,7 +34,7 @@ from ._errors import DivergedError, UsageError
 from ._failures import guard_exit
 from ._gradients import GradientReader, StepPlan
 from ._group import Group
-from ._membership import RESTART, STOPPED, Membership, leave
+from ._membership import RESTART, STOPPED, claim, leave
 from ._sources import Seat
 from ._state import Position
 from ._terms import Action, Decision, Row, Terms
@@ -74,7 +74,7 @@ class Session:
         self.options = options
         self.ddp: DistributedDataParallel | None = None
         self.group: Group | None = None
-        self.membership = Membership()
+        self.membership = claim()
         self.accumulation = Accumulation(module.parameters(), bool(options.ddp.get("find_unused_parameters")))
         self.reader = GradientReader(optimizer, options.is_adam, self._loss_scale)
         self.clock = StepClock(self._device())
