@@ -12,7 +12,7 @@ from typing import Any
 import torch.distributed as dist
 
 import torch
-from pollux.torch import _membership
+from pollux.torch import _early
 
 from . import _replay, env
 
@@ -40,7 +40,7 @@ def initialize(
         if count > 1 and port == 0:
             raise ValueError(f"ADAPTDL_MASTER_PORT is not set for {count} replicas; accepted is a free port of rank 0")
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR=address, MASTER_PORT=str(port))
-    _membership.meet_early()
+    _early.meet_early()
     _is_initialized = True
 
 

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 from pollux import PolluxError
 from pollux._native import Agent
 
+from ._assignment import DEFAULT_GPU_TYPE
 from ._board import Board
 from ._clock import Times
 from ._deal import Deal, Tuning
 from ._errors import say
-from ._membership import DEFAULT_GPU_TYPE
 from ._terms import Row, Terms
 
 if TYPE_CHECKING:
-    from ._membership import Conditions, Membership
+    from ._assignment import Conditions
+    from ._membership import Membership
     from ._state import Position
 
 CHECK_PERIOD_S = 0.5

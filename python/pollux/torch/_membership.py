@@ -18,7 +18,6 @@ import os
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -26,6 +25,7 @@ import torch.distributed as dist
 from pollux import _native as native
 from pollux._native import Termination, Worker
 
+from ._assignment import DEFAULT_GPU_TYPE, Assignment, Conditions
 from ._errors import LostError, UsageError
 from ._group import Group, Member, prefer_loopback
 
@@ -44,36 +44,6 @@ _PROOF_S = 0.5
 """Who has not shown it for so long may be dead."""
 FIRST_ANSWER_S = 60.0
 """A scheduler that was just killed is back within seconds."""
-
-
-DEFAULT_GPU_TYPE = "gpu"
-"""What GPUs are called where nobody names them."""
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What the scheduler says of a training, besides who belongs to it."""
-
-    gpu_type: str = DEFAULT_GPU_TYPE
-    adapts_batch: bool = True
-    batch_size: int | None = None
-    """The user's batch, if it is kept and the user named one; otherwise the baseline is."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A generation of the group, in order of rank."""
-
-    generation: int
-    members: tuple[Member, ...]
-    endpoint: tuple[str, int] | None
-    """Where rank 0 waits, once it has told."""
-    is_given: bool = False
-    """Whether the scheduler is of version 0.1, which finds a port by itself."""
-
-    def rank_of(self, replica: int) -> int | None:
-        """The place of a process, if it has one."""
-        return next((rank for rank, member in enumerate(self.members) if member.replica == replica), None)
 
 
 class Membership:
@@ -365,25 +335,6 @@ class Invitation:
         """Lets everybody in."""
         self.store.set("go", "1")
         return _form(self.store, self.assignment, 0, "all", self.assignment.members)
-
-
-_met: Membership | None = None
-
-
-def meet_early() -> None:
-    """Finds the others now; the next training of this process is with them."""
-    global _met
-    if _met is not None:
-        raise UsageError("the processes of this training have met already; call it once, before px.wrap")
-    _met = Membership()
-    _met.enter_early()
-
-
-def claim() -> Membership:
-    """For a training that begins: with those who were met, if any."""
-    global _met
-    met, _met = _met, None
-    return met or Membership()
 
 
 def leave(code: int) -> NoReturn:

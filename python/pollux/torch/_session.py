@@ -30,11 +30,12 @@ from ._board import Board
 from ._brain import Brain, BrainSettings
 from ._clock import StepClock
 from ._deal import Deal
+from ._early import claim
 from ._errors import DivergedError, UsageError
 from ._failures import guard_exit
 from ._gradients import GradientReader, StepPlan
 from ._group import Group
-from ._membership import RESTART, STOPPED, claim, leave
+from ._membership import RESTART, STOPPED, leave
 from ._sources import Seat
 from ._state import Position
 from ._terms import Action, Decision, Row, Terms

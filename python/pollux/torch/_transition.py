@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from torch.nn.parallel import DistributedDataParallel
 
+from ._assignment import Assignment
 from ._brain import Brain
-from ._membership import STOPPED, Assignment
+from ._membership import STOPPED
 from ._terms import Action, Decision, Row, Terms
 
 if TYPE_CHECKING:

@@ -142,6 +142,8 @@ def save() -> None:
     """Saves the training, once the step at hand is done."""
     training = session()
     if training.in_loop:
+        # Everybody checks in after this step, and rank 0 saves then.
+        training.terms.check_every = 1
         training.archive.hasten()
         return
     training.archive.share_metrics()
@@ -187,18 +189,24 @@ def loop(loader: AdaptiveDataLoaderHelper, batches: Callable[[], Iterator[Any]])
             session().end_epoch()
 
 
+_NO_BACKWARD = (
+    "a loop over an AdaptiveDataLoader in training mode without a backward(); to evaluate, call model.eval() or "
+    "torch.no_grad() before the loop"
+)
+
+
 def train(loader: AdaptiveDataLoaderHelper) -> Iterator[Any]:
     """Batches to the end of the epoch: one pass over the data, or as many as the progress of one takes."""
     training = session()
     until = loader.progress_max(record.current_epoch)
     while True:
+        backwards, samples = training.reader.backwards, training.position.samples
         try:
             yield from loader.source._epoch(training, until)
         except px.UsageError as error:
-            raise RuntimeError(
-                "a loop over an AdaptiveDataLoader in training mode without a backward(); to evaluate, call "
-                "model.eval() or torch.no_grad() before the loop"
-            ) from error
+            raise RuntimeError(_NO_BACKWARD) from error
+        if training.position.samples > samples and training.reader.backwards == backwards:
+            raise RuntimeError(_NO_BACKWARD)
         if not training.position.is_ended:
             training.position.is_ended = True
             training.check_in(0, ends_epoch=True)

@@ -68,7 +68,12 @@ class AdaptiveDataParallel(torch.nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the model's."""
-        return self.__dict__["_elastic"](*args, **kwargs)
+        session = current()
+        if session.in_loop or not torch.is_grad_enabled():
+            return self.__dict__["_elastic"](*args, **kwargs)
+        # Nothing is trained here, so that DDP, which would wait for a backward(), is not to hear of it.
+        session.apply_between_loops()
+        return self.module(*args, **kwargs)
 
     def train(self, mode: bool = True) -> AdaptiveDataParallel:
         """As ever."""
