@@ -19,6 +19,7 @@ from trainings import Numbered, network
 import adaptdl
 import torch
 from adaptdl import checkpoint, collective
+from pollux.torch._session import current
 
 SAMPLES, TESTED, BATCH = 203, 41, 16
 
@@ -160,8 +161,8 @@ class Best(checkpoint.State):
         self.syncs += 1
 
 
-def interrupted(stop_in: int | None) -> list[Any]:
-    """Evaluates, then trains, and saves after a step in the middle of an epoch; dies in the next one."""
+def interrupted(stop_in: int | None, dies: bool) -> list[Any]:
+    """Evaluates, then trains, and saves after a step in the middle of an epoch, or for an error in the next one."""
     script, best = Script(), Best()
     assert not checkpoint.load_state(best)
     seen: list[Any] = []
@@ -172,6 +173,8 @@ def interrupted(stop_in: int | None) -> list[Any]:
         stats = adl.Accumulator()
         script.model.train()
         for idx, batch in enumerate(script.train):
+            if has_saved and dies:
+                raise Dead(seen)
             if has_saved:
                 return seen
             script.learn(batch)
@@ -179,16 +182,34 @@ def interrupted(stop_in: int | None) -> list[Any]:
             stats["total"] += len(batch[2])
             seen.append(["trained", epoch, batch[2].tolist(), script.optimizer.param_groups[0]["lr"], best.steps])
             if epoch == stop_in and idx >= 4 and script.train._elastic.is_optim_step():
-                checkpoint.save_all_states()
+                if not dies:
+                    checkpoint.save_all_states()
                 has_saved = True
         with stats.synchronized():
             seen.append(["total", epoch, stats["total"]])
     return seen
 
 
-def test_a_restart_goes_on_in_the_middle_of_a_loop_and_repeats_nothing(together, tmp_path: Path) -> None:
-    [before] = together(interrupted, 1, 1, ADAPTDL_CHECKPOINT_PATH=str(tmp_path))
-    [after] = together(interrupted, 1, None, ADAPTDL_CHECKPOINT_PATH=str(tmp_path))
+class Dead(Exception):
+    """What a process dies of."""
+
+
+def dying(stop_in: int) -> list[Any]:
+    """Saves after an error as a process does whose group is gone."""
+    try:
+        return interrupted(stop_in, dies=True)
+    except Dead as error:
+        current().archive.share_metrics()
+        current().archive.save()
+        seen: list[Any] = error.args[0]
+        return seen
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_restart_goes_on_in_the_middle_of_a_loop_and_repeats_nothing(together, tmp_path: Path, dies: bool) -> None:
+    folder = {"ADAPTDL_CHECKPOINT_PATH": str(tmp_path)}
+    [before] = together(dying, 1, 1, **folder) if dies else together(interrupted, 1, 1, False, **folder)
+    [after] = together(interrupted, 1, None, False, **folder)
     trained = [row for row in before + after if row[0] == "trained"]
     seen = collections.Counter((row[1], number) for row in trained for number in row[2])
     assert seen == {(epoch, number): 1 for epoch in range(3) for number in range(SAMPLES)}

@@ -35,6 +35,10 @@ class Record:
         """Loops over loaders that are over, by epoch."""
         self.seen: collections.Counter[Epoch] = collections.Counter()
         """Those that this process has come to, be it to skip them."""
+        self.left: tuple[Epoch, int] | None = None
+        """A loop that the user has left before its end."""
+        self.has_left_epoch = False
+        """Whether the user has left the loop over epochs before its end."""
         self._resumed_epoch: Epoch = None
 
     def state_dict(self) -> dict[str, Any]:
@@ -66,6 +70,7 @@ class Record:
         del self.done[self.current_epoch], self.seen[self.current_epoch]
         self.finished_epochs += 1
         self.current_epoch = self._resumed_epoch = None
+        self.has_left_epoch = False
 
 
 record = Record()
@@ -123,7 +128,8 @@ def session() -> Session:
 
 
 def begin() -> None:
-    """The first loop: meets the others and takes the training up where it is."""
+    """A loop begins; with the first one this process meets the others and takes the training up where it is."""
+    settle()
     training = session()
     if training.in_epochs:
         return
@@ -140,6 +146,7 @@ def finish() -> None:
 
 def save() -> None:
     """Saves the training, once the step at hand is done."""
+    settle()
     training = session()
     if training.in_loop:
         # Everybody checks in after this step, and rank 0 saves then.
@@ -161,10 +168,7 @@ def _trained() -> AdaptiveDataLoaderHelper:
 
 
 def loop(loader: AdaptiveDataLoaderHelper, batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """A loop over a loader, which gives nothing if it was over before this process came to it.
-
-    It is over when it ends or the user leaves it, but not when an error ends it: what is saved then goes on in it.
-    """
+    """A loop over a loader, which gives nothing if it was over before this process came to it."""
     global looping
     if looping is not None:
         raise RuntimeError("overlapping dataloader iterations detected; end one loop before the next")
@@ -176,17 +180,32 @@ def loop(loader: AdaptiveDataLoaderHelper, batches: Callable[[], Iterator[Any]])
         return
     _replay.is_replaying = _replay.catches_up = False
     looping = loader
-    is_over = True
     try:
         yield from batches()
-    except Exception:
-        is_over = False
+    except GeneratorExit:
+        record.left = epoch, number
         raise
     finally:
         looping = None
-        if is_over:
-            record.done[epoch] = number + 1
-            session().end_epoch()
+    _end_loop(epoch, number)
+
+
+def settle() -> None:
+    """The script goes on. Loops that it has left are over then; left by an error, which looks the same until here, they
+    are not: what is saved because of it goes on in them."""
+    from .accumulator import forget_finished
+
+    if record.left is not None:
+        _end_loop(*record.left)
+        record.left = None
+    if record.has_left_epoch:
+        forget_finished(record.current_epoch)
+        record.end_epoch()
+
+
+def _end_loop(epoch: Epoch, number: int) -> None:
+    record.done[epoch] = number + 1
+    session().end_epoch()
 
 
 _NO_BACKWARD = (

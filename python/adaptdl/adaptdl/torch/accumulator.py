@@ -135,6 +135,7 @@ class AccumulatorState(checkpoint.State):
     def __init__(self, owner: Accumulator, results: dict[Any, Any]):
         if _training.looping is not None:
             raise RuntimeError("an Accumulator made inside of a loop over a loader; make it before the loop")
+        _training.settle()
         self.epoch = _training.record.current_epoch
         self.name = f"adaptdl-accumulator-epoch{self.epoch}-{self._made[self.epoch]}"
         super().__init__(self.name)
