@@ -49,10 +49,10 @@ impl Goodput {
 /// Parameters of the step times of data-parallel training that tell measured ones best.
 #[pyfunction]
 pub(crate) fn fit_steps(py: Python<'_>, rows: Vec<(u32, u32, u32, f64, f64)>) -> Result<[f64; 7], NativeError> {
-    let observed = |&(nodes, replicas, local_batch, compute_s, step_s): &(u32, u32, u32, f64, f64)| {
+    let observed = |(nodes, replicas, local_batch, compute_s, step_s)| {
         Ok(Observation { shape: Shape::new(nodes, replicas)?, local_batch, compute_s, step_s })
     };
-    let observations = rows.iter().map(observed).collect::<Result<Vec<_>, NativeError>>()?;
+    let observations = rows.into_iter().map(observed).collect::<Result<Vec<_>, NativeError>>()?;
     let fit = py.detach(|| pollux_model::fit(Parallelism::DataParallel, &observations, None))?;
     Ok(fit.model.params().to_array())
 }
