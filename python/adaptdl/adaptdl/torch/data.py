@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 import pollux.torch as px
 import torch
-from pollux.torch._sources import _mixed
+from pollux.torch._sources import _mixed, apart
 
 from .. import env
 from . import _training
@@ -231,7 +231,7 @@ class AdaptiveDataLoader(DataLoader[Any], AdaptiveDataLoaderMixin):
         epoch = _training.record.current_epoch or 0
         order = _order(len(self.dataset), epoch, self._elastic.is_shuffled)  # type: ignore[arg-type]
         batches = _shares(order, env.replica_rank(), env.num_replicas(), self._elastic.current_local_bsz)
-        return iter(DataLoader(self.dataset, batch_sampler=batches, **self._given))
+        return iter(DataLoader(self.dataset, batch_sampler=batches, **apart(self._given)))
 
 
 class ElasticSampler(Sampler[int]):
