@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _metrics, _state
 from ._checkpoint import Checkpoints, MemoryBound
@@ -13,6 +14,16 @@ from ._errors import CheckpointError, UsageError, say
 
 if TYPE_CHECKING:
     from ._session import Session
+
+
+class Shared(Protocol):
+    """Something that every rank has a part of."""
+
+    def share(self) -> None:
+        """Puts the parts together; every rank is in it at the same time."""
+
+    def is_shared(self) -> bool:
+        """Whether no rank holds anything that the others do not know."""
 
 
 class Archive:
@@ -25,6 +36,8 @@ class Archive:
         self.agent: str | None = None
         """What an agent has learned that is not at work here yet."""
         self.metrics: list[_metrics.Mean] = []
+        self.shared: list[Shared] = []
+        """What is shared besides metrics."""
         self._metric_states: dict[str, list[float]] = {}
         self._checkpoints: Checkpoints | None = None
         self._saved_at = time.monotonic()
@@ -56,11 +69,15 @@ class Archive:
         """Whether the last checkpoint is old enough."""
         return time.monotonic() - self._saved_at >= self._session.options.checkpoint_every_s
 
+    def hasten(self) -> None:
+        """The next check-in saves."""
+        self._saved_at = -math.inf
+
     def is_whole(self) -> bool:
         """Whether this process knows all that a checkpoint holds: what others count is known once it is shared."""
         if self._session.joined().world_size == 1:
             self.share_metrics()
-        return _metrics.is_shared(self.metrics)
+        return _metrics.is_shared(self.metrics) and all(one.is_shared() for one in self.shared)
 
     def save(self) -> None:
         """Rank 0 writes a checkpoint; training goes on without one where that fails."""
@@ -145,6 +162,8 @@ class Archive:
     def share_metrics(self) -> None:
         """Adds up what the ranks have, so that one of them can tell all."""
         _metrics.share(self.metrics, self._session.group)
+        for one in self.shared:
+            one.share()
 
     def _restore_metric(self, metric: _metrics.Mean) -> None:
         if metric.name in self._metric_states:

@@ -13,7 +13,7 @@ import torch
 
 from ._errors import UsageError
 from ._failures import guard_exit
-from ._group import Group, refuse_foreign_group
+from ._group import Group
 from ._session import Options, Session
 from ._termination import watch_termination
 
@@ -40,7 +40,6 @@ def begin(models: Sequence[tuple[torch.nn.Module, torch.optim.Optimizer]], scale
             raise UsageError("px.wrap inside of a training loop; a process trains one model at a time")
         _current.close()
         _current.is_replaced = True
-    refuse_foreign_group()
     _watch()
     _current = Session(models, scaler, options)
     return _current

@@ -25,10 +25,11 @@ from ._board import Board
 from ._brain import Brain, BrainSettings
 from ._clock import StepClock
 from ._deal import Deal
+from ._early import claim
 from ._errors import DivergedError, UsageError
 from ._gradients import StepPlan
-from ._group import Group, Meeting, refuse_foreign_group
-from ._membership import RESTART, STOPPED, Membership, leave
+from ._group import Group, Meeting
+from ._membership import RESTART, STOPPED, leave
 from ._part import Part, refuse_half_trained
 from ._schedule import RateWatch, Schedule, refuse_unknown
 from ._sources import Seat
@@ -67,7 +68,7 @@ class Session:
         self.schedules: list[Schedule] = []
         self.options = options
         self.group: Group | None = None
-        self.membership = Membership()
+        self.membership = claim()
         self.clock = StepClock(self._device())
         self.reader.on_computed = self.clock.computed
         self._rates = RateWatch([part.optimizer for part in self.parts])
@@ -109,7 +110,6 @@ class Session:
             if loader is not self.loader:
                 raise UsageError("a second px.DataLoader in one training; use torch.utils.data.DataLoader to evaluate")
             return
-        refuse_foreign_group()
         followed = [schedule.optimizer for schedule in self.schedules] + self.archive.user_states.optimizers()
         for part in self.parts:
             refuse_unknown(part.optimizer, followed)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from ._assignment import Assignment
 from ._brain import Brain
-from ._membership import STOPPED, Assignment
+from ._membership import STOPPED
 from ._terms import Action, Decision, Row, Terms
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from trainings import Numbered, loss_of, network, train
 
 import pollux.torch as px
 import torch
-from pollux.torch._membership import Conditions
+from pollux.torch._assignment import Conditions
 
 
 def loop(model, optimizer, epochs=1, size=256, after=None, **options):
