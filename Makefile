@@ -69,7 +69,7 @@ test: setup ## check everything: format, lints, tests, docs; writes nothing but 
 	@PROPTEST_RNG_SEED=21 cargo test --workspace --all-features --locked
 	@$(MAKE) --no-print-directory python
 	@$(python) -m ruff format --no-cache --quiet --check --diff python && $(python) -m ruff check --no-cache --quiet python
-	@$(python) -m mypy --config-file python/pyproject.toml --cache-dir '$(target)/mypy' python/pollux
+	@$(python) -m mypy --config-file python/pyproject.toml --cache-dir '$(target)/mypy' python/pollux python/adaptdl/adaptdl
 	@$(python) -m pytest python/tests -q
 	$(call heading,dashboard)
 	@cd dashboard && $(packages) && npm run --silent check && POLLUX_BINARIES='$(target)/debug' npm test

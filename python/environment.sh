@@ -39,3 +39,4 @@ echo "import site; site.addsitedir('$(site "$cache")')" >"$packages/requirements
 mkdir "$packages/pollux"
 ln -s "$here"/pollux/* "$packages/pollux/"
 ln -s "$extension" "$packages/pollux/_native.abi3.so"
+ln -s "$here/adaptdl/adaptdl" "$packages/adaptdl"

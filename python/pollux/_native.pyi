@@ -1,7 +1,7 @@
 """The extension module: the agent, the worker's line to the scheduler and the simulator, in Rust."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypedDict, final
 
 from typing_extensions import NotRequired
@@ -138,6 +138,27 @@ class Agent:
         """How far the training is."""
     def report(self, samples: int | None = None, samples_per_s: float | None = None) -> str:
         """What the scheduler may know, as JSON, with samples and speed as the caller counted them."""
+
+@final
+class Goodput:
+    """Goodput of data-parallel training: samples per second, times what each is worth."""
+
+    def __new__(cls, *, parameters: Sequence[float], noise_sqr: float, noise_var: float, batch_size: int) -> Goodput:
+        """`parameters` are seven, of step times, as `fit_steps` gives them; the noise is that of `batch_size`."""
+    def step_s(self, nodes: int, replicas: int, local_batch: float, accumulation_steps: float) -> float:
+        """Seconds of a step."""
+    def efficiency(self, batch_size: float) -> float:
+        """What a sample of such a batch is worth."""
+    def best(
+        self, nodes: int, replicas: int, *, max_batch_size: int, local_batch_min: int, local_batch_max: int
+    ) -> tuple[int, int, float]:
+        """Micro-batch, accumulation steps and goodput of the best batch."""
+
+def fit_steps(rows: Sequence[tuple[int, int, int, float, float]]) -> list[float]:
+    """Parameters of step times that tell measured ones best.
+
+    A row has nodes, replicas, samples of a micro-batch, and the seconds of one without and with synchronisation.
+    """
 
 @final
 class Worker:

@@ -46,6 +46,18 @@ def test_the_student_of_a_stream_gets_better() -> None:
     assert len(errors) >= 5 and errors[-1] < errors[0]
 
 
+def test_the_generator_comes_nearer_to_the_ring() -> None:
+    lines = run([sys.executable], "gan.py", "--epochs", "5")
+    distances = [float(distance) for line in lines for distance in re.findall(r"ring ([\d.]+)", line)]
+    assert len(distances) == 5 and distances[-1] < distances[0]
+
+
+def test_the_best_classifier_is_kept(tmp_path: Path) -> None:
+    lines = run([sys.executable], "best.py", "--epochs", "12", "--output", str(tmp_path / "best.pt"))
+    assert len(lines) == 12 and float(re.findall(r"best ([\d.]+)", lines[-1])[0]) < 0.5
+    assert (tmp_path / "best.pt").exists()
+
+
 def test_two_processes_of_torchrun_print_once() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     lines = run(torchrun, "cnn.py", "--epochs", "2")

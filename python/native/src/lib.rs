@@ -11,6 +11,7 @@
 
 mod agent;
 mod scaling;
+mod goodput;
 mod worker;
 mod sim;
 mod lab;
@@ -24,6 +25,8 @@ mod _native {
     use crate::agent::Agent;
     #[pymodule_export]
     use crate::error::PolluxError;
+    #[pymodule_export]
+    use crate::goodput::{Goodput, fit_steps};
     #[pymodule_export]
     use crate::lab::{experiment, fit};
     #[pymodule_export]

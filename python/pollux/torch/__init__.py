@@ -17,7 +17,7 @@ from ._errors import CheckpointError, DivergedError, UsageError
 from ._loader import DataLoader, epochs, steps
 from ._metrics import Mean
 from ._module import ElasticModule
-from ._wrap import Status, checkpoint_state, device, rank, status, world_size, wrap
+from ._wrap import Status, barrier, checkpoint_state, device, is_step_end, rank, status, world_size, wrap
 
 __all__ = [
     "CheckpointError",
@@ -27,9 +27,11 @@ __all__ = [
     "Mean",
     "Status",
     "UsageError",
+    "barrier",
     "checkpoint_state",
     "device",
     "epochs",
+    "is_step_end",
     "rank",
     "status",
     "steps",

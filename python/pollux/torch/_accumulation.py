@@ -1,7 +1,9 @@
 """Steps of several micro-batches, behind the back of a loop that knows of one.
 
-Between the micro-batches of a step the loop sees no gradients: clipping, logging, `zero_grad()` and `optimizer.step()`
-find nothing to do. The gradients wait aside and are added to those of the last micro-batch before DDP takes them.
+Between the micro-batches of a step the loop sees no gradients: clipping, logging and `optimizer.step()` find nothing to
+do. The gradients wait aside and are added to those of the last micro-batch before DDP takes them. What counts of a
+micro-batch is what came since `zero_grad()` and before `optimizer.step()`, as ever: where models learn from each other,
+the loss of one leaves gradients in another that nobody wants.
 """
 
 from __future__ import annotations
@@ -20,10 +22,19 @@ class Accumulation:
     def __init__(self, parameters: Iterable[Tensor], finds_unused: bool):
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._finds_unused = finds_unused
+        self._kept: dict[Tensor, Tensor] = {}
+        """Of the micro-batches before."""
         self._aside: dict[Tensor, Tensor] = {}
+        """Of the micro-batch at hand."""
+        self._added: set[Tensor] = set()
+        """Parameters whose gradients of this backward pass have those of the micro-batches before with them."""
         self._reduced: list[tuple[Tensor, Tensor]] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self.is_last = True
+        self.is_taken = False
+        """Whether the optimiser has taken what it wants of the micro-batch at hand."""
+        self.filled = 0
+        """Micro-batches of the step whose gradients wait."""
         self._emphasis = 1.0
         self.on_gradient: Callable[[Tensor, Tensor], None] = lambda _parameter, _gradient: None
         """Gets a parameter and its gradient of every micro-batch, before it is added to the others."""
@@ -32,8 +43,11 @@ class Accumulation:
         """The next backward pass is one of so many; its samples may be more or fewer than those of the others."""
         self.is_last = micro_batch == micro_batches - 1
         self._emphasis = emphasis
+        self.take()
+        self.is_taken = False
         if micro_batch == 0:
             self.clear()
+            self.filled = 0
         if micro_batches > 1 and not self._handles:
             hook = self._after_gradient
             self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
@@ -45,17 +59,35 @@ class Accumulation:
 
     def clear(self) -> None:
         """Forgets what waits: the step is over, or will never be."""
+        self._kept.clear()
         self._aside.clear()
+        self._added.clear()
         self._reduced.clear()
+
+    def discard(self) -> None:
+        """The user throws away what came in the micro-batch at hand."""
+        self._aside.clear()
+        self._added.clear()
+        self._reduced.clear()
+
+    def take(self) -> None:
+        """What came in the micro-batch at hand counts; what comes in it from now on does not."""
+        self.filled += bool(self._aside)
+        for parameter, gradient in self._aside.items():
+            kept = self._kept.get(parameter)
+            self._kept[parameter] = gradient if kept is None else kept.add_(gradient)
+        self._aside.clear()
+        self.is_taken = True
 
     def add_rest(self, bucket: dist.GradBucket) -> None:
         """Adds what waits for parameters that the last micro-batch did not use."""
         if self._finds_unused and self._handles:
             self._reduced += zip(bucket.parameters(), bucket.gradients())
-        if self._aside:
-            for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
-                if (waiting := self._aside.pop(parameter, None)) is not None:
-                    gradient.add_(waiting)
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()) if self._kept else ():
+            if parameter not in self._added and (kept := self._kept.get(parameter)) is not None:
+                gradient.add_(kept)
+        if bucket.is_last():
+            self._added.clear()
 
     def complete(self) -> None:
         """Gives parameters that no rank has used in its last micro-batch the gradients of those before it: DDP leaves
@@ -66,15 +98,22 @@ class Accumulation:
         self._reduced.clear()
 
     def _after_gradient(self, parameter: Tensor) -> None:
-        waiting = self._aside.pop(parameter, None)
         gradient = parameter.grad
         if gradient is None:
+            return
+        if self.is_taken:
+            if not self.is_last:
+                parameter.grad = None
             return
         self.on_gradient(parameter, gradient)
         if self._emphasis != 1.0:
             gradient.mul_(self._emphasis)
-        if waiting is not None:
+        if self.is_last:
+            if (kept := self._kept.get(parameter)) is not None:
+                gradient.add_(kept)
+                self._added.add(parameter)
+            return
+        if (waiting := self._aside.get(parameter)) is not None:
             gradient.add_(waiting)
-        if not self.is_last:
-            self._aside[parameter] = gradient
-            parameter.grad = None
+        self._aside[parameter] = gradient
+        parameter.grad = None

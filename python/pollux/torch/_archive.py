@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _metrics, _state
 from ._checkpoint import Checkpoints, MemoryBound
@@ -13,6 +14,16 @@ from ._errors import CheckpointError, UsageError, say
 
 if TYPE_CHECKING:
     from ._session import Session
+
+
+class Shared(Protocol):
+    """Something that every rank has a part of."""
+
+    def share(self) -> None:
+        """Puts the parts together; every rank is in it at the same time."""
+
+    def is_shared(self) -> bool:
+        """Whether no rank holds anything that the others do not know."""
 
 
 class Archive:
@@ -25,6 +36,8 @@ class Archive:
         self.agent: str | None = None
         """What an agent has learned that is not at work here yet."""
         self.metrics: list[_metrics.Mean] = []
+        self.shared: list[Shared] = []
+        """What is shared besides metrics."""
         self._metric_states: dict[str, list[float]] = {}
         self._checkpoints: Checkpoints | None = None
         self._saved_at = time.monotonic()
@@ -56,18 +69,22 @@ class Archive:
         """Whether the last checkpoint is old enough."""
         return time.monotonic() - self._saved_at >= self._session.options.checkpoint_every_s
 
+    def hasten(self) -> None:
+        """The next check-in saves."""
+        self._saved_at = -math.inf
+
     def is_whole(self) -> bool:
         """Whether this process knows all that a checkpoint holds: what others count is known once it is shared."""
         if self._session.joined().world_size == 1:
             self.share_metrics()
-        return _metrics.is_shared(self.metrics)
+        return _metrics.is_shared(self.metrics) and all(one.is_shared() for one in self.shared)
 
     def save(self) -> None:
         """Rank 0 writes a checkpoint; training goes on without one where that fails."""
         if self._checkpoints is None or not self._session.joined().is_leader:
             return
         # A model that is not finite must not take the place of one that was.
-        if not _state.is_finite(self._session.module):
+        if not all(_state.is_finite(part.module) for part in self._session.parts):
             return
         try:
             self._checkpoints.save(self.capture())
@@ -78,10 +95,14 @@ class Archive:
     def capture(self) -> dict[str, Any]:
         """All of it, as of the last whole step."""
         session = self._session
+        first, *others = [
+            {"model": _state.bare(part.module).state_dict(), "optimizer": part.optimizer.state_dict()}
+            for part in session.parts
+        ]
         return {
             "format": _state.FORMAT,
-            "model": _state.bare(session.module).state_dict(),
-            "optimizer": session.optimizer.state_dict(),
+            **first,
+            "others": others,
             "scaler": session.scaler.state_dict() if session.scaler else None,
             "schedules": [schedule.state_dict() for schedule in session.schedules],
             "agent": session.brain.state() if session.brain else self.agent,
@@ -101,14 +122,22 @@ class Archive:
                 f"{where} has format {state.get('format')}, accepted is {_state.FORMAT}; remove it, or use the version "
                 "that wrote it"
             )
-        _state.load_module(session.module, state["model"], where)
-        _state.load_optimizer(session.optimizer, state["optimizer"], where)
-        # It has stepped, if not in this process: schedulers ask.
-        session.optimizer._opt_called = True  # type: ignore[attr-defined]
+        # Trainings of one model had no others to speak of before version 0.2.
+        saved = [state, *state.get("others", [])]
+        if len(saved) != len(session.parts):
+            raise CheckpointError(
+                f"{where} is of a training of {len(saved)} models, this one has {len(session.parts)}; remove the "
+                "folder or the change"
+            )
+        for part, own in zip(session.parts, saved):
+            _state.load_module(part.module, own["model"], where)
+            _state.load_optimizer(part.optimizer, own["optimizer"], where)
+            # It has stepped, if not in this process: schedulers ask.
+            part.optimizer._opt_called = True  # type: ignore[attr-defined]
         if session.scaler and state["scaler"]:
             session.scaler.load_state_dict(state["scaler"])
-        for schedule, saved in zip(session.schedules, state["schedules"]):
-            schedule.load_state_dict(saved)
+        for schedule, known in zip(session.schedules, state["schedules"]):
+            schedule.load_state_dict(known)
         self.agent = state["agent"]
         session.position = _state.Position(**state["position"])
         session.resumes_epoch = True
@@ -133,6 +162,8 @@ class Archive:
     def share_metrics(self) -> None:
         """Adds up what the ranks have, so that one of them can tell all."""
         _metrics.share(self.metrics, self._session.group)
+        for one in self.shared:
+            one.share()
 
     def _restore_metric(self, metric: _metrics.Mean) -> None:
         if metric.name in self._metric_states:

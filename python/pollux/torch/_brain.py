@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Any
 from pollux import PolluxError
 from pollux._native import Agent
 
+from ._assignment import DEFAULT_GPU_TYPE
 from ._board import Board
 from ._clock import Times
 from ._deal import Deal, Tuning
 from ._errors import say
-from ._membership import DEFAULT_GPU_TYPE
 from ._terms import Row, Terms
 
 if TYPE_CHECKING:
-    from ._membership import Conditions, Membership
+    from ._assignment import Conditions
+    from ._membership import Membership
     from ._state import Position
 
 CHECK_PERIOD_S = 0.5
@@ -194,6 +195,10 @@ class Brain:
         self._report_at = now + max(REPORT_PERIOD_S, spent / THINKING_SHARE)
         if board.is_wanted:
             board.write(position.samples, {"batch_size": batch_size, **self.figures()})
+
+    def noise(self) -> tuple[float, float] | None:
+        """Squared norm and variance of a gradient of the user's batch, once they can be trusted."""
+        return self._agent.noise()
 
     def figures(self) -> dict[str, float | None]:
         """What it knows, for people."""

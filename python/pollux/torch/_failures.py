@@ -15,12 +15,19 @@ import torch
 
 from ._checkpoint import MemoryBound
 from ._errors import LostError, say
+from ._group import TIMEOUT
 from ._membership import RESTART
 
 if TYPE_CHECKING:
     from ._session import Session
 
-_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", "Timed out waiting")
+_SILENT = "Timed out waiting"
+_LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket closed", _SILENT)
+_ADVICE = {
+    "Default process group has not been initialized": "the process group is made by the first loop over px.epochs or "
+    "px.steps: leave DistributedSampler out, px.DataLoader takes its place, and ask px.rank() and px.world_size()",
+}
+"""What to add to messages of PyTorch that lead elsewhere."""
 _MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
 
@@ -35,12 +42,12 @@ class Failure(enum.Enum):
 def classify(error: BaseException, session: Session) -> Failure:
     """What kind of failure an error is."""
     text, group = str(error), session.group
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return Failure.MEMORY
+    has_no_memory = isinstance(error, RuntimeError) and any(words in text for words in _MEMORY)
+    if has_no_memory or isinstance(error, torch.OutOfMemoryError | MemoryError):
+        # What an evaluation needs is the user's own affair: smaller steps do not mend it.
+        return Failure.MEMORY if session.is_training else Failure.USER
     if not isinstance(error, RuntimeError):
         return Failure.USER
-    if any(words in text for words in _MEMORY):
-        return Failure.MEMORY
     if session.reader.is_lost or isinstance(error, LostError | torch.distributed.DistError):
         return Failure.LOST
     # A process that is alone has nobody to lose, but files and databases speak of peers, too.
@@ -60,6 +67,9 @@ def guard_exit(current: Callable[[], Session | None]) -> None:
         code = _code(session, failure, error) if session is not None else None
         if session is None or code is None:
             before(kind, error, trace)
+            for words, advice in _ADVICE.items():
+                if words in str(error):
+                    say(advice)
             return
         for stream in (sys.stdout, sys.__stderr__):
             if stream is not None:
@@ -78,7 +88,15 @@ def _code(session: Session, failure: Failure, error: BaseException) -> int | Non
     if failure is Failure.USER or (failure is Failure.MEMORY and not _lower_bound(session)):
         return None
     if failure is Failure.LOST:
-        say(f"another process is gone ({str(error).splitlines()[0][:120]})")
+        what = str(error).splitlines()[0][:120]
+        if _SILENT in what:
+            say(
+                f"no word from another process for {TIMEOUT.total_seconds():.0f} s ({what}); it hangs, or not every "
+                "process calls what all have to call together, such as Mean.compute() or a barrier: call that on every "
+                "rank, not only on rank 0"
+            )
+        else:
+            say(f"another process is gone ({what})")
     group = session.group
     # A step is done or it is not: what rank 0 has is the state after the last whole one.
     if group is not None and group.is_leader and not (session.is_updating or session.has_left):

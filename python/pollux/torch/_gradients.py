@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ._errors import UsageError
 
+SPARSE = "{what}, which is not averaged with that of other processes; make the layer with sparse=False"
 ADAM_SETTLING_STEPS = 20
 """The first second moments of Adam are noise themselves."""
 
@@ -53,6 +54,8 @@ class _Step:
     reduced: int = 0
     is_handed: bool = False
     """Whether the last one was among them."""
+    before_part: int = 0
+    """Norms of the micro-batches before the one at hand."""
 
 
 class GradientReader:
@@ -77,6 +80,8 @@ class GradientReader:
         self.on_computed: Callable[[], None] = lambda: None
         self.add_rest: Callable[[dist.GradBucket], None] = lambda _bucket: None
         self._step = _Step()
+        self._is_read = False
+        """Whether the step is through: what comes after it is of the loss of another model."""
         # Buckets may be reduced by several threads, in any order.
         self._lock = threading.Lock()
 
@@ -94,10 +99,19 @@ class GradientReader:
         """A step begins."""
         self.plan = plan if self._is_settled() else replace(plan, measure=False)
         self._step = _Step()
+        self._is_read = False
+
+    def begin_part(self) -> None:
+        """A micro-batch begins."""
+        self._step.before_part = len(self._step.own_sqr)
+
+    def discard_part(self) -> None:
+        """The user throws the gradients of the micro-batch at hand away."""
+        del self._step.own_sqr[self._step.before_part :]
 
     def read_part(self, parameter: Tensor, gradient: Tensor) -> None:
         """Called for every gradient of every micro-batch of a step that has several."""
-        if not (self.is_alone and self.plan.measure):
+        if not (self.is_alone and self.plan.measure) or self._is_read:
             return
         begun = time.perf_counter()
         denominators = self._denominators([parameter])
@@ -114,11 +128,14 @@ class GradientReader:
             )
         if self.is_pending:
             raise UsageError(
-                "backward() again before optimizer.step() or zero_grad(); step for every batch: for a larger one raise "
-                "batch_size or max_batch_size, and gradients are accumulated by themselves where per_gpu asks for it"
+                "backward() again before optimizer.step() or zero_grad(); add the losses of a batch and step for every "
+                "batch: for a larger one raise batch_size or max_batch_size, and gradients are accumulated by "
+                "themselves where per_gpu asks for it"
             )
         buffer = bucket.buffer()
-        measured = self.plan.measure
+        if buffer.is_sparse:
+            raise UsageError(SPARSE.format(what="a parameter has a sparse gradient"))
+        measured = self.plan.measure and not self._is_read
         self.add_rest(bucket)
         self._step.handed += 1
         denominators: Sequence[Tensor] | None = None
@@ -176,6 +193,7 @@ class GradientReader:
     def _finish(self, measured: bool) -> None:
         """The step's buckets are through."""
         step, self._step = self._step, _Step()
+        self._is_read = True
         if not measured or not step.own_sqr:
             return
         begun = time.perf_counter()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import enum
+import functools
 import io
+import itertools
 import os
 import pickle
 from collections.abc import Sequence
@@ -14,12 +17,22 @@ import torch.distributed as dist
 
 import torch
 
-from ._errors import LostError
+from ._errors import LostError, UsageError
 
 TIMEOUT = datetime.timedelta(minutes=10)
 """What a step of another rank may take at most."""
 FORMING = datetime.timedelta(seconds=30)
 """What a group may take to form once all of it has promised to come: whoever does not is dead."""
+
+
+class Meeting(enum.Enum):
+    """What all ranks have to do together."""
+
+    EPOCH = "begins an epoch"
+    CHECK_IN = "is between two steps"
+    END = "ends the training"
+    MEAN = "calls Mean.compute()"
+    BARRIER = "calls px.barrier()"
 
 
 @dataclass(frozen=True)
@@ -75,6 +88,16 @@ class Group:
         rows = self.gather([float(me.replica), float(me.local_rank), float(is_new)])
         self.members = [Member(int(replica), int(local_rank)) for replica, local_rank, _ in rows]
         self.newcomers = [rank for rank, row in enumerate(rows) if rank > 0 and row[2]]
+
+    def meet(self, meeting: Meeting) -> None:
+        """Waits until all ranks are here. One that is elsewhere would take what it hears for something else."""
+        found = [list(Meeting)[int(row[0])] for row in self.gather([float(list(Meeting).index(meeting))])]
+        if any(other is not found[0] for other in found):
+            rank = next(rank for rank, other in enumerate(found) if other is not found[0])
+            raise UsageError(
+                f"rank 0 {found[0].value} while rank {rank} {found[rank].value}; what all processes do together must "
+                "be called on every rank, not under `if px.rank() == 0`"
+            )
 
     def gather(self, row: Sequence[float]) -> list[list[float]]:
         """What every rank has to say, by rank."""
@@ -180,6 +203,37 @@ class _Unpickler(pickle.Unpickler):
         tensor = torch.empty(shape, dtype=dtype)
         _guard(dist.broadcast, tensor, src=0, group=self._circle)
         return tensor
+
+
+@functools.cache
+def _launched() -> tuple[dist.Store, int]:
+    """Where the processes of a launcher find each other, which is kept as long as anybody may ask."""
+    prefer_loopback(os.environ.get("MASTER_ADDR", ""))
+    store, _, world_size = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    return dist.PrefixStore("pollux-barrier", store), world_size
+
+
+_barriers = itertools.count()
+
+
+def wait_for_launched() -> None:
+    """Waits for all that were started with this process, without a group."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return
+    store, world_size = _launched()
+    idx = next(_barriers)
+    if store.add(f"{idx}/here", 1) == world_size:
+        store.set(f"{idx}/all", "1")
+    store.wait([f"{idx}/all"], TIMEOUT)
+
+
+def refuse_foreign_group() -> None:
+    """PyTorch has one default group, which must be the training's."""
+    if dist.is_initialized():
+        raise UsageError(
+            "a process group is there already; the training makes its own, anew for every size: remove "
+            "init_process_group(), and what needs it before the loops, such as DDP, FSDP, ZeRO or Accelerate"
+        )
 
 
 def _set_timeout(timeout: datetime.timedelta) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from torch.utils import data
 
 from ._brain import Limits
 from ._errors import UsageError
-from ._session import Session, current
+from ._process import current
+from ._session import Session
 from ._sources import Batches, MapSource, StreamSource
 
 _NOT_OURS = {
@@ -57,7 +58,8 @@ class DataLoader:
         else:
             if isinstance(sampler, data.DistributedSampler):
                 raise UsageError(
-                    "DistributedSampler deals out samples, as Pollux does; give shuffle=True or a plain sampler"
+                    "sampler=DistributedSampler(...): px.DataLoader deals samples out to processes itself; leave it "
+                    "out, and give shuffle=True for another order in every epoch"
                 )
             if sampler is not None and shuffle:
                 raise UsageError("both sampler and shuffle; give one of them")
@@ -77,6 +79,11 @@ class DataLoader:
             raise TypeError("a stream has no length; nobody knows how many samples its epoch has")
         return -(-self.epoch_samples // self.limits.batch_size)
 
+    @property
+    def sampler(self) -> NoReturn:
+        """Refused: scripts for DDP tell it the epoch."""
+        raise UsageError("the sampler of a px.DataLoader; leave set_epoch() out, epochs are told by px.epochs")
+
     def __iter__(self) -> Iterator[Any]:
         session = current()
         if not session.in_epochs:
@@ -90,7 +97,7 @@ class DataLoader:
         session.start(self)
         session.begin_epoch()
         session.in_loop = True
-        backwards, has_batches = session.reader.backwards, False
+        backwards, has_batches = session.backwards, False
         try:
             if session.is_pressed:
                 session.check_in(self._source.left(session.position.epoch, session.position.cursor))
@@ -100,7 +107,7 @@ class DataLoader:
                     session.begin_micro_batch(step, idx, count)
                     has_batches = True
                     yield batch
-                    session.end_micro_batch()
+                    session.end_micro_batch(count)
                     if idx < count - 1:
                         continue
                     session.end_step(step)
@@ -111,19 +118,20 @@ class DataLoader:
                     if left > 0 and session.is_due() and session.check_in(left):
                         break
                 else:
-                    if has_batches and session.reader.backwards == backwards:
+                    if has_batches and session.backwards == backwards:
                         raise UsageError(
                             "a loop over px.DataLoader without a backward(), whose batches count as trained; use "
                             "torch.utils.data.DataLoader to evaluate"
                         )
-                    session.position.is_ended = True
+                    session.position.is_ended, session.is_training = True, False
                     session.check_in(0, ends_epoch=True)
         except GeneratorExit:
             # The user has left in the middle of a batch. The step is done or it is not.
             session.leave_step()
             raise
         finally:
-            session.in_loop = session.reader.is_allowed = False
+            session.in_loop = False
+            session.allow_backward(False)
 
     def _deal(self, session: Session) -> Batches:
         """Micro-batches from where the training is."""
@@ -186,7 +194,7 @@ def _newest(session: Session) -> DataLoader:
     """The loader that is about to be looped over: the state to take up must be known before its first epoch is."""
     loader: DataLoader | None = session.loader or (_latest() if _latest is not None else None)
     if loader is None:
-        raise UsageError("px.epochs before there is a px.DataLoader; make the loader first")
+        raise UsageError("px.epochs without a px.DataLoader; make the loader of the training with it, before the loop")
     return loader
 
 

@@ -18,7 +18,6 @@ import os
 import socket
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -26,8 +25,9 @@ import torch.distributed as dist
 from pollux import _native as native
 from pollux._native import Termination, Worker
 
+from ._assignment import DEFAULT_GPU_TYPE, Assignment, Conditions
 from ._errors import LostError, UsageError
-from ._group import Group, Member, prefer_loopback
+from ._group import Group, Member, prefer_loopback, refuse_foreign_group
 
 STOPPED = 143
 """Exit code of a process that left as it was told to."""
@@ -46,38 +46,6 @@ FIRST_ANSWER_S = 60.0
 """A scheduler that was just killed is back within seconds."""
 
 
-DEFAULT_GPU_TYPE = "gpu"
-"""What GPUs are called where nobody names them."""
-
-
-@dataclass(frozen=True)
-class Conditions:
-    """What the scheduler says of a training, besides who belongs to it."""
-
-    gpu_type: str = DEFAULT_GPU_TYPE
-    adapts_batch: bool = True
-    batch_size: int | None = None
-    """The user's batch, if it is kept and the user named one; otherwise the baseline is."""
-    shares_gpus: bool = False
-    """Whether another job runs on the same GPUs: steps then tell nothing of what those could do."""
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """A generation of the group, in order of rank."""
-
-    generation: int
-    members: tuple[Member, ...]
-    endpoint: tuple[str, int] | None
-    """Where rank 0 waits, once it has told."""
-    is_given: bool = False
-    """Whether the scheduler is of version 0.1, which finds a port by itself."""
-
-    def rank_of(self, replica: int) -> int | None:
-        """The place of a process, if it has one."""
-        return next((rank for rank, member in enumerate(self.members) if member.replica == replica), None)
-
-
 class Membership:
     """This process's place in the group, and the newest that is known of the group to come."""
 
@@ -85,6 +53,9 @@ class Membership:
         self.worker = Worker.from_env()
         self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
+        self.is_late = False
+        """Whether the others were training already when this process came to them."""
+        self._early: Group | None = None
         self._invitation: Invitation | None = None
         # Their doors stay, so that those who stand there can read that nothing comes of it.
         self._called_off: list[Invitation] = []
@@ -127,6 +98,26 @@ class Membership:
 
     def enter(self) -> Group:
         """Finds the others, once everything slow is done."""
+        early, self._early = self._early, None
+        if early is not None and not self.is_late:
+            return early
+        if early is not None:
+            early.close()
+        refuse_foreign_group()
+        group = self._meet(comes_late=True)
+        assert group is not None
+        return group
+
+    def enter_early(self) -> None:
+        """Finds the others before there is a model, if all have just started. Who comes to a training that runs would
+        let it wait: until everything slow is done it has a group of its own."""
+        self._early = self._meet(comes_late=False)
+        self.is_late = self._early is None
+        if self._early is None:
+            self._early = Group(0, [Member(self.replica, 0)], None)
+
+    def _meet(self, comes_late: bool) -> Group | None:
+        """The group, or `None` if it is already training and nobody is to come late."""
         if self.worker is None:
             group = _own_group()
             group.introduce(group.members[group.rank], is_new=True)
@@ -137,7 +128,10 @@ class Membership:
             time.sleep(_GLANCE_S)
         assignment = _started_for(self.worker)
         while True:
-            entered = self._lead(assignment) if assignment.rank_of(self.replica) == 0 else self._follow(assignment)
+            leads = assignment.rank_of(self.replica) == 0
+            entered = self._lead(assignment) if leads else self._follow(assignment, comes_late)
+            if entered is None:
+                return None
             if isinstance(entered, Group):
                 self.generation = assignment.generation
                 entered.introduce(entered.members[entered.rank], is_new=True)
@@ -150,7 +144,7 @@ class Membership:
         if len(assignment.members) == 1:
             return Group(0, assignment.members, None)
         assert self.worker is not None
-        invitation = Invitation(assignment, range(1, len(assignment.members)), self.worker)
+        invitation = Invitation(assignment, range(1, len(assignment.members)), self.worker, trains=False)
         while not invitation.is_complete():
             self._apply_before_training()
             later = self.newest()
@@ -161,8 +155,8 @@ class Membership:
             time.sleep(_GLANCE_S)
         return invitation.form()
 
-    def _follow(self, assignment: Assignment) -> Group | Assignment:
-        """Knocks at rank 0's door and waits to be let in."""
+    def _follow(self, assignment: Assignment, comes_late: bool) -> Group | Assignment | None:
+        """Knocks at rank 0's door and waits to be let in; leaves it if the others train and nobody is to come late."""
         rank = assignment.rank_of(self.replica)
         assert rank is not None
         store: dist.Store | None = None
@@ -185,6 +179,9 @@ class Membership:
                     # PyTorch tells of a door that is still closed with a page of its own frames.
                     socket.create_connection(assignment.endpoint, timeout=_KNOCK_S).close()
                     store = dist.TCPStore(*assignment.endpoint, is_master=False, timeout=_PATIENCE)
+                    self.is_late = store.get("trains") == b"1"
+                    if self.is_late and not comes_late:
+                        return None
                     store.set(f"joined/{rank}", "1")
                 if time.monotonic() >= beat_at:
                     beats, beat_at = beats + 1, time.monotonic() + _BEAT_S
@@ -237,7 +234,7 @@ class Membership:
             known = {member.replica for member in group.members}
             newcomers = [rank for rank, member in enumerate(later.members) if member.replica not in known]
             assert self.worker is not None
-            self._invitation = Invitation(later, newcomers, self.worker)
+            self._invitation = Invitation(later, newcomers, self.worker, trains=True)
 
     def is_complete(self, generation: int) -> bool:
         """Whether all newcomers of a generation are at this process's door."""
@@ -290,7 +287,7 @@ class Membership:
 class Invitation:
     """Rank 0's door: newcomers knock, are asked to stay, and are let in together."""
 
-    def __init__(self, assignment: Assignment, newcomers: Any, worker: Worker):
+    def __init__(self, assignment: Assignment, newcomers: Any, worker: Worker, trains: bool):
         self.assignment = assignment
         self._ranks = list(newcomers)
         self._has_asked = False
@@ -305,6 +302,7 @@ class Invitation:
             host, port = "127.0.0.1", 0
         prefer_loopback(host if assignment.is_given else worker.host)
         self.store = dist.TCPStore(host, port, is_master=True, wait_for_workers=False, timeout=_PATIENCE)
+        self.store.set("trains", "1" if trains else "0")
         if not assignment.is_given:
             worker.publish_rendezvous(assignment.generation, self.store.port)
 

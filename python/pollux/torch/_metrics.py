@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from ._group import Group
+from ._errors import LostError, UsageError
+from ._group import Group, Meeting
 
 
 class Mean:
@@ -19,7 +19,7 @@ class Mean:
     """
 
     def __init__(self, name: str):
-        from ._session import current
+        from ._process import current
 
         self.name = name
         self._shared = [0.0, 0.0]
@@ -34,7 +34,18 @@ class Mean:
 
     def compute(self) -> float:
         """The mean over all ranks so far, NaN where there is nothing. Every rank has to ask for it."""
-        share([self], self._session.group)
+        group = self._session.group
+        if group is not None:
+            try:
+                group.meet(Meeting.MEAN)
+            except LostError as error:
+                if self._session.has_left:
+                    raise UsageError(
+                        "Mean.compute() after the loops, where another process has ended already; call it on every "
+                        "rank, not under `if px.rank() == 0`"
+                    ) from error
+                raise
+        share([self], group)
         return self._shared[0] / self._shared[1] if self._shared[1] else float("nan")
 
     def reset(self) -> None:

@@ -12,31 +12,37 @@ import torch
 from ._errors import UsageError
 
 if TYPE_CHECKING:
+    from ._part import Part
     from ._session import Session
 
 
-def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
+def adapt_optimizer(part: Part, session: Session) -> None:
     """A step happens once per batch, with the learning rate that the batch deserves."""
+    optimizer = part.optimizer
     original = optimizer.step
 
     # With the marks that schedulers leave on it, which they look for later.
     @functools.wraps(original)
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
+        if session.is_replaced:
+            raise UsageError(
+                "optimizer.step() of a training that ended when px.wrap was called again; for several models in one "
+                "training call it once: px.wrap([model, other], [optimizer, other_optimizer])"
+            )
         if not session.in_loop:
             raise UsageError(
                 "optimizer.step() outside of a loop over px.DataLoader; step inside of `for batch in loader`"
             )
         if closure is not None:
             raise UsageError("optimizer.step() with a closure, which may run several backward passes; call it without")
-        if not session.accumulation.is_last:
+        if not session.is_step_end:
+            part.take()
             return None
-        if not session.reader.is_pending:
-            raise UsageError(
-                "optimizer.step() without gradients of the wrapped model: other processes would not hear of them; call "
-                "the model that px.wrap returned, and backward() once per batch"
-            )
-        session.reader.is_pending = False
-        session.accumulation.complete()
+        part.is_asked = True
+        if not part.reader.is_pending:
+            raise UsageError(part.why_no_gradients())
+        part.reader.is_pending = False
+        part.accumulation.complete()
         session.clock.synced()
         rates = [group["lr"] for group in self.param_groups]
         for group, rate in zip(self.param_groups, rates):
@@ -45,6 +51,8 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
         result = original()
         session.is_updating = False
         session.has_stepped = True
+        part.accumulation.clear()
+        part.accumulation.take()
         for group, rate in zip(self.param_groups, rates):
             group["lr"] = rate
         return result
@@ -53,7 +61,7 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
 
     @functools.wraps(zero_grad)
     def clear(_self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        session.reader.is_pending = False
+        part.discard()
         zero_grad(*args, **kwargs)
 
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
@@ -65,13 +73,57 @@ def adapt_scaler(scaler: Any, session: Session) -> None:
     for name in ("unscale_", "step", "update"):
         original = getattr(scaler, name)
 
-        def call(_self: Any, *args: Any, _original: Any = original, **kwargs: Any) -> Any:
-            if not session.accumulation.is_last:
-                return None
-            session.accumulation.complete()
-            return _original(*args, **kwargs)
+        def call(_self: Any, *args: Any, _name: str = name, _original: Any = original, **kwargs: Any) -> Any:
+            meant = [part for part in session.parts if part.optimizer in args] if _name != "update" else []
+            for part in meant:
+                if session.is_step_end:
+                    part.accumulation.complete()
+                    part.is_asked |= _name == "step"
+                elif _name == "step":
+                    part.take()
+            return _original(*args, **kwargs) if session.is_step_end else None
 
         setattr(scaler, name, types.MethodType(call, scaler))
+
+
+def refuse_unknown(optimizer: torch.optim.Optimizer, followed: list[Any]) -> None:
+    """A scheduler that nobody told of would count micro-batches, and be anew in every process that joins. Schedulers
+    mark the optimisers that they change; `followed` are those of the schedulers that are known."""
+    is_marked = hasattr(optimizer.step, "_wrapped_by_lr_sched")
+    if is_marked and not any(known is optimizer for known in followed):
+        raise UsageError(
+            "a learning-rate scheduler of the optimiser that px.wrap does not know: it would count micro-batches, and "
+            "begin anew after a restart; make it before px.wrap and give scheduler=..."
+        )
+
+
+class RateWatch:
+    """Sees a learning rate that is changed for every micro-batch, as if each were a step."""
+
+    def __init__(self, optimizers: list[torch.optim.Optimizer]):
+        self._optimizers = optimizers
+        self._changes = 0
+        self._before: list[Any] = []
+
+    def begin(self, idx: int) -> None:
+        """The loop is about to get one of several micro-batches of a step."""
+        self._changes = 0 if idx == 0 else self._changes
+        self._before = self._rates()
+
+    def end(self) -> None:
+        """The loop is done with it."""
+        self._changes += self._rates() != self._before
+        # Once in a step is well: at its beginning, where it follows from the progress, or at its end.
+        if self._changes > 1:
+            raise UsageError(
+                "a learning rate that changes between the micro-batches of a step; give the scheduler to px.wrap, let "
+                "the rate follow px.status().baseline_steps, or change it only if px.is_step_end()"
+            )
+
+    def _rates(self) -> list[Any]:
+        rates = [group["lr"] for optimizer in self._optimizers for group in optimizer.param_groups]
+        # Reading a tensor would wait for the GPU.
+        return [(id(rate), rate._version) if isinstance(rate, torch.Tensor) else rate for rate in rates]
 
 
 class Schedule:
@@ -80,12 +132,18 @@ class Schedule:
 
     def __init__(self, scheduler: Any, session: Session):
         self._scheduler = scheduler
+        self.optimizer = getattr(scheduler, "optimizer", None)
         self._done = 0
         self._original = original = scheduler.step
 
         def step(_self: Any, *args: Any, **kwargs: Any) -> None:
-            if not session.in_loop or args or kwargs:
+            if not session.in_loop:
                 original(*args, **kwargs)
+                return
+            if args or kwargs:
+                # It is told what to follow, such as a loss.
+                if session.is_step_end:
+                    original(*args, **kwargs)
                 return
             reached = math.floor(session.progress_after_step() + 1e-6)
             while self._done < reached:

@@ -11,30 +11,27 @@ Between check-ins a step costs what DDP costs. Check-ins come after every step a
 
 from __future__ import annotations
 
-import atexit
-import functools
 import importlib
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from torch.nn.parallel import DistributedDataParallel
-
 import torch
 
-from ._accumulation import Accumulation
 from ._archive import Archive
 from ._board import Board
 from ._brain import Brain, BrainSettings
 from ._clock import StepClock
 from ._deal import Deal
+from ._early import claim
 from ._errors import DivergedError, UsageError
-from ._failures import guard_exit
-from ._gradients import GradientReader, StepPlan
-from ._group import Group
-from ._membership import RESTART, STOPPED, Membership, leave
+from ._gradients import StepPlan
+from ._group import Group, Meeting
+from ._membership import RESTART, STOPPED, leave
+from ._part import Part, refuse_half_trained
+from ._schedule import RateWatch, Schedule, refuse_unknown
 from ._sources import Seat
 from ._state import Position
 from ._terms import Action, Decision, Row, Terms
@@ -53,7 +50,6 @@ class Options:
     checkpoint_dir: str | os.PathLike[str] | None
     checkpoint_every_s: float
     tensorboard: Any
-    is_adam: bool
     ddp: dict[str, Any]
 
 
@@ -62,25 +58,20 @@ class Session:
 
     def __init__(
         self,
-        module: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,
+        models: Sequence[tuple[torch.nn.Module, torch.optim.Optimizer]],
         scaler: Any,
         options: Options,
     ):
-        self.module = module
-        self.optimizer = optimizer
+        self.parts = [Part(module, optimizer, options.ddp, self._loss_scale) for module, optimizer in models]
+        self.reader = self.parts[0].reader
         self.scaler = scaler
-        self.schedules: list[Any] = []
+        self.schedules: list[Schedule] = []
         self.options = options
-        self.ddp: DistributedDataParallel | None = None
         self.group: Group | None = None
-        self.membership = Membership()
-        self.accumulation = Accumulation(module.parameters(), bool(options.ddp.get("find_unused_parameters")))
-        self.reader = GradientReader(optimizer, options.is_adam, self._loss_scale)
+        self.membership = claim()
         self.clock = StepClock(self._device())
         self.reader.on_computed = self.clock.computed
-        self.reader.add_rest = self.accumulation.add_rest
-        self.accumulation.on_gradient = self.reader.read_part
+        self._rates = RateWatch([part.optimizer for part in self.parts])
         self.position = Position()
         self.terms = Terms()
         self.brain: Brain | None = None
@@ -90,12 +81,19 @@ class Session:
         self.loader: Any = None
         self.in_epochs = False
         self.in_loop = False
+        self.is_training = False
+        """Whether what was done last is a part of a step, and not of an evaluation."""
+        self.is_step_end = True
+        """Whether the micro-batch at hand is the last one of its step."""
+        self.is_replaced = False
+        """Whether another training has begun in this process."""
         self.has_stepped = False
         self.progress_max = math.inf
         self._at_hand: Deal | None = None
         self.is_updating = False
         self.is_deciding = False
         """Whether a check-in has begun and not come to its end, so that what is there may be no state to go on with."""
+        self.is_saving = self.is_leaving = False
         self.has_left = False
         """Whether the loops are over and what was to be saved is."""
         self.resumes_epoch = False
@@ -112,11 +110,13 @@ class Session:
             if loader is not self.loader:
                 raise UsageError("a second px.DataLoader in one training; use torch.utils.data.DataLoader to evaluate")
             return
+        followed = [schedule.optimizer for schedule in self.schedules] + self.archive.user_states.optimizers()
+        for part in self.parts:
+            refuse_unknown(part.optimizer, followed)
         self.loader = loader
         self.terms = replace(self.terms, local_batch_max=loader.limits.local_batch_max)
         if (device := self._device()).type == "cuda":
             torch.cuda.set_device(device)  # Events and random numbers are those of the current one.
-        _guard()
         # The first step of any optimiser imports this, which takes seconds: the others need not wait for it.
         importlib.import_module("torch._dynamo")
         self.group = self.membership.enter()
@@ -139,18 +139,18 @@ class Session:
 
     def begin_micro_batch(self, step: Deal, idx: int, count: int) -> None:
         """The loop is about to get one of the micro-batches of a step."""
-        group, ddp = self.joined(), self.ddp
-        assert ddp is not None
-        self.accumulation.begin(idx, count, step.emphasis(group.rank, idx))
-        ddp.require_backward_grad_sync = self.accumulation.is_last
+        rank = self.joined().rank
+        self.is_step_end, self.is_training = idx == count - 1, True
         if idx == 0:
             self.transition.begin_step()
-            measure = step.is_whole and self._is_measured(step)
-            self.reader.begin(StepPlan(step.weight(group.rank), count, measure))
-            self.reader.synced_at = None
             self.clock.begin()
             self._at_hand, self.has_stepped = step, False
-        self.reader.is_allowed = True
+        measure = step.is_whole and self._is_measured(step)
+        for part in self.parts:
+            plan = StepPlan(step.weight(rank), count, measure and part is self.parts[0])
+            part.begin_micro_batch(plan, idx, step.emphasis(rank, idx))
+        if count > 1:
+            self._rates.begin(idx)
 
     def _is_measured(self, step: Deal) -> bool:
         if self.reader.is_alone and step.micro_batches == 1:
@@ -161,12 +161,25 @@ class Session:
         """Whether it has more micro-batches than the tuning asks for, only to be measured."""
         return step.micro_batches > self.terms.tuning.accumulation_steps + 1
 
-    def end_micro_batch(self) -> None:
-        """The loop is done with a micro-batch."""
-        self.reader.is_allowed = False
+    def end_micro_batch(self, count: int) -> None:
+        """The loop is done with one of the micro-batches of a step."""
+        self.allow_backward(False)
+        if count > 1:
+            self._rates.end()
+
+    def allow_backward(self, is_allowed: bool) -> None:
+        """Whether gradients stand for samples of the loader."""
+        for part in self.parts:
+            part.reader.is_allowed = is_allowed
+
+    @property
+    def backwards(self) -> int:
+        """Backward passes so far."""
+        return sum(part.reader.backwards for part in self.parts)
 
     def end_step(self, step: Deal) -> None:
         """The loop is done with the last micro-batch of a step."""
+        refuse_half_trained(self.parts)
         group = self.joined()
         times = self.clock.end(self.reader)
         self.has_stepped = False
@@ -187,7 +200,7 @@ class Session:
 
     def progress_after_step(self) -> float:
         """Baseline steps with the step that the loop is at, once its last micro-batch is through."""
-        progress = self.terms.baseline_steps + (self.terms.gain if self.accumulation.is_last else 0.0)
+        progress = self.terms.baseline_steps + (self.terms.gain if self.is_step_end else 0.0)
         return min(progress, self.progress_max)
 
     # Between steps
@@ -201,6 +214,7 @@ class Session:
         dealt anew."""
         self.is_deciding = True
         group = self.joined()
+        group.meet(Meeting.CHECK_IN)
         heard, is_complete = self.transition.hear()
         norms = self.reader.take_norms()
         row = Row(
@@ -277,6 +291,7 @@ class Session:
     def begin_epoch(self) -> None:
         """A loop over the loader begins: at the beginning of an epoch, unless it is the first and goes on in the middle
         of one."""
+        self.joined().meet(Meeting.EPOCH)
         if not self.resumes_epoch:
             self.position.cursor, self.position.is_ended = 0, False
         self.resumes_epoch = False
@@ -288,6 +303,7 @@ class Session:
 
     def finish(self) -> None:
         """The training is done."""
+        self.joined().meet(Meeting.END)
         self.archive.share_metrics()
         self._save_last()
 
@@ -299,26 +315,38 @@ class Session:
 
     def _save_last(self) -> None:
         if self.joined().is_leader:
+            self.is_saving = True
             self.archive.save()
+            self.is_saving = False
             if self.membership.worker is not None:
                 self.membership.worker.finish(2.0)
         self._board.close()
         self.has_left = True
 
-    def apply_between_loops(self) -> None:
-        """While the user evaluates nobody checks in: a process that is told to end, and has no scheduler to ask, saves
-        and leaves by itself."""
-        if self.in_epochs and not self.in_loop and self.membership.worker is None and self.membership.is_terminated:
-            self.break_off()
-            self.end(STOPPED)
-
     # Ends
+
+    def obey_termination(self) -> None:
+        """Ends the process that got `SIGTERM` outside of the loops, where nobody checks in. It may be called at any
+        moment, and is called again until it works."""
+        is_before_or_after = self.group is None or self.has_left
+        if self.is_busy or not (is_before_or_after or self.membership.wish() != 0):
+            return
+        self.is_leaving = True
+        if self.in_epochs:
+            self.break_off()
+        self.end(STOPPED)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the end of the process waits for what is being done."""
+        return self.in_loop or self.is_saving or self.is_leaving
 
     def close(self) -> None:
         """Leaves the others."""
         self.has_left = True
         self._board.close()
-        self.ddp = None
+        for part in self.parts:
+            part.ddp = None
         if self.group is not None:
             self.group.close()
 
@@ -356,7 +384,7 @@ class Session:
         return self.group
 
     def _device(self) -> torch.device:
-        parameter = next(iter(self.module.parameters()), None)
+        parameter = next(iter(self.parts[0].module.parameters()), None)
         return parameter.device if parameter is not None else torch.device("cpu")
 
     def _loss_scale(self) -> float:
@@ -370,35 +398,3 @@ class Session:
             warmup_epochs=self.options.warmup_epochs,
             epoch_samples=self.loader.epoch_samples,
         )
-
-
-_current: Session | None = None
-
-
-@functools.cache
-def _guard() -> None:
-    """Once for all trainings of a process, so that those that are over are not kept for it."""
-    guard_exit(lambda: _current)
-    atexit.register(_close)
-
-
-def _close() -> None:
-    if _current is not None:
-        _current.close()
-
-
-def current() -> Session:
-    """The training of this process."""
-    if _current is None:
-        raise UsageError("px.wrap(model, optimizer) comes first")
-    return _current
-
-
-def begin(session: Session) -> None:
-    """From now on `session` is the training of this process."""
-    global _current
-    if _current is not None:
-        if _current.in_loop:
-            raise UsageError("px.wrap inside of a training loop; a process trains one model at a time")
-        _current.close()
-    _current = session

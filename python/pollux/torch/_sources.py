@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
@@ -49,7 +51,7 @@ class MapSource:
         self._batches = _IndexBatches()
         if options.get("num_workers", 0) > 0:
             # What was fetched ahead is thrown away with every change of batch; the workers stay.
-            options = {"persistent_workers": True, **options}
+            options = {"persistent_workers": True, **apart(options)}
         self._loader = data.DataLoader(dataset, batch_sampler=self._batches, **options)
 
     def samples(self) -> int | None:
@@ -118,7 +120,7 @@ class StreamSource:
             )
         self._dataset = dataset
         # A worker that stays would go on where it was, and not where the training is.
-        options = {**options, "persistent_workers": False}
+        options = {**apart(options), "persistent_workers": False}
         self._steps = _StreamSteps(dataset, collate or data.default_collate)
         self._loader = data.DataLoader(self._steps, batch_size=None, **options)
 
@@ -180,6 +182,18 @@ class _StreamSteps(data.IterableDataset[Any]):
                 yield step, idx, len(parts), self._collate(window[span.start - at : span.stop - at])
             del window[: step.samples]
             at = step.stop
+
+
+def apart(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of a loader whose workers do not hear what ends this process: a signal to all of its process group would
+    end them first, and its last step would fail for want of data. They end when it does."""
+    return {**options, "worker_init_fn": functools.partial(_leave_group, options.get("worker_init_fn"))}
+
+
+def _leave_group(then: Callable[[int], None] | None, worker: int) -> None:
+    os.setpgid(0, 0)
+    if then is not None:
+        then(worker)
 
 
 _END = object()

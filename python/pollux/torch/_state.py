@@ -123,6 +123,10 @@ class UserStates:
         if name in self._saved:
             _put_back(value, self._saved.pop(name))
 
+    def optimizers(self) -> list[Any]:
+        """Those that objects change, as schedulers do."""
+        return [value.optimizer for value in self._objects.values() if hasattr(value, "optimizer")]
+
     def capture(self) -> dict[str, Any]:
         """All states, with those that nobody asked for yet."""
         return {**self._saved, **{name: _state_of(value) for name, value in self._objects.items()}}

@@ -5,10 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from torch.nn.parallel import DistributedDataParallel
-
+from ._assignment import Assignment
 from ._brain import Brain
-from ._membership import STOPPED, Assignment
+from ._membership import STOPPED
 from ._terms import Action, Decision, Row, Terms
 
 if TYPE_CHECKING:
@@ -87,7 +86,8 @@ class Transition:
         assert later is not None and later.generation == decision.generation
         group, membership, archive = session.joined(), session.membership, session.archive
         archive.share_metrics()
-        session.ddp = None
+        for part in session.parts:
+            part.ddp = None
         if decision.action is Action.GROW:
             session.group = membership.grow(group, later)
         else:
@@ -109,16 +109,8 @@ class Transition:
         handed = group.hand_over(archive.capture() if group.is_leader and group.newcomers else None)
         if handed is not None:
             archive.restore(handed, "the training at hand")
-        session.reader.reset()
-        session.reader.is_alone = group.world_size == 1
-        session.accumulation.clear()
-        session.ddp = None
-        # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
-        # newcomers have just got them.
-        options = {"gradient_as_bucket_view": True, "init_sync": False, **session.options.ddp}
-        session.ddp = DistributedDataParallel(session.module, **options)
-        # DDP reads annotations of hooks and does not know them as text.
-        session.ddp.register_comm_hook(None, lambda _, bucket: session.reader.hook(bucket))
+        for part in session.parts:
+            part.regroup(is_alone=group.world_size == 1)
         if group.is_leader:
             if session.brain is None:
                 session.brain = Brain(session.brain_settings(), archive.agent)

@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import torch
 
 from ._errors import UsageError
+from ._gradients import SPARSE
+from ._group import Meeting, wait_for_launched
 from ._module import ElasticModule
+from ._part import is_adam
+from ._process import begin, current, joined_group
 from ._schedule import Schedule, adapt_optimizer, adapt_scaler
-from ._session import Options, Session, begin, current
+from ._session import Options
 
 _RULES = ("adascale", "adamscale", "linear", "sqrt", "legw")
 
 
+@overload
 def wrap(
-    model: torch.nn.Module,
-    optimizer: torch.optim.Optimizer,
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, **options: Any
+) -> tuple[ElasticModule, torch.optim.Optimizer]: ...
+
+
+@overload
+def wrap(
+    model: Sequence[torch.nn.Module], optimizer: Sequence[torch.optim.Optimizer], **options: Any
+) -> tuple[list[ElasticModule], list[torch.optim.Optimizer]]: ...
+
+
+def wrap(
+    model: Any,
+    optimizer: Any,
     *,
     scaling: str | Callable[[Any], float] = "auto",
     warmup_epochs: float = 0.0,
@@ -29,8 +46,11 @@ def wrap(
     checkpoint_every_s: float = 300.0,
     tensorboard: Any = None,
     **ddp_options: Any,
-) -> tuple[ElasticModule, torch.optim.Optimizer]:
+) -> tuple[Any, Any]:
     """Makes a model and its optimiser adapt to batch and group. Both are used as before.
+
+    Several models that train together, such as a generator and a discriminator, are two lists, and lists come back. The
+    gradients of the first decide how large a batch pays.
 
     `scaling` says how the learning rate follows the batch: "adascale" (for SGD), "adamscale" (for Adam and its family),
     "linear", "sqrt", "legw" (with `warmup_epochs`), or a function of a context with `scale`, `noise_sqr`, `noise_var`
@@ -38,33 +58,30 @@ def wrap(
     scheduler or several. Checkpoints go to `checkpoint_dir`, or where the scheduler says, every `checkpoint_every_s`.
     `tensorboard` is a folder or a SummaryWriter. Anything else is passed on to DistributedDataParallel.
     """
-    if isinstance(model, ElasticModule | torch.nn.parallel.DistributedDataParallel):
-        raise UsageError(f"px.wrap of a {type(model).__name__}; give the model itself, DDP is inside")
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageError(
-            f"px.wrap with a {type(optimizer).__name__} for an optimiser; accepted is a torch.optim.Optimizer"
-        )
-    is_adam = _is_adam(optimizer)
+    pairs = _pairs(model, optimizer)
+    first = pairs[0][1]
     if scaling == "auto":
-        if not (is_adam or isinstance(optimizer, torch.optim.SGD)):
+        if not (is_adam(first) or isinstance(first, torch.optim.SGD)):
             raise UsageError(
-                f'no rule is known to suit {type(optimizer).__name__}; give scaling, such as "sqrt" for optimisers '
+                f'no rule is known to suit {type(first).__name__}; give scaling, such as "sqrt" for optimisers '
                 "that normalise gradients"
             )
-        scaling = "adamscale" if is_adam else "adascale"
+        scaling = "adamscale" if is_adam(first) else "adascale"
     if isinstance(scaling, str) and scaling not in _RULES:
         raise UsageError(f"scaling {scaling!r}; accepted are auto, {', '.join(_RULES)} and functions")
     if checkpoint_every_s <= 0:
         raise UsageError(f"checkpoint_every_s {checkpoint_every_s}; accepted are seconds above 0")
-    options = Options(scaling, warmup_epochs, checkpoint_dir, checkpoint_every_s, tensorboard, is_adam, ddp_options)
-    session = Session(model, optimizer, scaler, options)
+    _check_ddp_options(ddp_options)
+    options = Options(scaling, warmup_epochs, checkpoint_dir, checkpoint_every_s, tensorboard, ddp_options)
+    session = begin(pairs, scaler, options)
     given = scheduler if isinstance(scheduler, Sequence) else [scheduler] if scheduler is not None else []
     session.schedules = [Schedule(one, session) for one in given]
-    begin(session)
-    adapt_optimizer(optimizer, session)
+    for part in session.parts:
+        adapt_optimizer(part, session)
     if scaler is not None:
         adapt_scaler(scaler, session)
-    return ElasticModule(model, session), optimizer
+    wrapped = [ElasticModule(part, session) for part in session.parts]
+    return (wrapped[0], first) if isinstance(model, torch.nn.Module) else (wrapped, [own for _, own in pairs])
 
 
 def checkpoint_state(**objects: Any) -> None:
@@ -79,16 +96,49 @@ def checkpoint_state(**objects: Any) -> None:
         session.archive.user_states.add(name, value)
 
 
+def is_step_end() -> bool:
+    """Whether the batch that the loop has is the last micro-batch of a step, so that `optimizer.step()` changes the
+    model: for averages of the model, counters and logs.
+
+    >>> if px.is_step_end():
+    ...     ema.update_parameters(model)
+    """
+    session = current()
+    if not session.in_loop:
+        raise UsageError("px.is_step_end() outside of a loop over px.DataLoader; ask inside of `for batch in loader`")
+    return session.is_step_end
+
+
 def rank() -> int:
-    """This process's place in the group, 0 for the one that prints and evaluates."""
-    group = current().group
+    """This process's place in the group, 0 for the one that prints and evaluates; before the loops, the one it was
+    started with."""
+    group = joined_group()
     return group.rank if group is not None else int(os.environ.get("RANK", "0"))
 
 
 def world_size() -> int:
-    """Processes of the group."""
-    group = current().group
+    """Processes of the group; before the loops, of the one that this process was started for."""
+    group = joined_group()
     return group.world_size if group is not None else int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def barrier() -> None:
+    """Waits until every process is here. Before the loops too, so that rank 0 can prepare what all need:
+
+    >>> if px.rank() == 0:
+    ...     download()
+    >>> px.barrier()
+    """
+    group = joined_group()
+    if group is not None:
+        group.meet(Meeting.BARRIER)
+    elif "POLLUX_JOB_ID" in os.environ:
+        raise UsageError(
+            "px.barrier() before the loops under a scheduler, where processes join at any time; let rank 0 prepare "
+            "a file under another name and rename it, and the others wait for the file"
+        )
+    else:
+        wait_for_launched()
 
 
 def device() -> torch.device:
@@ -129,6 +179,41 @@ def status() -> Status:
     return current().status()
 
 
-def _is_adam(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether it divides gradients by the root of a second moment."""
-    return all("betas" in group and "eps" in group for group in optimizer.param_groups)
+def _pairs(model: Any, optimizer: Any) -> list[tuple[torch.nn.Module, torch.optim.Optimizer]]:
+    """Models with their optimisers, which must fit each other."""
+    is_one = isinstance(model, torch.nn.Module)
+    models, optimizers = ([model], [optimizer]) if is_one else (list(model), optimizer)
+    if not is_one and not (isinstance(optimizers, Sequence) and len(optimizers) == len(models) > 0):
+        raise UsageError("px.wrap of several models; accepted are two lists, with an optimiser for each model")
+    for one, own in zip(models, optimizers):
+        if isinstance(one, ElasticModule | torch.nn.parallel.DistributedDataParallel):
+            raise UsageError(f"px.wrap of a {type(one).__name__}; give the model itself, DDP is inside")
+        if not isinstance(own, torch.optim.Optimizer):
+            raise UsageError(
+                f"px.wrap with a {type(own).__name__} for an optimiser; accepted is a torch.optim.Optimizer"
+            )
+        known = set(one.parameters())
+        strangers = sum(parameter not in known for group in own.param_groups for parameter in group["params"])
+        if strangers:
+            raise UsageError(
+                f"the optimiser has {strangers} parameters that are not the model's: every process would train them by "
+                "itself; put them into the model, or wrap their model with an optimiser of its own"
+            )
+        for name, layer in one.named_modules():
+            if getattr(layer, "sparse", False) is True:
+                raise UsageError(SPARSE.format(what=f"layer {name or type(layer).__name__} has a sparse gradient"))
+    return list(zip(models, optimizers))
+
+
+def _check_ddp_options(options: dict[str, Any]) -> None:
+    known = inspect.signature(torch.nn.parallel.DistributedDataParallel).parameters
+    for name in options:
+        if name not in known or name in ("module", "process_group"):
+            raise UsageError(
+                f"px.wrap({name}=...); accepted are its own options and those of DistributedDataParallel but groups"
+            )
+    if options.get("static_graph"):
+        raise UsageError(
+            "px.wrap(static_graph=True): DDP would take one micro-batch of a step for the whole; leave it out, and "
+            "give find_unused_parameters=True if parts of the model get no gradient"
+        )

@@ -138,6 +138,7 @@ loader = px.DataLoader(
     Numbered({samples}), batch_size=16, max_batch_size=16, per_gpu=(2, {most}), shuffle=True{options}
 )
 mean = px.Mean("index")
+{before_loops}
 for epoch in px.epochs({epochs}):
     for batch in loader:
         {trouble}
@@ -152,7 +153,16 @@ for epoch in px.epochs({epochs}):
 
 
 def launch(folder: Path, trouble: str = "pass", **given: Any) -> subprocess.Popen[str]:
-    defaults = {"most": 16, "epochs": 3, "samples": 200, "before": "", "late": "pass", "after": "", "options": ""}
+    defaults = {
+        "most": 16,
+        "epochs": 3,
+        "samples": 200,
+        "before": "",
+        "before_loops": "",
+        "late": "pass",
+        "after": "",
+        "options": "",
+    }
     script = SCRIPT.format(here=str(HERE), folder=str(folder), trouble=trouble, **{**defaults, **given})
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", script]
@@ -164,7 +174,7 @@ def steps_of(output: str) -> dict:
 
 
 def test_a_training_that_is_told_to_end_at_the_last_batch_of_an_epoch_is_taken_up_with_a_batch(tmp_path) -> None:
-    trouble = "cursor = px._session.current().position.cursor; loss = cursor"
+    trouble = "cursor = px._process.current().position.cursor; loss = cursor"
     late = "if epoch == 0 and cursor + 16 >= 200: os.kill(os.getpid(), 15)"
     outputs = []
     for code in (143, 0):
@@ -212,7 +222,7 @@ def test_memory_that_runs_out_after_a_step_repeats_none_of_its_samples(tmp_path)
 
 
 def test_a_training_that_was_left_after_the_last_step_of_an_epoch_goes_on_with_the_next(tmp_path) -> None:
-    is_last = "px._session.current().accumulation.is_last and px._session.current().position.cursor + 16 >= 200"
+    is_last = "px.is_step_end() and px._process.current().position.cursor + 16 >= 200"
     late = f"if epoch == 0 and {is_last}: raise KeyboardInterrupt"
     first = launch(tmp_path, late=late, epochs=2)
     output, error = first.communicate(timeout=90)

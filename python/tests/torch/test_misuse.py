@@ -29,7 +29,7 @@ def wrapped(**options):
         ({"drop_last": True}, "drop_last=...*every sample is used"),
         ({"batch_sampler": [[1]]}, "batches are dealt by Pollux"),
         ({"shuffle": True, "sampler": [1]}, "both sampler and shuffle"),
-        ({"sampler": DistributedSampler(range(100), 2, 0)}, "DistributedSampler deals out samples"),
+        ({"sampler": DistributedSampler(range(100), 2, 0)}, "px.DataLoader deals samples out"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -103,7 +103,7 @@ def test_epochs_before_there_is_a_loader_are_refused() -> None:
 
     module._latest = None
     wrapped()
-    with pytest.raises(px.UsageError, match="make the loader first"):
+    with pytest.raises(px.UsageError, match="make the loader of the training with it"):
         next(px.epochs(1))
 
 

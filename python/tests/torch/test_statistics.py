@@ -6,7 +6,7 @@ from trainings import Numbered, loss_of, network
 import pollux.torch as px
 import torch
 from pollux.torch import _brain
-from pollux.torch._session import current
+from pollux.torch._process import current
 
 SIZE = 1024
 TOLERANCE = 0.10

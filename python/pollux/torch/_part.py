@@ -1,0 +1,120 @@
+"""A model of a training with its optimiser. Most trainings have one; of several, the first is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch.nn.parallel import DistributedDataParallel
+
+import torch
+
+from ._accumulation import Accumulation
+from ._errors import UsageError
+from ._gradients import GradientReader, StepPlan
+from ._state import bare
+
+
+class Part:
+    """One model, its optimiser, its DDP for as long as a group lasts, and its gradients."""
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        ddp_options: dict[str, Any],
+        loss_scale: Callable[[], float],
+    ):
+        self.module = module
+        self.optimizer = optimizer
+        self.ddp: DistributedDataParallel | None = None
+        self._ddp_options = ddp_options
+        self.accumulation = Accumulation(module.parameters(), bool(ddp_options.get("find_unused_parameters")))
+        self.reader = GradientReader(optimizer, is_adam(optimizer), loss_scale)
+        self.reader.add_rest = self.accumulation.add_rest
+        self.accumulation.on_gradient = self.reader.read_part
+        self.has_forward = False
+        """Whether the model was called through DDP in the micro-batch at hand."""
+        self.is_asked_early = self.is_asked = False
+        """Whether its optimiser was called in a micro-batch before the last one of the step, and in that."""
+
+    def regroup(self, is_alone: bool) -> None:
+        """Another group trains it from now on."""
+        self.reader.reset()
+        self.reader.is_alone = is_alone
+        self.accumulation.clear()
+        self.ddp = None
+        # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
+        # newcomers have just got them.
+        options = {"gradient_as_bucket_view": True, "init_sync": False, **self._ddp_options}
+        self.ddp = DistributedDataParallel(self.module, **options)
+        # DDP reads annotations of hooks and does not know them as text.
+        self.ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
+
+    def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
+        """The loop is about to get one of the micro-batches of a step."""
+        assert self.ddp is not None
+        self.accumulation.begin(idx, plan.micro_batches, emphasis)
+        self.ddp.require_backward_grad_sync = self.accumulation.is_last
+        if idx == 0:
+            self.is_asked_early = self.is_asked = False
+            self.reader.begin(plan)
+            self.reader.synced_at = None
+        self.reader.begin_part()
+        self.reader.is_allowed = True
+        self.has_forward = False
+
+    def discard(self) -> None:
+        """The user throws the gradients of the micro-batch at hand away."""
+        self.reader.is_pending = False
+        if not self.accumulation.is_taken:
+            self.reader.discard_part()
+            self.accumulation.discard()
+
+    def take(self) -> None:
+        """The user's optimiser steps between micro-batches: their gradients count once the last one is through."""
+        self.is_asked_early = True
+        self.accumulation.take()
+
+    def is_half_trained(self) -> bool:
+        """Whether the user's loop trained it in some micro-batches of the step and not in others."""
+        misses_some = self.is_asked and self.accumulation.filled < self.reader.plan.micro_batches - 1
+        return misses_some or (self.is_asked_early and not self.is_asked)
+
+    def trains(self) -> bool:
+        """Whether any parameter is to learn at the moment: a critic that only judges needs nobody else."""
+        return any(parameter.requires_grad for parameter in self.module.parameters())
+
+    def why_no_gradients(self) -> str:
+        """What to say of a step for which nothing came through DDP."""
+        if self.has_forward and any(parameter.grad is not None for parameter in self.module.parameters()):
+            return unused(self.module)
+        return (
+            "optimizer.step() without gradients of the wrapped model: other processes would not hear of them; call "
+            "the model that px.wrap returned, and backward() once per batch"
+        )
+
+
+def refuse_half_trained(parts: list[Part]) -> None:
+    """At the end of a step. A loop that throws a batch away asks for no step of any model."""
+    if len(parts) > 1 and any(part.is_asked for part in parts) and any(part.is_half_trained() for part in parts):
+        raise UsageError(
+            "one of several models is trained in some micro-batches of a step only; decide once for a step, with a "
+            "count that grows only if px.is_step_end()"
+        )
+
+
+def unused(module: torch.nn.Module) -> str:
+    """What to say of parameters that got no gradient."""
+    named = bare(module).named_parameters()
+    names = [name for name, parameter in named if parameter.requires_grad and parameter.grad is None]
+    told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return (
+        f"parameters without a gradient{': ' + told if told else ''}; use them in every batch, freeze them with "
+        "requires_grad_(False), or give find_unused_parameters=True to px.wrap"
+    )
+
+
+def is_adam(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether it divides gradients by the root of a second moment."""
+    return all("betas" in group and "eps" in group for group in optimizer.param_groups)
