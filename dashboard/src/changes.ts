@@ -1,7 +1,7 @@
 // Changes of a what-if: in the address, so that a reload or a link asks the same, and in words.
 
 import type { Change } from "./api";
-import { sanitize, plural } from "./format";
+import { plural, sanitize } from "./format";
 import { liveJobs } from "./live";
 import { refine, route } from "./router";
 

@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Change, Completion, JobForecast, TrainsLike, WhatIf, WhatIfChoices } from "../api";
 import { choose, chosen, told } from "../changes";
 import { get, post, reason } from "../client";
-import { duration, sanitize, percent, UNKNOWN } from "../format";
+import { duration, percent, sanitize, UNKNOWN } from "../format";
 import { cluster, liveJobs, nodes } from "../live";
 import { JobLink, PhaseBadge } from "../parts/job";
 import { Field } from "../parts/submit";

@@ -1,5 +1,5 @@
 import type { Event } from "../api";
-import { sanitize, moment } from "../format";
+import { moment, sanitize } from "../format";
 import { endedJobs, liveJobs } from "../live";
 import { JobLink } from "./job";
 

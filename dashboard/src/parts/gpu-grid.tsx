@@ -1,6 +1,6 @@
 import type { HeldBackNode, Node, NodeJob } from "../api";
 import { jobLook } from "../colour";
-import { duration, sanitize, number, plural } from "../format";
+import { duration, number, plural, sanitize } from "../format";
 import { now } from "../live";
 import { JobLink } from "./job";
 

@@ -3,7 +3,7 @@
 import type { Job, Phase } from "../api";
 import { post } from "../client";
 import { jobLook } from "../colour";
-import { sanitize, percent } from "../format";
+import { percent, sanitize } from "../format";
 import { confirm } from "./dialog";
 
 export function JobDot({ id }: { id: number }) {
