@@ -32,6 +32,8 @@ export type Assignment = {
   rendezvous?: Endpoint | null;
   /** The group, ordered by rank. Replicas of the group before come first, in their old order. */
   replicas: Array<AssignedReplica>;
+  /** Whether another job runs on GPUs of the group: its steps then tell nothing of what those GPUs could do. */
+  shares_gpus?: boolean;
   /** Whether the group trains. */
   state: AssignmentState;
 };
