@@ -7,17 +7,10 @@ import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from torch.utils import data
-
 from ._brain import Limits
 from ._errors import UsageError
 from ._session import Session, current
-from ._sources import Batches, MapSource, StreamSource
-
-_NOT_OURS = {
-    "batch_sampler": "batches are dealt by Pollux; give sampler= or shuffle=True",
-    "drop_last": "every sample is used; leave it out",
-}
+from ._sources import Batches, source_of
 
 
 class DataLoader:
@@ -42,26 +35,9 @@ class DataLoader:
         seed: int = 0,
         **options: Any,
     ):
-        for name, advice in _NOT_OURS.items():
-            if options.pop(name, None):
-                raise UsageError(f"px.DataLoader({name}=...): {advice}")
         self.dataset = dataset
         self.limits = _limits(batch_size, max_batch_size, per_gpu)
-        self._source: MapSource | StreamSource
-        if isinstance(dataset, data.IterableDataset):
-            if shuffle or sampler is not None:
-                raise UsageError(
-                    "shuffle or sampler with an iterable dataset, which has an order of its own; leave them out"
-                )
-            self._source = StreamSource(dataset, options.pop("collate_fn", None), options)
-        else:
-            if isinstance(sampler, data.DistributedSampler):
-                raise UsageError(
-                    "DistributedSampler deals out samples, as Pollux does; give shuffle=True or a plain sampler"
-                )
-            if sampler is not None and shuffle:
-                raise UsageError("both sampler and shuffle; give one of them")
-            self._source = MapSource(dataset, sampler, shuffle, seed, options)
+        self._source = source_of("px.DataLoader", dataset, sampler, shuffle, seed, options)
         self.epoch_samples = self._source.samples()
         if self.epoch_samples is not None and self.epoch_samples < batch_size:
             raise UsageError(

@@ -35,7 +35,7 @@ from ._failures import guard_exit
 from ._gradients import GradientReader, StepPlan
 from ._group import Group
 from ._membership import RESTART, STOPPED, Membership, leave
-from ._sources import Seat
+from ._sources import TunedSeat
 from ._state import Position
 from ._terms import Action, Decision, Row, Terms
 from ._transition import Transition
@@ -130,10 +130,10 @@ class Session:
         self._steps_unmeasured = 0
         self.clock.forget()
 
-    def seat(self) -> Seat:
+    def seat(self) -> TunedSeat:
         """Which samples this process gets."""
         group = self.joined()
-        return Seat(group.rank, group.world_size, self.terms.tuning, self.terms.local_batch_max)
+        return TunedSeat(group.rank, group.world_size, self.terms.tuning, self.terms.local_batch_max)
 
     # A step
 
