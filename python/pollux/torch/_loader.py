@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any
 
 from ._brain import Limits
@@ -53,11 +53,15 @@ class DataLoader:
             raise TypeError("a stream has no length; nobody knows how many samples its epoch has")
         return -(-self.epoch_samples // self.limits.batch_size)
 
+    def left(self, epoch: int, cursor: int) -> int:
+        """Samples of an epoch behind the cursor; as many as anybody may need where nobody knows."""
+        return self._source.left(epoch, cursor)
+
     def __iter__(self) -> Iterator[Any]:
         session = current()
         if not session.in_epochs:
             raise UsageError("a loop over px.DataLoader without epochs; write `for epoch in px.epochs(N)` around it")
-        return self._epoch(session)
+        yield from self._epoch(session)
 
     def _epoch(self, session: Session, until: float = math.inf) -> Iterator[Any]:
         """Batches to the end of the epoch, or until so much progress is made."""
@@ -69,7 +73,7 @@ class DataLoader:
         backwards, has_batches = session.reader.backwards, False
         try:
             if session.is_pressed:
-                session.check_in(self._source.left(session.position.epoch, session.position.cursor))
+                session.check_in(self.left(session.position.epoch, session.position.cursor))
             while not session.position.is_ended:
                 # Every pass lasts until batch or group change.
                 for step, idx, count, batch in self._deal(session):
@@ -82,7 +86,7 @@ class DataLoader:
                     session.end_step(step)
                     if session.terms.baseline_steps >= until:
                         return
-                    left = self._source.left(session.position.epoch, step.stop)
+                    left = self.left(session.position.epoch, step.stop)
                     # After the last step of an epoch everybody checks in anyway.
                     if left > 0 and session.is_due() and session.check_in(left):
                         break
@@ -107,7 +111,7 @@ class DataLoader:
         return self._source.batches(position.epoch, position.cursor, seat)
 
 
-def epochs(total: int) -> Iterator[int]:
+def epochs(total: int) -> Generator[int, None, None]:
     """Numbers of the epochs that are still to be trained, from 0 to `total`.
 
     After a restart, and in a process that joins a training, it begins with the epoch that was at hand.

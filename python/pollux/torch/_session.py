@@ -185,6 +185,15 @@ class Session:
         if self.in_loop and self.has_stepped and self._at_hand is not None:
             self.end_step(self._at_hand)
 
+    def cursor_after_step(self) -> int:
+        """Samples of the epoch that are used with the step that the loop is at."""
+        return self._at_hand.stop if self._at_hand is not None else self.position.cursor
+
+    def is_last_batch(self) -> bool:
+        """Whether the loop has the last batch of its epoch, where anybody can know that."""
+        left = self.loader.left(self.position.epoch, self.cursor_after_step())
+        return self.accumulation.is_last and left == 0
+
     def progress_after_step(self) -> float:
         """Baseline steps with the step that the loop is at, once its last micro-batch is through."""
         progress = self.terms.baseline_steps + (self.terms.gain if self.accumulation.is_last else 0.0)
