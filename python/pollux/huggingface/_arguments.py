@@ -25,6 +25,7 @@ _ADVICE = {
     "dispatch_batches": "every process reads its own samples; leave it out",
     "split_batches": "batches are dealt by Pollux; leave it out",
     "use_configured_state": "Pollux meets the other processes; leave it out",
+    "enable_jit_checkpoint": "a training that is asked to end saves by itself; leave it out",
     "ignore_data_skip": "a training goes on exactly where it was; leave it out",
 }
 
@@ -54,7 +55,9 @@ class ArgumentsMixin:
                 f"* {steps} * GPUs, and steps are accumulated where per_device_train_batch_size asks for it"
             )
         names = ("deepspeed", "fsdp", "parallelism_config", "auto_find_batch_size", "dataloader_drop_last")
-        refuse({name: getattr(mine, name, None) for name in (*names, "ignore_data_skip")}, _ADVICE)
+        refuse(
+            {name: getattr(mine, name, None) for name in (*names, "ignore_data_skip", "enable_jit_checkpoint")}, _ADVICE
+        )
         if mine.include_num_input_tokens_seen not in (False, "no"):
             refuse({"include_num_input_tokens_seen": mine.include_num_input_tokens_seen}, _ADVICE)
         if transformers.utils.is_torch_xla_available():

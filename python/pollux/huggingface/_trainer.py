@@ -93,7 +93,7 @@ class TrainerMixin:
             seed=seed,
             collate_fn=collate,
             num_workers=workers,
-            pin_memory=arguments.dataloader_pin_memory,
+            pin_memory=arguments.dataloader_pin_memory and torch.cuda.is_available(),
             prefetch_factor=arguments.dataloader_prefetch_factor,
             worker_init_fn=functools.partial(seed_worker, num_workers=workers, rank=rank()) if workers else None,
             **order,

@@ -63,6 +63,8 @@ class ElasticStrategy(Elastic, SingleDeviceStrategy):
             trainer.callbacks.insert(0, _LoopCallback(self))
         epoch_loop = trainer.fit_loop.epoch_loop
         epoch_loop._should_accumulate = lambda: not _is_step_end()
+        # A process that is asked to end saves, and leaves when the others know; Lightning's would end it at once.
+        trainer._signal_connector.register_signal_handlers = lambda: None
         px.checkpoint_state(lightning=_Progress(trainer))
 
     def load_checkpoint(self, checkpoint_path: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:

@@ -116,17 +116,17 @@ def shrink_and_kill(folder: Path, script: Path, epochs: int) -> None:
             server.pollux("submit", "--rigid", "--", "sleep", "600")
             _wait(server, job, lambda: any(size == 1 for _, size, _ in steps(out)))
             described = server.describe(job)
-            assert described["retries"] == 0 and described["restarts"] == 1, described
+            assert described["retries"] == 0 and described["restarts"] == 1, server.pollux("logs", job)
             whole = counts(out)
             assert all(whole[epoch] == dict.fromkeys(range(SAMPLES), 1) for epoch in range(max(whole))), whole
-            [victim] = _processes(script, job)
-            os.kill(victim, signal.SIGKILL)
+            [member] = described["group"]
+            os.kill(_process(script, job, member["replica"]), signal.SIGKILL)
             (out / "hurry").touch()
             ended = server.wait_for(job, lambda told: told["phase"] in ("succeeded", "failed"), 4 * PATIENCE_S)
             log = server.pollux("logs", job)
             assert ended["phase"] == "succeeded" and ended["retries"] == 1, log
         finally:
-            server.pollux("cancel", "1", "2")
+            server.pollux("cancel", *server.pollux("ps", "-o", "id").split())
     after = counts(out)
     # What was trained since the last checkpoint is trained again.
     assert {epoch: sorted(used) for epoch, used in after.items()} == dict.fromkeys(range(epochs), list(range(SAMPLES)))
@@ -141,14 +141,14 @@ def _wait(server: Scheduler, job: str, met: Callable[[], Any]) -> None:
         time.sleep(0.2)
 
 
-def _processes(script: Path, job: str) -> list[int]:
-    """Numbers of the processes that train a job."""
-    found = []
+def _process(script: Path, job: str, replica: int) -> int:
+    """The number of the process of a replica, which its environment names."""
+    wanted = {f"POLLUX_JOB_ID={job}".encode(), f"POLLUX_REPLICA_ID={replica}".encode()}
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            variables, command = path.read_bytes().split(b"\0"), (path.parent / "cmdline").read_bytes()
+            variables, command = set(path.read_bytes().split(b"\0")), (path.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if f"POLLUX_JOB_ID={job}".encode() in variables and command.split(b"\0")[1] == str(script).encode():
-            found.append(int(path.parent.name))
-    return found
+        if wanted <= variables and command.split(b"\0")[1:2] == [str(script).encode()]:
+            return int(path.parent.name)
+    raise AssertionError(f"no process of replica {replica}")

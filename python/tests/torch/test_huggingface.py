@@ -185,6 +185,7 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, monkeypatch) -> None:
         ({"deepspeed": "ds.json"}, replicated),
         ({"fsdp": True}, replicated),
         ({"auto_find_batch_size": True}, "samples per GPU are lowered when memory is short; leave it out"),
+        ({"enable_jit_checkpoint": True}, "a training that is asked to end saves by itself; leave it out"),
         ({"dataloader_drop_last": True}, "every sample is used; leave it out"),
         ({"include_num_input_tokens_seen": "all"}, "each process would count its own tokens only; leave it out"),
     ):

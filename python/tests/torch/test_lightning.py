@@ -158,6 +158,8 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path) -> None:
     from pollux.lightning import ElasticFabricStrategy, ElasticStrategy
 
     class Several(BoringModel):
+        automatic_optimization = False
+
         def configure_optimizers(self):
             return [torch.optim.SGD(self.parameters(), lr=0.1) for _ in range(2)]
 
