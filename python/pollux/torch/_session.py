@@ -291,8 +291,9 @@ class Session:
     def begin_epoch(self) -> None:
         """A loop over the loader begins: at the beginning of an epoch, unless it is the first and goes on in the middle
         of one."""
-        self.joined().meet(Meeting.EPOCH)
+        # Who has just joined goes on where the others are, in the middle of an epoch.
         if not self.resumes_epoch:
+            self.joined().meet(Meeting.EPOCH)
             self.position.cursor, self.position.is_ended = 0, False
         self.resumes_epoch = False
 
@@ -374,8 +375,6 @@ class Session:
             efficiency=figures.get("efficiency"),
             samples_per_s=figures.get("samples_per_s"),
         )
-
-    # Small
 
     def joined(self) -> Group:
         """The group at hand."""
