@@ -58,6 +58,17 @@ def test_the_best_classifier_is_kept(tmp_path: Path) -> None:
     assert (tmp_path / "best.pt").exists()
 
 
+def test_the_trainer_of_hugging_face_gets_better(tmp_path: Path) -> None:
+    lines = run([sys.executable], "huggingface_trainer.py", "--steps", "60", "--output", str(tmp_path))
+    assert float(re.findall(r"loss ([\d.]+)", lines[-1])[0]) < 3.4
+
+
+def test_the_trainer_of_lightning_learns_to_read_digits() -> None:
+    lines = [line for line in run([sys.executable], "lightning_trainer.py", "--epochs", "4") if "epoch" in line]
+    assert [line.split(":")[0] for line in lines] == [f"epoch {number}/4" for number in (1, 2, 3, 4)]
+    assert float(re.findall(r"accuracy ([\d.]+)", lines[-1])[0]) > 0.8
+
+
 def test_two_processes_of_torchrun_print_once() -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     lines = run(torchrun, "cnn.py", "--epochs", "2")

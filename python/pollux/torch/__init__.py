@@ -13,6 +13,7 @@
 The same script runs alone, under torchrun and under `pollux submit`.
 """
 
+from ._elastic_loader import ElasticLoader
 from ._errors import CheckpointError, DivergedError, UsageError
 from ._loader import DataLoader, epochs, steps
 from ._metrics import Mean
@@ -23,6 +24,7 @@ __all__ = [
     "CheckpointError",
     "DataLoader",
     "DivergedError",
+    "ElasticLoader",
     "ElasticModule",
     "Mean",
     "Status",

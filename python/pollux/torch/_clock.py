@@ -58,6 +58,10 @@ class StepClock:
         sync = min(max(sync, 0.0), total)
         return Times(total - sync, sync)
 
+    def leave_out(self, seconds: float) -> None:
+        """So much of the step at hand was not training."""
+        self._begun += seconds
+
     def computed(self) -> None:
         """This rank has its own gradients."""
         if self._events is not None:

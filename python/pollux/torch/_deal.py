@@ -74,11 +74,8 @@ class Deal:
 
 def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int) -> Deal:
     """The next step from `cursor` on."""
-    left = end - cursor
     batch = tuning.batch_size(world_size)
-    samples = min(batch, left)
-    if left - samples < 2 * world_size:
-        samples = left
+    samples = step_samples(batch, end - cursor, world_size)
     longest = samples if samples < world_size else -(-samples // world_size)
     micro_batches = tuning.accumulation_steps + 1
     if samples < batch or -(-longest // micro_batches) > local_batch_max:
@@ -86,6 +83,16 @@ def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max
     if world_size == 1 and micro_batches == 1 and samples >= 4 and cursor // batch % SPLIT_EVERY == 0:
         micro_batches = 2
     return Deal(cursor, samples, world_size, micro_batches, is_whole=samples == batch)
+
+
+def step_samples(batch: int, left: int, world_size: int) -> int:
+    """Samples of the next step, with so many left of the epoch."""
+    return left if left - batch < 2 * world_size else batch
+
+
+def step_count(batch: int, samples: int, world_size: int) -> int:
+    """Steps of an epoch of so many samples."""
+    return max((samples - 2 * world_size) // batch, 0) + 1 if samples else 0
 
 
 def _part(total: int, parts: int, idx: int) -> tuple[int, int]:

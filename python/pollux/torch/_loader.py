@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, NoReturn
-
-from torch.utils import data
 
 from ._brain import Limits
 from ._errors import UsageError
 from ._process import current
 from ._session import Session
-from ._sources import Batches, MapSource, StreamSource
-
-_NOT_OURS = {
-    "batch_sampler": "batches are dealt by Pollux; give sampler= or shuffle=True",
-    "drop_last": "every sample is used; leave it out",
-}
+from ._sources import Batches, source_of
 
 
 class DataLoader:
@@ -43,27 +36,9 @@ class DataLoader:
         seed: int = 0,
         **options: Any,
     ):
-        for name, advice in _NOT_OURS.items():
-            if options.pop(name, None):
-                raise UsageError(f"px.DataLoader({name}=...): {advice}")
         self.dataset = dataset
         self.limits = _limits(batch_size, max_batch_size, per_gpu)
-        self._source: MapSource | StreamSource
-        if isinstance(dataset, data.IterableDataset):
-            if shuffle or sampler is not None:
-                raise UsageError(
-                    "shuffle or sampler with an iterable dataset, which has an order of its own; leave them out"
-                )
-            self._source = StreamSource(dataset, options.pop("collate_fn", None), options)
-        else:
-            if isinstance(sampler, data.DistributedSampler):
-                raise UsageError(
-                    "sampler=DistributedSampler(...): px.DataLoader deals samples out to processes itself; leave it "
-                    "out, and give shuffle=True for another order in every epoch"
-                )
-            if sampler is not None and shuffle:
-                raise UsageError("both sampler and shuffle; give one of them")
-            self._source = MapSource(dataset, sampler, shuffle, seed, options)
+        self._source = source_of("px.DataLoader", dataset, sampler, shuffle, seed, options)
         self.epoch_samples = self._source.samples()
         if self.epoch_samples is not None and self.epoch_samples < batch_size:
             raise UsageError(
@@ -84,11 +59,15 @@ class DataLoader:
         """Refused: scripts for DDP tell it the epoch."""
         raise UsageError("the sampler of a px.DataLoader; leave set_epoch() out, epochs are told by px.epochs")
 
+    def left(self, epoch: int, cursor: int) -> int:
+        """Samples of an epoch behind the cursor; as many as anybody may need where nobody knows."""
+        return self._source.left(epoch, cursor)
+
     def __iter__(self) -> Iterator[Any]:
         session = current()
         if not session.in_epochs:
             raise UsageError("a loop over px.DataLoader without epochs; write `for epoch in px.epochs(N)` around it")
-        return self._epoch(session)
+        yield from self._epoch(session)
 
     def _epoch(self, session: Session, until: float = math.inf) -> Iterator[Any]:
         """Batches to the end of the epoch, or until so much progress is made."""
@@ -100,7 +79,7 @@ class DataLoader:
         backwards, has_batches = session.backwards, False
         try:
             if session.is_pressed:
-                session.check_in(self._source.left(session.position.epoch, session.position.cursor))
+                session.check_in(self.left(session.position.epoch, session.position.cursor))
             while not session.position.is_ended:
                 # Every pass lasts until batch or group change.
                 for step, idx, count, batch in self._deal(session):
@@ -113,7 +92,7 @@ class DataLoader:
                     session.end_step(step)
                     if session.terms.baseline_steps >= until:
                         return
-                    left = self._source.left(session.position.epoch, step.stop)
+                    left = self.left(session.position.epoch, step.stop)
                     # After the last step of an epoch everybody checks in anyway.
                     if left > 0 and session.is_due() and session.check_in(left):
                         break
@@ -139,7 +118,7 @@ class DataLoader:
         return self._source.batches(position.epoch, position.cursor, seat)
 
 
-def epochs(total: int) -> Iterator[int]:
+def epochs(total: int) -> Generator[int, None, None]:
     """Numbers of the epochs that are still to be trained, from 0 to `total`.
 
     After a restart, and in a process that joins a training, it begins with the epoch that was at hand.

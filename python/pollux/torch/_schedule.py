@@ -151,12 +151,16 @@ class Schedule:
                 self._done += 1
 
         scheduler.step = types.MethodType(step, scheduler)
+        # Methods that were put in the place of others are no state, and cannot be pickled.
+        state_dict = scheduler.state_dict
+        replaced = ("step", "state_dict")
+        scheduler.state_dict = types.MethodType(
+            lambda _: {name: value for name, value in state_dict().items() if name not in replaced}, scheduler
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Of the schedule and of what it has followed so far."""
-        state = dict(self._scheduler.state_dict())
-        state.pop("step", None)  # The method that was put in its place is no state.
-        return {"scheduler": state, "done": self._done}
+        return {"scheduler": self._scheduler.state_dict(), "done": self._done}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Takes up what `state_dict` gave."""

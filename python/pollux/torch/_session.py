@@ -32,7 +32,7 @@ from ._group import Group, Meeting
 from ._membership import RESTART, STOPPED, leave
 from ._part import Part, refuse_half_trained
 from ._schedule import RateWatch, Schedule, refuse_unknown
-from ._sources import Seat
+from ._sources import TunedSeat
 from ._state import Position
 from ._terms import Action, Decision, Row, Terms
 from ._transition import Transition
@@ -89,7 +89,7 @@ class Session:
         """Whether another training has begun in this process."""
         self.has_stepped = False
         self.progress_max = math.inf
-        self._at_hand: Deal | None = None
+        self.at_hand: Deal | None = None
         self.is_updating = False
         self.is_deciding = False
         """Whether a check-in has begun and not come to its end, so that what is there may be no state to go on with."""
@@ -130,10 +130,10 @@ class Session:
         self._steps_unmeasured = 0
         self.clock.forget()
 
-    def seat(self) -> Seat:
+    def seat(self) -> TunedSeat:
         """Which samples this process gets."""
         group = self.joined()
-        return Seat(group.rank, group.world_size, self.terms.tuning, self.terms.local_batch_max)
+        return TunedSeat(group.rank, group.world_size, self.terms.tuning, self.terms.local_batch_max)
 
     # A step
 
@@ -144,7 +144,7 @@ class Session:
         if idx == 0:
             self.transition.begin_step()
             self.clock.begin()
-            self._at_hand, self.has_stepped = step, False
+            self.at_hand, self.has_stepped = step, False
         measure = step.is_whole and self._is_measured(step)
         for part in self.parts:
             plan = StepPlan(step.weight(rank), count, measure and part is self.parts[0])
@@ -195,8 +195,8 @@ class Session:
 
     def leave_step(self) -> None:
         """The loop is left within a batch. Its step is done or it is not."""
-        if self.in_loop and self.has_stepped and self._at_hand is not None:
-            self.end_step(self._at_hand)
+        if self.in_loop and self.has_stepped and self.at_hand is not None:
+            self.end_step(self.at_hand)
 
     def progress_after_step(self) -> float:
         """Baseline steps with the step that the loop is at, once its last micro-batch is through."""
@@ -291,8 +291,9 @@ class Session:
     def begin_epoch(self) -> None:
         """A loop over the loader begins: at the beginning of an epoch, unless it is the first and goes on in the middle
         of one."""
-        self.joined().meet(Meeting.EPOCH)
+        # Who has just joined goes on where the others are, in the middle of an epoch.
         if not self.resumes_epoch:
+            self.joined().meet(Meeting.EPOCH)
             self.position.cursor, self.position.is_ended = 0, False
         self.resumes_epoch = False
 
@@ -374,8 +375,6 @@ class Session:
             efficiency=figures.get("efficiency"),
             samples_per_s=figures.get("samples_per_s"),
         )
-
-    # Small
 
     def joined(self) -> Group:
         """The group at hand."""

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils import data
 
@@ -20,19 +20,48 @@ from ._errors import UsageError
 from ._state import random_states, restore_random_states
 
 
-@dataclass(frozen=True)
-class Seat:
+class Seat(Protocol):
     """All that decides which samples a process gets."""
+
+    @property
+    def rank(self) -> int:
+        """The place of this process in its group."""
+
+    @property
+    def world_size(self) -> int:
+        """Processes of the group."""
+
+    @property
+    def batch_size(self) -> int:
+        """Samples of a whole step."""
+
+    def deal(self, cursor: int, end: int) -> Deal:
+        """The next step of the whole group."""
+
+
+@dataclass(frozen=True)
+class TunedSeat:
+    """A seat in a group whose agent decides how its steps run."""
 
     rank: int
     world_size: int
     tuning: Tuning
     local_batch_max: int
 
+    @property
+    def batch_size(self) -> int:
+        """Samples of a whole step."""
+        return self.tuning.batch_size(self.world_size)
+
     def deal(self, cursor: int, end: int) -> Deal:
         """The next step of the whole group."""
         return deal(cursor, end, self.world_size, self.tuning, self.local_batch_max)
 
+
+_NOT_OURS = {
+    "batch_sampler": "batches are dealt by Pollux; give sampler= or shuffle=True",
+    "drop_last": "every sample is used; leave it out",
+}
 
 Batches = Iterator[tuple[Deal, int, int, Any]]
 """Micro-batches of this process: the step each belongs to, its place among how many, and the data."""
@@ -143,6 +172,29 @@ class StreamSource:
         yield from self._loader
 
 
+def source_of(
+    owner: str, dataset: Any, sampler: Iterable[int] | None, shuffle: bool, seed: int, options: dict[str, Any]
+) -> MapSource | StreamSource:
+    """The source that suits a data set, made with the options that the user gave to a loader."""
+    for name, advice in _NOT_OURS.items():
+        if options.pop(name, None):
+            raise UsageError(f"{owner}({name}=...): {advice}")
+    if isinstance(dataset, data.IterableDataset):
+        if shuffle or sampler is not None:
+            raise UsageError(
+                "shuffle or sampler with an iterable dataset, which has an order of its own; leave them out"
+            )
+        return StreamSource(dataset, options.pop("collate_fn", None), options)
+    if isinstance(sampler, data.DistributedSampler):
+        raise UsageError(
+            f"sampler=DistributedSampler(...): {owner} deals samples out to processes itself; leave it out, and give "
+            "shuffle=True for another order in every epoch"
+        )
+    if sampler is not None and shuffle:
+        raise UsageError("both sampler and shuffle; give one of them")
+    return MapSource(dataset, sampler, shuffle, seed, options)
+
+
 class _IndexBatches(data.Sampler[list[int]]):
     """Indices of the micro-batches of one process, made anew for every pass."""
 
@@ -169,7 +221,7 @@ class _StreamSteps(data.IterableDataset[Any]):
             if next(stream, _END) is _END:
                 return
         # One sample more per rank than the batch has: then it is known whether this step is the last.
-        ahead = seat.tuning.batch_size(seat.world_size) + seat.world_size
+        ahead = seat.batch_size + seat.world_size
         window: list[Any] = []
         while True:
             while len(window) < ahead and (sample := next(stream, _END)) is not _END:

@@ -39,6 +39,7 @@ class _Watch:
         self._pid = os.getpid()
         self._heard_at = time.monotonic()
         self._is_reminder = False
+        self._deaf_since: float | None = None
         self.can_interrupt = False
 
     def hear(self, number: int, frame: Any, before: Any) -> None:
@@ -57,19 +58,22 @@ class _Watch:
             session.obey_termination()
 
     def run(self) -> None:
-        """Calls the handler again until the script is where it can end, or has been deaf for too long."""
-        deaf_since: float | None = None
+        """Looks again and again, and keeps no training that is over."""
         while True:
             time.sleep(_GLANCE_S)
-            session = self._current()
-            if session is None or session.is_busy or not session.membership.is_terminated:
-                deaf_since = None
-                continue
-            now = time.monotonic()
-            deaf_since = now if deaf_since is None or self._heard_at > deaf_since else deaf_since
-            if now - deaf_since > _PATIENCE_S:
-                say(f"told to end, and the script has not listened for {_PATIENCE_S:.0f} s: ending it")
-                os._exit(_STOPPED)
-            if self.can_interrupt:
-                self._is_reminder = True
-                _thread.interrupt_main(signal.SIGTERM)
+            self._look()
+
+    def _look(self) -> None:
+        """Calls the handler again until the script is where it can end, or has been deaf for too long."""
+        session, now = self._current(), time.monotonic()
+        if session is None or session.is_busy or not session.membership.is_terminated:
+            self._deaf_since = None
+            return
+        if self._deaf_since is None or self._heard_at > self._deaf_since:
+            self._deaf_since = now
+        if now - self._deaf_since > _PATIENCE_S:
+            say(f"told to end, and the script has not listened for {_PATIENCE_S:.0f} s: ending it")
+            os._exit(_STOPPED)
+        if self.can_interrupt:
+            self._is_reminder = True
+            _thread.interrupt_main(signal.SIGTERM)

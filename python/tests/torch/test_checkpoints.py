@@ -128,8 +128,11 @@ from trainings import Numbered, loss_of, network
 import pollux.torch as px
 
 def parent(path):
-    with open(path) as file:
-        return int(file.read().rpartition(")")[2].split()[1])
+    try:
+        with open(path) as file:
+            return int(file.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0  # It has ended since.
 
 {before}
 model = network()

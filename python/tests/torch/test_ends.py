@@ -11,7 +11,8 @@ from test_checkpoints import launch, seen, steps_of
 import pollux.torch as px
 import torch
 
-WAIT = "print('here', flush=True); [time.sleep(0.05) for _ in range(6000)]"
+LIMIT_S = 300
+WAIT = "print('here', flush=True); [time.sleep(0.05) for _ in range(100_000)]"
 # A lock that is taken twice: no handler of Python interrupts it.
 IMPATIENT = "import ctypes; px._termination._PATIENCE_S = 0.5; lock = ctypes.create_string_buffer(64)"
 DEAF = "print('here', flush=True); [ctypes.CDLL(None).pthread_mutex_lock(lock) for _ in range(2)]"
@@ -31,13 +32,13 @@ def test_a_process_that_is_told_to_end_outside_of_the_loops_ends_at_once(tmp_pat
     while lines[-1] not in ("here\n", ""):
         lines.append(run.stdout.readline())
     run.send_signal(signal.SIGTERM)
-    rest, error = run.communicate(timeout=60)
+    rest, error = run.communicate(timeout=LIMIT_S)
     assert run.returncode == 143, error
     found = [torch.load(path, weights_only=False) for path in sorted(tmp_path.glob("checkpoint-*"))]
     samples = {"before": [], "between": [400], "after": [600], "deaf": []}[moment]
     assert [state["position"]["samples"] for state in found] == samples
     if moment == "between":
-        output, error = launch(tmp_path).communicate(timeout=60)
+        output, error = launch(tmp_path).communicate(timeout=LIMIT_S)
         counts = seen([steps_of("".join(lines)), steps_of(output)])
         assert [counts[epoch] == dict.fromkeys(range(200), 1) for epoch in range(3)] == [True] * 3, error
 
@@ -49,7 +50,7 @@ def test_memory_that_runs_out_in_an_evaluation_is_the_users_to_mend(tmp_path, wh
     if where == "within":
         given = {"late": f"with torch.no_grad(): wrapped(batch[0])\n        {failing}"}
     run = launch(tmp_path, **given)
-    _, error = run.communicate(timeout=60)
+    _, error = run.communicate(timeout=LIMIT_S)
     assert run.returncode == 1 and "pollux:" not in error, error
     assert not (tmp_path / "samples-per-gpu").exists()
 

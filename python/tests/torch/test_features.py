@@ -1,6 +1,7 @@
 """What training scripts do besides the plain loop."""
 
 import math
+import pickle
 
 import pytest
 from trainings import Numbered, loss_of, network, train
@@ -8,6 +9,8 @@ from trainings import Numbered, loss_of, network, train
 import pollux.torch as px
 import torch
 from pollux.torch._assignment import Conditions
+from pollux.torch._clock import StepClock
+from pollux.torch._gradients import GradientReader
 
 
 def loop(model, optimizer, epochs=1, size=256, after=None, **options):
@@ -369,3 +372,21 @@ def test_a_part_that_the_last_micro_batch_does_not_use_learns_from_those_before(
     for result in together(sometimes, world_size, dataset):
         for ours, theirs in zip(result, expected, strict=True):
             torch.testing.assert_close(ours, theirs)
+
+
+def test_the_state_of_a_schedule_that_was_given_to_wrap_can_be_saved_by_others() -> None:
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 5)
+    before = scheduler.state_dict()
+    px.wrap(model, optimizer, scheduler=scheduler)
+    assert pickle.loads(pickle.dumps(scheduler.state_dict())) == before
+
+
+def test_what_a_loop_does_besides_training_is_no_part_of_its_step(monkeypatch) -> None:
+    now = iter([100.0, 107.0])
+    monkeypatch.setattr("pollux.torch._clock.time.perf_counter", lambda: next(now))
+    clock = StepClock(torch.device("cpu"))
+    clock.begin()
+    clock.leave_out(4.0)
+    assert clock.end(GradientReader(None, False, lambda: 1.0)).total_s == 3.0

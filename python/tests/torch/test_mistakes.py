@@ -285,7 +285,7 @@ def test_a_collective_on_one_rank_only_is_told_at_once(together) -> None:
 
 def test_messages_of_pytorch_that_lead_elsewhere_get_a_line_of_advice() -> None:
     script = "import pollux.torch\nfrom torch.utils.data import DistributedSampler\nDistributedSampler(range(8))\n"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == told()["`DistributedSampler(dataset)` before the loops"]
 

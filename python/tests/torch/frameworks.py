@@ -1,0 +1,154 @@
+"""A training script of a framework, run as users run it: alone, by torchrun, and under a real scheduler that resizes it
+and whose worker is killed.
+
+A script gets a folder and a number of epochs. Every process writes the epoch, the size of its group and the numbers of
+the samples of each micro-batch it has trained into a file of its own there, calls `pace` for each, and prints a line
+that begins with `done` in the end.
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import runpy
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from director import Director
+
+from scheduler import PATIENCE_S, Scheduler, scheduler
+
+SAMPLES = 96
+LIMIT_S = 480
+_HERE = Path(__file__).parent
+_ADDED = {
+    "PYTHONPATH": f"{_HERE}:{_HERE.parent}",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+
+
+def pace(folder: str, epoch: int, samples: int) -> None:
+    """Takes its time until the folder has a file named `hurry`, and the more the nearer the end is: on a busy machine
+    it takes a minute to start another process."""
+    if not os.path.exists(f"{folder}/hurry"):
+        time.sleep((0.01 if epoch < 10 else 0.1) * samples)
+
+
+def environment() -> dict[str, str]:
+    """Ours, without a scheduler's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("POLLUX_")} | _ADDED
+
+
+def run(script: Path, folder: Path, epochs: int, *options: str, launcher: Iterable[str] = ()) -> list[str]:
+    """What a script says in the end, from every process."""
+    folder.mkdir(exist_ok=True)
+    (folder / "hurry").touch()
+    command = [sys.executable, *launcher, str(script), str(folder), str(epochs), *options]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith("done")]
+
+
+def steps(folder: Path) -> list[tuple[int, int, list[int]]]:
+    """Epoch, size of the group and samples of every micro-batch of every process."""
+    lines = [line for path in folder.glob("steps-*") for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in lines if line.endswith("]")]
+
+
+def counts(folder: Path) -> dict[int, collections.Counter[int]]:
+    """How often each sample was used, by epoch."""
+    found: dict[int, collections.Counter[int]] = collections.defaultdict(collections.Counter)
+    for epoch, _, samples in steps(folder):
+        found[epoch].update(samples)
+    return dict(found)
+
+
+def assert_each_once(folder: Path, epochs: int) -> None:
+    """Every epoch has used every sample once."""
+    assert counts(folder) == {epoch: dict.fromkeys(range(SAMPLES), 1) for epoch in range(epochs)}
+
+
+def grow_and_shrink(folder: Path, script: Path, epochs: int) -> None:
+    """Trains alone, with a process that joins, and without it again, all in place."""
+    folder.mkdir(exist_ok=True)
+    director = Director(_main, str(script), str(folder), str(epochs))
+    try:
+        director.announce(0)
+        director.wait_until(lambda: any(size == 1 for _, size, _ in steps(folder)))
+        director.announce(0, 1)
+        director.wait_until(lambda: any(size == 2 for _, size, _ in steps(folder)))
+        director.announce(0)
+        director.wait_until(lambda: steps(folder)[-1][1] == 1 or director.ready[-1]["generation"] == 3)
+        (folder / "hurry").touch()
+        assert director.code(1) == 143
+        director.result(0)
+    finally:
+        director.close()
+    assert_each_once(folder, epochs)
+
+
+def _main(script: str, *arguments: str) -> None:
+    sys.argv = [script, *arguments]
+    runpy.run_path(script, run_name="__main__")
+
+
+def shrink_and_kill(folder: Path, script: Path, epochs: int) -> None:
+    """Under a real scheduler: two processes become one, in place, when another job comes. That one is killed, and
+    another trains to the end."""
+    out = folder / "out"
+    out.mkdir()
+    with scheduler(folder, "--slots", "2", "--round-interval", "2") as server:
+        program = [sys.executable, str(script), str(out), str(epochs)]
+        options = ["--replicas", "2", "--replicas-max", "2", "--epochs", str(epochs)]
+        for name, value in _ADDED.items():
+            options += ["--env", f"{name}={value}"]
+        job = server.pollux("submit", "-o", "id", *options, "--", *program).strip()
+        try:
+            _wait(server, job, lambda: any(size == 2 for _, size, _ in steps(out)))
+            server.pollux("submit", "--rigid", "--", "sleep", "600")
+            _wait(server, job, lambda: any(size == 1 for _, size, _ in steps(out)))
+            described = server.describe(job)
+            assert described["retries"] == 0 and described["restarts"] == 1, server.pollux("logs", job)
+            whole = counts(out)
+            assert all(whole[epoch] == dict.fromkeys(range(SAMPLES), 1) for epoch in range(max(whole))), whole
+            [member] = described["group"]
+            os.kill(_process(script, job, member["replica"]), signal.SIGKILL)
+            (out / "hurry").touch()
+            ended = server.wait_for(job, lambda told: told["phase"] in ("succeeded", "failed"), 8 * PATIENCE_S)
+            log = server.pollux("logs", job)
+            assert ended["phase"] == "succeeded" and ended["retries"] == 1, log
+        finally:
+            server.pollux("cancel", *server.pollux("ps", "-o", "id").split())
+    after = counts(out)
+    # What was trained since the last checkpoint is trained again.
+    assert {epoch: sorted(used) for epoch, used in after.items()} == dict.fromkeys(range(epochs), list(range(SAMPLES)))
+    assert sum(line.split("| ")[-1].startswith("done") for line in log.splitlines()) == 1, log
+
+
+def _wait(server: Scheduler, job: str, met: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + 8 * PATIENCE_S
+    while not met():
+        is_late = time.monotonic() > deadline or server.describe(job)["phase"] in ("failed", "succeeded")
+        assert not is_late, server.pollux("logs", job)
+        time.sleep(0.2)
+
+
+def _process(script: Path, job: str, replica: int) -> int:
+    """The number of the process of a replica, which its environment names."""
+    wanted = {f"POLLUX_JOB_ID={job}".encode(), f"POLLUX_REPLICA_ID={replica}".encode()}
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            variables, command = set(path.read_bytes().split(b"\0")), (path.parent / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if wanted <= variables and command.split(b"\0")[1:2] == [str(script).encode()]:
+            return int(path.parent.name)
+    raise AssertionError(f"no process of replica {replica}")
