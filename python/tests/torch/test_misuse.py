@@ -84,7 +84,7 @@ def test_loops_without_epochs_or_within_each_other_are_refused() -> None:
     _, _ = wrapped()
     loader, other = (px.DataLoader(Numbered(64), batch_size=16) for _ in range(2))
     with pytest.raises(px.UsageError, match="without epochs"):
-        iter(loader)
+        next(iter(loader))
     with pytest.raises(px.UsageError, match="a second px.DataLoader"):
         for _ in px.epochs(1):
             next(iter(loader))
