@@ -36,6 +36,7 @@ training = TrainingArguments(
     eval_strategy="steps",
     eval_steps=100,
     save_strategy="no",
+    dataloader_pin_memory=torch.cuda.is_available(),
     ddp_find_unused_parameters=False,
     disable_tqdm=True,
     report_to=[],

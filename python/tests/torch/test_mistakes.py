@@ -41,8 +41,14 @@ def batches(samples=64):
         yield from loader
 
 
-def leftover_group() -> None:
+def make_group() -> None:
+    if dist.is_initialized():  # Of a training in another test.
+        dist.destroy_process_group()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+
+
+def leftover_group() -> None:
+    make_group()
     try:
         wrapped()
     finally:
@@ -50,7 +56,7 @@ def leftover_group() -> None:
 
 
 def ddp_inside() -> None:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    make_group()
     model = torch.nn.parallel.DistributedDataParallel(network())
     dist.destroy_process_group()
     px.wrap(model, sgd(model))
