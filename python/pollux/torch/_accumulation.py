@@ -24,6 +24,12 @@ class Accumulation:
         self._reduced: list[tuple[Tensor, Tensor]] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self.is_last = True
+        self.is_used = False
+        """Whether the loop has gradients of the micro-batch at hand that it did not throw away."""
+        self.is_spoiled = False
+        """Whether it has thrown a micro-batch of the step away, and with it all of them."""
+        self.is_skipped = False
+        """Whether nobody else has gradients, so that there is no step."""
         self._emphasis = 1.0
         self.on_gradient: Callable[[Tensor, Tensor], None] = lambda _parameter, _gradient: None
         """Gets a parameter and its gradient of every micro-batch, before it is added to the others."""
@@ -34,6 +40,8 @@ class Accumulation:
         self._emphasis = emphasis
         if micro_batch == 0:
             self.clear()
+            self.is_spoiled = self.is_skipped = False
+        self.is_used = False
         if micro_batches > 1 and not self._handles:
             hook = self._after_gradient
             self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
@@ -42,6 +50,16 @@ class Accumulation:
             for handle in self._handles:
                 handle.remove()
             self._handles = []
+
+    def spoil(self, is_alone: bool) -> None:
+        """The loop has thrown the micro-batch at hand away."""
+        self.clear()
+        self.is_spoiled, self.is_skipped = True, is_alone
+
+    def skip(self) -> None:
+        """Forgets the gradients of a step that there will not be."""
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def clear(self) -> None:
         """Forgets what waits: the step is over, or will never be."""
@@ -70,7 +88,11 @@ class Accumulation:
         gradient = parameter.grad
         if gradient is None:
             return
+        self.is_used = True
         self.on_gradient(parameter, gradient)
+        if self.is_spoiled and not self.is_last:
+            parameter.grad = None
+            return
         if self._emphasis != 1.0:
             gradient.mul_(self._emphasis)
         if waiting is not None:

@@ -53,7 +53,7 @@ class DataLoader:
                 raise UsageError(
                     "shuffle or sampler with an iterable dataset, which has an order of its own; leave them out"
                 )
-            self._source = StreamSource(dataset, options.pop("collate_fn", None), options)
+            self._source = StreamSource(dataset, options.pop("collate_fn", None), seed, options)
         else:
             if isinstance(sampler, data.DistributedSampler):
                 raise UsageError(
@@ -68,6 +68,8 @@ class DataLoader:
                 f"a dataset of {self.epoch_samples} samples is smaller than batch_size={batch_size}; "
                 f"accepted is a batch_size up to {self.epoch_samples}"
             )
+        if self.epoch_samples is not None:
+            self.limits = self.limits.within(self.epoch_samples)
         global _latest
         _latest = weakref.ref(self)
 
@@ -117,6 +119,7 @@ class DataLoader:
                             "torch.utils.data.DataLoader to evaluate"
                         )
                     session.position.is_ended = True
+                    session.end_data()
                     session.check_in(0, ends_epoch=True)
         except GeneratorExit:
             # The user has left in the middle of a batch. The step is done or it is not.

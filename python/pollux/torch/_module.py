@@ -28,7 +28,7 @@ class ElasticModule(torch.nn.Module):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As ever."""
-        self.__dict__["_session"].reader.is_pending = False
+        self.__dict__["_session"].throw_away()
         super().zero_grad(set_to_none)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:

@@ -28,6 +28,11 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
             )
         if closure is not None:
             raise UsageError("optimizer.step() with a closure, which may run several backward passes; call it without")
+        session.is_step_asked = True
+        if session.accumulation.is_skipped:
+            session.throw_away()
+            session.accumulation.skip()
+            return None
         if not session.accumulation.is_last:
             return None
         if not session.reader.is_pending:
@@ -45,6 +50,7 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
         result = original()
         session.is_updating = False
         session.has_stepped = True
+        session.updates += 1
         for group, rate in zip(self.param_groups, rates):
             group["lr"] = rate
         return result
@@ -53,7 +59,7 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
 
     @functools.wraps(zero_grad)
     def clear(_self: torch.optim.Optimizer, *args: Any, **kwargs: Any) -> None:
-        session.reader.is_pending = False
+        session.throw_away()
         zero_grad(*args, **kwargs)
 
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
@@ -65,11 +71,15 @@ def adapt_scaler(scaler: Any, session: Session) -> None:
     for name in ("unscale_", "step", "update"):
         original = getattr(scaler, name)
 
-        def call(_self: Any, *args: Any, _original: Any = original, **kwargs: Any) -> Any:
-            if not session.accumulation.is_last:
+        def call(_self: Any, *args: Any, _name: str = name, _original: Any = original, **kwargs: Any) -> Any:
+            session.is_step_asked |= _name == "step"
+            if session.accumulation.is_skipped or not session.accumulation.is_last:
                 return None
             session.accumulation.complete()
-            return _original(*args, **kwargs)
+            result = _original(*args, **kwargs)
+            if _name == "step":
+                session.reader.is_pending = False  # They are used, or their scale was too large.
+            return result
 
         setattr(scaler, name, types.MethodType(call, scaler))
 

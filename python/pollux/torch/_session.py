@@ -37,7 +37,7 @@ from ._group import Group
 from ._membership import RESTART, STOPPED, Membership, leave
 from ._sources import Seat
 from ._state import Position
-from ._terms import Action, Decision, Row, Terms
+from ._terms import Action, Decision, Row, Terms, check_updates, grouped
 from ._transition import Transition
 
 if TYPE_CHECKING:
@@ -91,6 +91,9 @@ class Session:
         self.in_epochs = False
         self.in_loop = False
         self.has_stepped = False
+        self.is_step_asked = False
+        """Whether the loop has called `optimizer.step()` for the micro-batch at hand."""
+        self.updates = 0
         self.progress_max = math.inf
         self._at_hand: Deal | None = None
         self.is_updating = False
@@ -142,7 +145,7 @@ class Session:
         group, ddp = self.joined(), self.ddp
         assert ddp is not None
         self.accumulation.begin(idx, count, step.emphasis(group.rank, idx))
-        ddp.require_backward_grad_sync = self.accumulation.is_last
+        ddp.require_backward_grad_sync = self.reader.is_last = self.accumulation.is_last
         if idx == 0:
             self.transition.begin_step()
             measure = step.is_whole and self._is_measured(step)
@@ -150,6 +153,7 @@ class Session:
             self.reader.synced_at = None
             self.clock.begin()
             self._at_hand, self.has_stepped = step, False
+        self.is_step_asked = False
         self.reader.is_allowed = True
 
     def _is_measured(self, step: Deal) -> bool:
@@ -162,13 +166,23 @@ class Session:
         return step.micro_batches > self.terms.tuning.accumulation_steps + 1
 
     def end_micro_batch(self) -> None:
-        """The loop is done with a micro-batch."""
+        """The loop is done with a micro-batch. One that it threw away takes along all that belongs to the same step."""
         self.reader.is_allowed = False
+        is_used = self.accumulation.is_used or self.is_step_asked
+        if not (is_used or self.accumulation.is_last):
+            self.accumulation.spoil(self.joined().world_size == 1)
+            self.reader.leave_out()
+
+    def throw_away(self) -> None:
+        """The loop has no use for the gradients at hand."""
+        self.accumulation.is_used = False
+        self.reader.throw_away()
 
     def end_step(self, step: Deal) -> None:
         """The loop is done with the last micro-batch of a step."""
         group = self.joined()
         times = self.clock.end(self.reader)
+        self.reader.keep()
         self.has_stepped = False
         self.position.cursor = step.stop
         self.position.samples += step.samples
@@ -206,15 +220,18 @@ class Session:
         row = Row(
             heard=heard,
             wish=self.membership.wish(),
-            steps=norms.steps,
-            own_sqr=norms.own_sqr,
+            steps=len(norms.own_sqr),
+            updates=self.updates,
+            own_sqr=tuple(grouped(norms.own_sqr)),
             is_complete=is_complete,
         )
         rows = [Row.of(values) for values in group.gather(row.values())]
+        check_updates(rows)
+        self.updates = 0
         self.is_pressed = ends_epoch and any(row.wish or row.heard for row in rows)
         decision = Decision(terms=self.terms)
         if self.brain is not None:
-            self.brain.learn(rows, norms.mean_sqr, self._steps_since_check, self.terms)
+            self.brain.learn(rows, grouped(norms.mean_sqr), self._steps_since_check, self.terms)
             decision = self._decide(self.brain, rows, left, ends_epoch)
         decision = Decision.of(group.tell(decision.values()))
         if not group.is_leader:
@@ -280,6 +297,11 @@ class Session:
         if not self.resumes_epoch:
             self.position.cursor, self.position.is_ended = 0, False
         self.resumes_epoch = False
+
+    def end_data(self) -> None:
+        """All samples of an epoch were used."""
+        if self.brain is not None:
+            self.brain.end_data(self.position.cursor)
 
     def end_epoch(self) -> None:
         """The loop of an epoch is over, and what the user does after it."""
