@@ -135,6 +135,8 @@ impl From<RawState> for AgentState {
 struct Running {
     placement: Placement,
     tuning: Tuning,
+    /// Measurements of gradients at this batch.
+    measurements: u32,
 }
 
 impl Running {
@@ -162,15 +164,13 @@ pub struct Agent {
     settling: Settling,
     /// How fast it trains what it runs; nothing that outlives a change.
     samples_per_s: Option<f64>,
-    /// Measurements of gradients at the batch that runs.
-    measurements: u32,
     relearns: bool,
 }
 
 /// What the last steps ran, and how many of its steps are still to be ignored.
 #[derive(Clone, Debug, Default)]
 struct Settling {
-    running: Option<Running>,
+    running: Option<(Placement, Tuning)>,
     steps_left: u32,
 }
 
@@ -221,7 +221,7 @@ impl Agent {
     }
 
     fn with_state(settings: AgentSettings, state: AgentState) -> Self {
-        Self { settings, state, settling: Settling::default(), samples_per_s: None, measurements: 0, relearns: false }
+        Self { settings, state, settling: Settling::default(), samples_per_s: None, relearns: false }
     }
 
     /// Whether something that it was restored with is of another version, so that it is learned anew.
@@ -240,9 +240,9 @@ impl Agent {
         let checked = observation.checked()?;
         let tuning =
             Tuning { local_batch: observation.local_batch, accumulation_steps: observation.accumulation_steps };
-        let is_same = |running: &Running| (&running.placement, running.tuning) == (&observation.placement, tuning);
+        let is_same = |running: &(Placement, Tuning)| (&running.0, running.1) == (&observation.placement, tuning);
         if !self.settling.running.as_ref().is_some_and(is_same) {
-            let running = Some(Running { placement: observation.placement.clone(), tuning });
+            let running = Some((observation.placement.clone(), tuning));
             self.settling = Settling { running, steps_left: self.settings.settling_steps };
         }
         if self.settling.steps_left > 0 {
@@ -272,7 +272,9 @@ impl Agent {
     /// Takes the gradient norms of a step in; false if they cannot be used (one micro-batch, not finite).
     pub fn observe_gradients(&mut self, norms: &GradientNorms) -> bool {
         let is_used = self.state.noise.update(norms, self.settings.evidence.window_min);
-        self.measurements = self.measurements.saturating_add(u32::from(is_used));
+        if let Some(running) = &mut self.state.running {
+            running.measurements = running.measurements.saturating_add(u32::from(is_used));
+        }
         is_used
     }
 
@@ -410,7 +412,11 @@ impl Agent {
 
     /// A tuning that promises so much more goodput than the one that runs, if there is any; where the user chooses, what
     /// the user says, if another runs.
-    fn improve(&mut self, Running { placement, tuning }: Running, gain_min: f64) -> Result<Option<Tuning>, AgentError> {
+    fn improve(
+        &mut self,
+        Running { placement, tuning, .. }: Running,
+        gain_min: f64,
+    ) -> Result<Option<Tuning>, AgentError> {
         if let Some(fixed) = self.fixed(&placement) {
             self.run(placement, fixed);
             return Ok((fixed != tuning).then_some(fixed));
@@ -430,8 +436,9 @@ impl Agent {
     fn best(&mut self, placement: &Placement) -> Result<BatchChoice, ModelError> {
         self.refit();
         let user = self.settings.limits;
-        let batch_size = self.state.running.as_ref().map_or(0, Running::batch_size);
-        let proven = self.settings.evidence.limits(user, batch_size, self.measurements);
+        let (batch_size, measurements) =
+            self.state.running.as_ref().map_or((0, 0), |running| (running.batch_size(), running.measurements));
+        let proven = self.settings.evidence.limits(user, batch_size, measurements);
         let best = self.goodput(placement, proven).best(placement.shape);
         if best.is_ok() || proven == user {
             return best;
@@ -447,9 +454,11 @@ impl Agent {
     }
 
     fn run(&mut self, placement: Placement, tuning: Tuning) {
-        let running = Running { placement, tuning };
-        if self.state.running.as_ref().map(Running::batch_size) != Some(running.batch_size()) {
-            self.measurements = 0;
+        let mut running = Running { placement, tuning, measurements: 0 };
+        if let Some(before) = &self.state.running
+            && before.batch_size() == running.batch_size()
+        {
+            running.measurements = before.measurements;
         }
         self.state.running = Some(running);
     }

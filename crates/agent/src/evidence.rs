@@ -12,13 +12,14 @@ pub struct Evidence {
     pub window_min: u32,
     /// Standard errors that noise and signal are taken to be off, to the side that favours a smaller batch.
     pub deviations: f64,
-    /// How many times larger a batch may be than the one before it; `None` for as large as the noise says.
+    /// How many times larger a batch may be than the one before it; `None` for as large as the noise says. A process that
+    /// is alone needs two micro-batches above its baseline, so that twice the batch would gain it nothing.
     pub growth_max: Option<f64>,
 }
 
 impl Evidence {
     /// For gradients of a real training.
-    pub const MEASURED: Self = Self { measurements_min: 10, window_min: 64, deviations: 2.0, growth_max: Some(2.0) };
+    pub const MEASURED: Self = Self { measurements_min: 10, window_min: 64, deviations: 1.0, growth_max: Some(4.0) };
 
     /// For a simulator, which knows the noise: every word is believed at once.
     pub const KNOWN: Self = Self { measurements_min: 1, window_min: 1, deviations: 0.0, growth_max: None };

@@ -189,6 +189,8 @@ class Brain:
         if self._measured > 0 and self._step_s > 0.0:
             wanted = math.ceil(cost_s / self._measured / (MEASURE_SHARE * self._step_s))
             measure_every = min(max(wanted, 1), MEASURE_EVERY_MAX)
+        if self._eager > 0:
+            measure_every = 1  # A batch grows on once it was measured.
         return self._complete(replace(terms, check_every=check_every, measure_every=measure_every))
 
     def tell(self, membership: Membership, position: Position, board: Board, batch_size: int) -> None:
