@@ -77,9 +77,16 @@ def _code(session: Session, failure: Failure, error: BaseException) -> int | Non
     """What to exit with after an error that a restart mends; `None` if it is the user's."""
     if failure is Failure.USER or (failure is Failure.MEMORY and not _lower_bound(session)):
         return None
+    group = session.group
     if failure is Failure.LOST:
         say(f"another process is gone ({str(error).splitlines()[0][:120]})")
-    group = session.group
+        has_arrived = session.reader.has_arrived()
+        # Before anything reads parameters: a GPU may wait for ever for what the other was to send.
+        if group is not None:
+            group.abort()
+        if not has_arrived:
+            say("the last step was not finished everywhere; the checkpoint before counts")
+            return RESTART
     # A step is done or it is not: what rank 0 has is the state after the last whole one.
     if group is not None and group.is_leader and not (session.is_updating or session.has_left):
         try:

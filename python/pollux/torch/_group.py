@@ -6,6 +6,7 @@ import datetime
 import io
 import os
 import pickle
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ import torch.distributed as dist
 
 import torch
 
-from ._errors import LostError
+from ._errors import LostError, UsageError
 
 TIMEOUT = datetime.timedelta(minutes=10)
 """What a step of another rank may take at most."""
@@ -33,27 +34,51 @@ class Member:
 class Group:
     """PyTorch's default process group, made for a list of members."""
 
-    def __init__(self, rank: int, members: Sequence[Member], store: dist.Store | None):
+    def __init__(
+        self,
+        rank: int,
+        members: Sequence[Member],
+        store: dist.Store | None,
+        device: torch.device,
+        forming: datetime.timedelta = FORMING,
+    ):
         self.rank = rank
         self.members = list(members)
         self.newcomers: list[int] = []
         self._store = store  # Lives as long as the group: rank 0 serves it.
-        if len(members) == 1:
-            store = dist.HashStore()
+        world_size = len(members)
         if store is None:
-            dist.init_process_group(_backend(), timeout=TIMEOUT)
-        else:
-            _guard(
-                dist.init_process_group,
-                _backend(),
-                store=store,
-                rank=rank,
-                world_size=len(members),
-                timeout=FORMING,
-            )
-            # All are there when all have said something.
-            _guard(dist.barrier)
-            _set_timeout(TIMEOUT)
+            assert world_size == 1
+            store = dist.HashStore()
+        # A process that is alone sends nothing: it needs no communicator. All others form theirs here, where the time
+        # counts as a pause, and not within the first step.
+        is_on_gpu = device.type == "cuda" and world_size > 1
+        if is_on_gpu:
+            _guard(refuse_shared_gpu, store, rank, world_size, gpu_of(device))
+        _guard(
+            dist.init_process_group,
+            _backend(),
+            store=store,
+            rank=rank,
+            world_size=world_size,
+            timeout=forming,
+            device_id=device if is_on_gpu else None,
+        )
+        self._meet(device if is_on_gpu else None, forming)
+        _set_timeout(TIMEOUT)
+
+    def _meet(self, gpu: torch.device | None, forming: datetime.timedelta) -> None:
+        """All are there when all have said something, by every way they will."""
+        self.sum([0.0])
+        if gpu is None:
+            return
+        work = _guard(dist.all_reduce, torch.zeros(1, device=gpu), async_op=True)
+        deadline = time.monotonic() + forming.total_seconds()
+        while not work.is_completed():
+            if time.monotonic() > deadline:
+                self.abort()
+                raise LostError(f"the GPUs of {self.world_size} processes did not meet within {forming}")
+            time.sleep(0.01)
 
     @property
     def world_size(self) -> int:
@@ -117,9 +142,11 @@ class Group:
         if not self.newcomers:
             return None
         ranks = [0, *self.newcomers]
-        circle = _guard(dist.new_group, ranks, timeout=TIMEOUT)
         if self.rank not in ranks:
             return None
+        # States go by way of processors. Without those who have them already: splitting a communicator of GPUs would
+        # take all ranks.
+        circle = _guard(dist.new_group, ranks, timeout=TIMEOUT, backend="gloo", use_local_synchronization=True)
         handed = None
         if self.is_leader:
             _send(state, circle)
@@ -127,6 +154,12 @@ class Group:
             handed = _receive(circle)
         dist.destroy_process_group(circle)
         return handed
+
+    def abort(self) -> None:
+        """Gives up communication between GPUs: another rank is lost, and whatever waits for it would wait for ever."""
+        world = dist.group.WORLD
+        if world is not None and world.bound_device_id is not None:
+            world._get_backend(world.bound_device_id).abort()
 
     def close(self) -> None:
         """Leaves; the others have to leave, too."""
@@ -186,6 +219,22 @@ def _set_timeout(timeout: datetime.timedelta) -> None:
     # PyTorch before 2.15 has it under a private name.
     setter = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
     setter(timeout)
+
+
+def gpu_of(device: torch.device) -> str:
+    """A name of a GPU that no other has."""
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def refuse_shared_gpu(store: dist.Store, rank: int, world_size: int, gpu: str) -> None:
+    """Two processes of one training on one GPU would be told by NCCL in words that look like a lost process."""
+    store.set(f"gpu/{rank}", gpu)
+    for other in range(world_size):
+        if other != rank and store.get(f"gpu/{other}").decode() == gpu:
+            raise UsageError(
+                f"ranks {rank} and {other} are on the same GPU ({gpu}); expected is one process for each GPU, with the "
+                "model on px.device()"
+            )
 
 
 def _backend() -> str:

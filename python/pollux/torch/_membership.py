@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import operator
 import os
 import socket
@@ -23,11 +24,12 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 
+import torch
 from pollux import _native as native
 from pollux._native import Termination, Worker
 
 from ._errors import LostError, UsageError
-from ._group import Group, Member, prefer_loopback
+from ._group import TIMEOUT, Group, Member, prefer_loopback
 
 STOPPED = 143
 """Exit code of a process that left as it was told to."""
@@ -83,6 +85,8 @@ class Membership:
 
     def __init__(self) -> None:
         self.worker = Worker.from_env()
+        self.device = torch.device("cpu")
+        """Where the model is."""
         self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
         self._invitation: Invitation | None = None
@@ -128,7 +132,7 @@ class Membership:
     def enter(self) -> Group:
         """Finds the others, once everything slow is done."""
         if self.worker is None:
-            group = _own_group()
+            group = _own_group(self.device)
             group.introduce(group.members[group.rank], is_new=True)
             return group
         # Once it trains, no training ends because the scheduler did. Until then a mistake can still be mended.
@@ -148,7 +152,7 @@ class Membership:
 
     def _lead(self, assignment: Assignment) -> Group | Assignment:
         if len(assignment.members) == 1:
-            return Group(0, assignment.members, None)
+            return Group(0, assignment.members, None, self.device)
         assert self.worker is not None
         invitation = Invitation(assignment, range(1, len(assignment.members)), self.worker)
         while not invitation.is_complete():
@@ -159,7 +163,7 @@ class Membership:
                 self._called_off.append(invitation)
                 return later
             time.sleep(_GLANCE_S)
-        return invitation.form()
+        return invitation.form(self.device)
 
     def _follow(self, assignment: Assignment) -> Group | Assignment:
         """Knocks at rank 0's door and waits to be let in."""
@@ -190,7 +194,7 @@ class Membership:
                     beats, beat_at = beats + 1, time.monotonic() + _BEAT_S
                     store.set(f"alive/{rank}", str(beats))
                 if store.check(["go"]):
-                    return _form(store, assignment, rank, "all", assignment.members)
+                    return _form(store, assignment, rank, "all", assignment.members, self.device)
                 if store.check(["void"]):
                     has_promised = False
                 elif not has_promised and store.check(["ask"]):
@@ -255,7 +259,10 @@ class Membership:
         if len(stay) == len(later.members):
             self.generation = later.generation
         alone = len(stay) == 1
-        survivors = Group(0, stay, None) if alone else _form(self._store(later, rank), later, rank, "survivors", stay)
+        if alone:
+            survivors = Group(0, stay, None, self.device)
+        else:
+            survivors = _form(self._store(later, rank), later, rank, "survivors", stay, self.device)
         survivors.introduce(later.members[rank], is_new=False)
         return survivors
 
@@ -267,9 +274,9 @@ class Membership:
         self.generation = later.generation
         if rank == 0:
             assert self._invitation is not None
-            grown = self._invitation.form()
+            grown = self._invitation.form(self.device)
         else:
-            grown = _form(self._store(later, rank), later, rank, "all", later.members)
+            grown = _form(self._store(later, rank), later, rank, "all", later.members, self.device)
         grown.introduce(later.members[rank], is_new=False)
         self._called_off.clear()
         return grown
@@ -334,10 +341,10 @@ class Invitation:
         """Sends everybody away: a later generation counts."""
         self.store.set("void", "1")
 
-    def form(self) -> Group:
+    def form(self, device: torch.device) -> Group:
         """Lets everybody in."""
         self.store.set("go", "1")
-        return _form(self.store, self.assignment, 0, "all", self.assignment.members)
+        return _form(self.store, self.assignment, 0, "all", self.assignment.members, device)
 
 
 def leave(code: int) -> NoReturn:
@@ -353,8 +360,10 @@ def _termination() -> Termination:
     return Termination.install()
 
 
-def _form(store: dist.Store, assignment: Assignment, rank: int, stage: str, members: Any) -> Group:
-    return Group(rank, members, dist.PrefixStore(f"{assignment.generation}/{stage}", store))
+def _form(
+    store: dist.Store, assignment: Assignment, rank: int, stage: str, members: Any, device: torch.device
+) -> Group:
+    return Group(rank, members, dist.PrefixStore(f"{assignment.generation}/{stage}", store), device)
 
 
 def _assignment(heard: native.Assignment) -> Assignment:
@@ -381,12 +390,18 @@ def _started_for(worker: Worker) -> Assignment:
     return Assignment(worker.generation, tuple(members), None)
 
 
-def _own_group() -> Group:
+def _own_group(device: torch.device) -> Group:
     """Without a scheduler: the group of a launcher such as torchrun, or this process alone."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Group(0, [Member(0, 0)], None)
+        return Group(0, [Member(0, 0)], None, device)
     world_size = int(os.environ["WORLD_SIZE"])
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     prefer_loopback(os.environ.get("MASTER_ADDR", ""))
     members = [Member(rank, rank % local_size) for rank in range(world_size)]
-    return Group(int(os.environ["RANK"]), members, None)
+    store, _, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+    # A launcher's store outlives the trainings of its processes.
+    named = dist.PrefixStore(f"training-{next(_trainings)}", store)
+    return Group(int(os.environ["RANK"]), members, named, device, TIMEOUT)
+
+
+_trainings = itertools.count()

@@ -37,7 +37,6 @@ def adapt_optimizer(optimizer: torch.optim.Optimizer, session: Session) -> None:
             )
         session.reader.is_pending = False
         session.accumulation.complete()
-        session.clock.synced()
         rates = [group["lr"] for group in self.param_groups]
         for group, rate in zip(self.param_groups, rates):
             group["lr"] = rate * session.terms.learning_rate_factor

@@ -35,6 +35,7 @@ from ._failures import guard_exit
 from ._gradients import GradientReader, StepPlan
 from ._group import Group
 from ._membership import RESTART, STOPPED, Membership, leave
+from ._preconditioner import Preconditioner
 from ._sources import Seat
 from ._state import Position
 from ._terms import Action, Decision, Row, Terms
@@ -57,6 +58,16 @@ class Options:
     ddp: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Done:
+    """A step that has ended, and where."""
+
+    step: Deal
+    is_typical: bool
+    """Whether it is as large, and in as many pieces, as all are meant to be."""
+    nodes: int
+
+
 class Session:
     """What `wrap` sets up and the loops drive."""
 
@@ -76,9 +87,10 @@ class Session:
         self.group: Group | None = None
         self.membership = Membership()
         self.accumulation = Accumulation(module.parameters(), bool(options.ddp.get("find_unused_parameters")))
-        self.reader = GradientReader(optimizer, options.is_adam, self._loss_scale)
-        self.clock = StepClock(self._device())
-        self.reader.on_computed = self.clock.computed
+        self.clock: StepClock[_Done] = StepClock()
+        self.reader = GradientReader(
+            self.clock, Preconditioner(optimizer) if options.is_adam else None, self._loss_scale
+        )
         self.reader.add_rest = self.accumulation.add_rest
         self.accumulation.on_gradient = self.reader.read_part
         self.position = Position()
@@ -114,8 +126,11 @@ class Session:
             return
         self.loader = loader
         self.terms = replace(self.terms, local_batch_max=loader.limits.local_batch_max)
-        if (device := self._device()).type == "cuda":
+        device = self._device()
+        if device.type == "cuda":
             torch.cuda.set_device(device)  # Events and random numbers are those of the current one.
+        self.clock.use(device)
+        self.membership.device = device
         _guard()
         # The first step of any optimiser imports this, which takes seconds: the others need not wait for it.
         importlib.import_module("torch._dynamo")
@@ -128,7 +143,7 @@ class Session:
         """Another group trains from now on."""
         self._steps_since_check = 0
         self._steps_unmeasured = 0
-        self.clock.forget()
+        self.clock.restart()
 
     def seat(self) -> Seat:
         """Which samples this process gets."""
@@ -147,7 +162,6 @@ class Session:
             self.transition.begin_step()
             measure = step.is_whole and self._is_measured(step)
             self.reader.begin(StepPlan(step.weight(group.rank), count, measure))
-            self.reader.synced_at = None
             self.clock.begin()
             self._at_hand, self.has_stepped = step, False
         self.reader.is_allowed = True
@@ -168,7 +182,7 @@ class Session:
     def end_step(self, step: Deal) -> None:
         """The loop is done with the last micro-batch of a step."""
         group = self.joined()
-        times = self.clock.end(self.reader)
+        self.clock.end(_Done(step, step.is_whole and not self._is_split(step), group.nodes))
         self.has_stepped = False
         self.position.cursor = step.stop
         self.position.samples += step.samples
@@ -176,9 +190,15 @@ class Session:
         self._steps_since_check += 1
         self._steps_unmeasured = 0 if self.reader.plan.measure else self._steps_unmeasured + 1
         if self.brain is not None:
-            is_typical = step.is_whole and not self._is_split(step)
-            self.brain.count(step, times, is_typical, group.nodes)
+            self.brain.count()
+        self._learn_times()
         self.transition.end_step()
+
+    def _learn_times(self) -> None:
+        """Of steps that have ended, as far as they are known: a GPU runs behind."""
+        for done, times in self.clock.known():
+            if self.brain is not None:
+                self.brain.time(done.step, times, done.is_typical, done.nodes)
 
     def leave_step(self) -> None:
         """The loop is left within a batch. Its step is done or it is not."""
@@ -203,6 +223,7 @@ class Session:
         group = self.joined()
         heard, is_complete = self.transition.hear()
         norms = self.reader.take_norms()
+        self._learn_times()
         row = Row(
             heard=heard,
             wish=self.membership.wish(),
@@ -230,8 +251,7 @@ class Session:
     def _decide(self, brain: Brain, rows: list[Row], left: int, ends_epoch: bool) -> Decision:
         """Rank 0's part of a check-in."""
         self.transition.tell_ready()
-        terms = brain.terms(self.terms, self.reader.cost_s, ends_epoch, self.membership.conditions())
-        self.reader.cost_s = 0.0
+        terms = brain.terms(self.terms, self.reader.costs.take_s(), ends_epoch, self.membership.conditions())
         brain.tell(self.membership, self.position, self._board, self.terms.tuning.batch_size(len(rows)))
         # Whoever took the training up between an epoch's last batch and what the user does after it would see no batch.
         action, generation = (Action.TRAIN, 0) if ends_epoch else self.transition.action(rows, left)
@@ -359,8 +379,10 @@ class Session:
         parameter = next(iter(self.module.parameters()), None)
         return parameter.device if parameter is not None else torch.device("cpu")
 
-    def _loss_scale(self) -> float:
-        return float(self.scaler.get_scale()) if self.scaler else 1.0
+    def _loss_scale(self, device: torch.device) -> torch.Tensor | None:
+        """What losses are multiplied by. Asked for its number, a scaler would wait for the GPU."""
+        scaled: torch.Tensor | None = self.scaler.scale(torch.ones((), device=device)) if self.scaler else None
+        return scaled
 
     def brain_settings(self) -> BrainSettings:
         """What an agent has to know."""

@@ -113,10 +113,15 @@ class Transition:
         session.reader.is_alone = group.world_size == 1
         session.accumulation.clear()
         session.ddp = None
+        # They are views of the last DDP's buckets, which would be kept beside the next one's.
+        for parameter in session.module.parameters():
+            parameter.grad = None
         # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
-        # newcomers have just got them.
+        # newcomers have just got them. Who is alone has nobody to send buffers to.
         options = {"gradient_as_bucket_view": True, "init_sync": False, **session.options.ddp}
         session.ddp = DistributedDataParallel(session.module, **options)
+        if session.reader.is_alone:
+            session.ddp.require_forward_param_sync = False
         # DDP reads annotations of hooks and does not know them as text.
         session.ddp.register_comm_hook(None, lambda _, bucket: session.reader.hook(bucket))
         if group.is_leader:
