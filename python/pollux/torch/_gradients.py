@@ -22,7 +22,7 @@ from torch import Tensor
 from ._clock import CostMeter, StepClock
 from ._errors import UsageError
 from ._preconditioner import Preconditioner
-from ._streams import Handed, total
+from ._streams import Handed, collect
 
 ARRIVAL_S = 5.0
 """What a GPU that is only behind may take to be through with a step when another rank is lost."""
@@ -48,7 +48,7 @@ class StepPlan:
 
 @dataclass
 class _Step:
-    own_sqr: list[Handed] = field(default_factory=list)
+    own: list[Handed] = field(default_factory=list)
     buckets: list[tuple[dist.GradBucket, Handed]] = field(default_factory=list)
     works: list[dist.Work] = field(default_factory=list)
 
@@ -98,7 +98,7 @@ class GradientReader:
         measured, self._measured = self._measured, []
         if not measured:
             return Norms()
-        own_sqr, mean_sqr = total(measured).tolist()
+        own_sqr, mean_sqr = torch.stack(collect(measured)).sum(0).tolist()
         return Norms(len(measured), own_sqr, mean_sqr)
 
     def begin(self, plan: StepPlan) -> None:
@@ -111,7 +111,7 @@ class GradientReader:
         """Called for every gradient of every micro-batch of a step that has several."""
         if self.is_alone and self.plan.measure:
             with self.costs.span(gradient.device):
-                self._step.own_sqr.append(Handed(self._squared_norm([parameter], [gradient])))
+                self._step.own.append(Handed(self._norms([parameter], [gradient])))
 
     def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """Called by DDP for every bucket of the last backward pass of a step, on every rank in the same order."""
@@ -120,7 +120,7 @@ class GradientReader:
         self.add_rest(bucket)
         if self.plan.measure and not self.is_alone:
             with self.costs.span(buffer.device):
-                step.own_sqr.append(Handed(self._bucket_norm(bucket)))
+                step.own.append(Handed(self._bucket_norms(bucket)))
         if self.plan.weight != 1.0:
             buffer.mul_(self.plan.weight)
         if not self.is_alone:
@@ -163,15 +163,15 @@ class GradientReader:
                 self.is_lost = True
                 raise
             self._clock.synced()
-        if not self.plan.measure or not step.own_sqr:
+        if not self.plan.measure or not step.own:
             return
         with self.costs.span(step.buckets[0][0].buffer().device):
             for _, buffer in step.buckets:
                 buffer.here()
-            mean_sqr = total([Handed(self._bucket_norm(bucket)) for bucket, _ in step.buckets])
+            mean_sqr = _sum_of_squares([Handed(self._bucket_norms(bucket)) for bucket, _ in step.buckets])
             # Alone, norms are those of micro-batches; otherwise they are of the sum of them.
             parts = self.plan.micro_batches
-            own_sqr = total(step.own_sqr) / (parts if self.is_alone else parts**2)
+            own_sqr = _sum_of_squares(step.own) / (parts if self.is_alone else parts**2)
             norms = torch.stack((own_sqr.to(mean_sqr.device), mean_sqr))
             scale = self._loss_scale(norms.device)
             self._measured.append(Handed(norms if scale is None else norms / scale.square()))
@@ -189,20 +189,26 @@ class GradientReader:
                 return False
         return True
 
-    def _bucket_norm(self, bucket: dist.GradBucket) -> Tensor:
+    def _bucket_norms(self, bucket: dist.GradBucket) -> Tensor:
         if self._preconditioner is None:
-            return _squared_norm([bucket.buffer()])
-        return self._squared_norm(bucket.parameters(), bucket.gradients())
+            return _norms([bucket.buffer()])
+        return self._norms(bucket.parameters(), bucket.gradients())
 
-    def _squared_norm(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
+    def _norms(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
         """As the optimiser sees gradients."""
         if self._preconditioner is None:
-            return _squared_norm(gradients)
-        return _squared_norm(torch._foreach_div(list(gradients), self._preconditioner.denominators(parameters)))
+            return _norms(gradients)
+        return _norms(torch._foreach_div(list(gradients), self._preconditioner.denominators(parameters)))
 
 
-def _squared_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """Over all of them, in a precision that the sum of many squares needs."""
+def _norms(gradients: Sequence[Tensor]) -> Tensor:
+    """Of each of them, in a precision that the sum of many squares needs."""
     dtype = torch.promote_types(gradients[0].dtype, torch.float32)
-    norms = torch._foreach_norm(list(gradients), 2.0, dtype)
-    return torch.stack(list(norms)).float().square().sum()
+    if len(gradients) == 1:
+        norm: Tensor = torch.linalg.vector_norm(gradients[0], dtype=dtype)
+        return norm.float().reshape(1)
+    return torch.stack(list(torch._foreach_norm(list(gradients), 2.0, dtype))).float()
+
+
+def _sum_of_squares(norms: list[Handed]) -> Tensor:
+    return torch.cat(collect(norms)).square().sum()

@@ -26,7 +26,7 @@ class Handed:
         return self._tensor
 
 
-def total(parts: list[Handed]) -> Tensor:
-    """The sum of tensors of one shape, which may be on several devices; nobody waits for it."""
+def collect(parts: list[Handed]) -> list[Tensor]:
+    """Tensors for use on the current stream, all on the device of the first; nobody waits for it."""
     tensors = [part.here() for part in parts]
-    return torch.stack([tensor.to(tensors[0].device, non_blocking=True) for tensor in tensors]).sum(0)
+    return [tensor.to(tensors[0].device, non_blocking=True) for tensor in tensors]
