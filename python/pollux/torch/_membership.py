@@ -50,6 +50,7 @@ class Membership:
     """This process's place in the group, and the newest that is known of the group to come."""
 
     def __init__(self) -> None:
+        _refuse_launcher_in_job()
         self.worker = Worker.from_env()
         self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
@@ -343,6 +344,16 @@ def leave(code: int) -> NoReturn:
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(code)
+
+
+def _refuse_launcher_in_job() -> None:
+    """Processes that torchrun starts within one replica would all take themselves for that replica."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if "POLLUX_REPLICA_ID" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ and processes > 1:
+        raise UsageError(
+            f"torchrun with {processes} processes within a job, whose processes the scheduler starts itself; submit "
+            "the script without torchrun: pollux submit -- python train.py"
+        )
 
 
 @functools.cache

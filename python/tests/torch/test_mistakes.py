@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import torch.distributed as dist
@@ -223,6 +225,12 @@ def closure() -> None:
         optimizer.step(lambda: torch.zeros(()))
 
 
+def torchrun_in_job() -> None:
+    variables = {"POLLUX_REPLICA_ID": "1", "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4"}
+    with mock.patch.dict(os.environ, variables):
+        wrapped()
+
+
 MISTAKES: dict[str, Callable[[], None]] = {
     "`init_process_group()` is left in, or something that needs it": leftover_group,
     "the model is a `DistributedDataParallel`": ddp_inside,
@@ -249,6 +257,7 @@ MISTAKES: dict[str, Callable[[], None]] = {
     "`drop_last=True`": drop_last,
     "`batch_size` above the data set": too_little_data,
     "`optimizer.step(closure)`": closure,
+    "`pollux submit -- torchrun …` with a script that calls `px.wrap`": torchrun_in_job,
 }
 
 
