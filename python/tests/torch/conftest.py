@@ -7,7 +7,7 @@ import os
 import pickle
 import socket
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -33,6 +33,15 @@ def _run(
     except Exception:
         out.put(pickle.dumps((rank, None, traceback.format_exc())))
         raise
+
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """What a training in this process sets for itself is gone with its test."""
+    before = dict(os.environ)
+    yield
+    os.environ.clear()
+    os.environ.update(before)
 
 
 @pytest.fixture
