@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo dashboard python test fix bench screenshots soak fuzz reference experiments install clean
+.PHONY: help setup build demo dashboard python test fix bench screenshots soak fuzz reference experiments install dist clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -116,6 +116,10 @@ experiments: build ## answer the paper's questions: tables and plots into experi
 
 install: ## install the pollux command into cargo's bin folder
 	@cargo install --path crates/cli --locked
+
+dist: ## build wheels into target/dist that install without a compiler (needs PyPI)
+	$(call heading,wheels)
+	@python/dist.sh '$(target)/dist'
 
 clean: ## remove everything that was built
 	@cargo clean
