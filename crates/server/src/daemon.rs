@@ -5,14 +5,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use pollux_backend::{Backend, Observer};
+use pollux_store::HistoryEvent;
 use serde_json::json;
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
 
+use crate::history_event::Told;
 use crate::http::{AppState, HttpSettings, Listeners, prune_regularly, sample, serve};
 use crate::tokens::LOCAL_TOKEN;
-use crate::{Handle, HistoryEvent, Server, ServerError, ServerSettings, files};
+use crate::{Handle, Server, ServerError, ServerSettings, files};
 
 const TOKEN_FILE: &str = "token";
 const SERVER_FILE: &str = "server.json";
@@ -62,7 +64,7 @@ impl Daemon {
             .map_err(ServerError::Thread)?;
         let server = Server::start(ServerSettings { url, ..settings }, open_backend)?;
         if let Some(record) = server.damaged() {
-            warn!(record, "{}", HistoryEvent::Damaged { record });
+            warn!(record, "{}", Told(&HistoryEvent::Damaged { record }));
         }
         match introduce(&server, &listeners) {
             Ok(()) => Ok(Self::answer(server, runtime, listeners)),

@@ -44,7 +44,6 @@ pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
 pub use explanation::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};
-pub use history_event::HistoryEvent;
 pub use metrics::Metrics;
 pub use retention::Retention;
 pub use series::{Sample, Series};

@@ -9,7 +9,7 @@ use pollux_backend::{Backend, Epoch, Observer, ReplicaId};
 use pollux_engine::{Engine, Event, FailureKind, SettingsError};
 use pollux_job::{JobId, JobSpec, Phase};
 use pollux_policy::PolicyState;
-use pollux_store::{Batch, JobRow, Record, Snapshot, Store, StoreError};
+use pollux_store::{Batch, HistoryEvent, JobRow, Record, Snapshot, Store, StoreError};
 use tokio::sync::broadcast;
 use tracing::{debug, warn};
 
@@ -21,7 +21,7 @@ use crate::node_registry::NodeRegistry;
 use crate::reader_pool::ReaderPool;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, HistoryEvent, Metrics, ServerError, ServerSettings};
+use crate::{Handle, Metrics, ServerError, ServerSettings};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -146,10 +146,10 @@ impl Scheduler {
     pub(crate) fn resume(&mut self) -> Result<(), ServerError> {
         let now = self.clock.now();
         if let Some(record) = self.damaged {
-            self.remember(now, None, &HistoryEvent::Damaged { record });
+            self.remember(now, None, HistoryEvent::Damaged { record });
         }
         if let Some(policy) = self.forgotten_policy.take() {
-            self.remember(now, None, &HistoryEvent::PolicyForgot { policy });
+            self.remember(now, None, HistoryEvent::PolicyForgot { policy });
         }
         let mut commands = Vec::new();
         for (job, spec) in self.forgotten_jobs() {

@@ -8,7 +8,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, params};
 use crate::format::{Formats, Unread, Written};
 use crate::recovery::{unsigned, written};
 use crate::store::number;
-use crate::{EndedJob, HistoryEntry, JobRow, StoreError, SubmittedJob};
+use crate::{EndedJob, HistoryEntry, HistoryLine, JobRow, StoreError, SubmittedJob};
 
 const JOB_COLUMNS: &str = "id, submitted_ms, ended_ms, request_version, request, summary_version, summary";
 
@@ -86,7 +86,7 @@ impl Reader {
     }
 
     /// What happened after a number, in order; to one job, if one is named.
-    pub fn history(&self, after: u64, job: Option<JobId>, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+    pub fn history(&self, after: u64, job: Option<JobId>, limit: usize) -> Result<Vec<HistoryLine>, StoreError> {
         self.entries("sequence > ?1 ORDER BY sequence", after, job, limit)
     }
 
@@ -96,7 +96,7 @@ impl Reader {
         before: u64,
         job: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<HistoryEntry>, StoreError> {
+    ) -> Result<Vec<HistoryLine>, StoreError> {
         let mut entries = self.entries("sequence < ?1 ORDER BY sequence DESC", before, job, limit)?;
         entries.reverse();
         Ok(entries)
@@ -108,10 +108,10 @@ impl Reader {
         bound: u64,
         job: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<HistoryEntry>, StoreError> {
+    ) -> Result<Vec<HistoryLine>, StoreError> {
         let of_job = if job.is_some() { "job = ?3" } else { "?3 IS NULL" };
         let mut query = self.connection.prepare_cached(&format!(
-            "SELECT sequence, at_ms, job, text FROM history WHERE {of_job} AND {range} LIMIT ?2"
+            "SELECT sequence, at_ms, job, version, text FROM history WHERE {of_job} AND {range} LIMIT ?2"
         ))?;
         let rows =
             query.query_map(params![number(bound), number(limit as u64), job.map(|job| number(job.0))], |row| {
@@ -120,7 +120,7 @@ impl Reader {
                     sequence: unsigned(row, 0)?,
                     at: Timestamp(unsigned(row, 1)?),
                     job: job.and_then(|job| u64::try_from(job).ok()).map(JobId),
-                    text: row.get(3)?,
+                    event: self.formats.event(written(row, 3)?),
                 })
             })?;
         Ok(rows.collect::<Result<_, _>>()?)

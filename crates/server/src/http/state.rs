@@ -5,6 +5,7 @@ use pollux_policy::JobId;
 use pollux_store::JobRow;
 use tokio::sync::{Semaphore, watch};
 
+use super::events::UnreadableLines;
 use super::failure::HttpError;
 use super::hosts::Hosts;
 use super::rates::Rates;
@@ -30,6 +31,7 @@ pub struct AppState {
     pub(crate) series: Arc<Series>,
     /// Simulations of the cluster that may run at once.
     pub(crate) what_ifs: Arc<Semaphore>,
+    pub(crate) unreadable: Arc<UnreadableLines>,
     closing: watch::Sender<bool>,
 }
 
@@ -46,6 +48,7 @@ impl AppState {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             series: Arc::new(Series::load(server.state_dir())),
             what_ifs: Arc::new(Semaphore::new(WHAT_IFS_MAX)),
+            unreadable: Arc::default(),
             closing: watch::Sender::new(false),
         }
     }

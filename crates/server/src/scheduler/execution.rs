@@ -5,14 +5,14 @@ use pollux_engine::{Command, Event};
 use pollux_job::JobId;
 use pollux_model::BatchMode;
 use pollux_policy::Timestamp;
-use pollux_store::{EndedJob, JobSummary, Record};
+use pollux_store::{EndedJob, HistoryEvent, JobSummary, Record};
 use tracing::info;
 
 use super::Scheduler;
 use crate::fleet::Effects;
 use crate::orders::{LaunchContext, assignment, batch_mode, order};
 use crate::views;
-use crate::{HistoryEvent, ServerError, narration};
+use crate::{ServerError, history_event, narration};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -56,8 +56,8 @@ impl Scheduler {
                 Some(kind) => self.metrics.count_group_change(kind),
                 None => drop(self.metrics.plans_rejected.inc()),
             }
-            if let Some((job, history_event)) = HistoryEvent::of_command(command) {
-                self.remember(now, job, &history_event);
+            if let Some((job, history_event)) = history_event::of_command(command) {
+                self.remember(now, job, history_event);
             }
         }
         for id in std::mem::take(&mut out.start) {
@@ -132,7 +132,7 @@ impl Scheduler {
             self.unwritten.ended.push(EndedJob { id, ended, summary });
             self.pending.regrouped.insert(id);
             self.secrets.remove(&id);
-            self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.state().clone() });
+            self.remember(now, Some(id), HistoryEvent::Ended { phase: job.state().clone() });
         }
     }
 

@@ -9,14 +9,14 @@ use pollux_backend::{Epoch, Observation, ReplicaId};
 use pollux_engine::{Event, FailureKind, Refusal};
 use pollux_job::{After, Dependency, JobId, JobSpec, Phase};
 use pollux_policy::Timestamp;
-use pollux_store::{HistoryEntry, SubmittedJob, TokenRow};
+use pollux_store::{HistoryEntry, HistoryEvent, SubmittedJob, TokenRow};
 
 use super::Scheduler;
 use crate::clock::milliseconds;
 use crate::fleet::{Effects, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
 use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
-use crate::{Action, HistoryEvent, NodeAction, Refused, narration};
+use crate::{Action, NodeAction, Refused, history_event, narration};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
@@ -150,7 +150,7 @@ impl Scheduler {
         self.last_job.0 += 1;
         let id = self.last_job;
         let history_event = HistoryEvent::Submitted { name: spec.name.clone() };
-        inbox.history.push(self.entry(now, Some(id), &history_event));
+        inbox.history.push(self.entry(now, Some(id), history_event));
         inbox.submitted.push(SubmittedJob { id, submitted: now, spec: spec.clone() });
         let event = Event::JobSubmitted { job: id, spec: spec.without_launch() };
         inbox.specs.insert(id, spec);
@@ -296,11 +296,11 @@ impl Scheduler {
             Observation::StartFailed { replica, reason, retryable } => {
                 let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };
                 let history_event = HistoryEvent::NotStarted { replica: replica.0, reason };
-                self.conclude(now, replica, Ending::NotStarted(kind), &history_event, &mut out);
+                self.conclude(now, replica, Ending::NotStarted(kind), history_event, &mut out);
             }
             Observation::Exited { replica, exit } => {
-                let history_event = HistoryEvent::Exited { replica: replica.0, exit };
-                self.conclude(now, replica, Ending::Exited(exit), &history_event, &mut out);
+                let history_event = HistoryEvent::Exited { replica: replica.0, exit: history_event::kept(exit) };
+                self.conclude(now, replica, Ending::Exited(exit), history_event, &mut out);
             }
         }
         self.absorb(out, &mut inbox.seen);
@@ -309,7 +309,7 @@ impl Scheduler {
     /// A replica cannot run yet, which may be told more than once.
     fn pending(&mut self, now: Timestamp, replica: ReplicaId, reason: String, out: &mut Effects) {
         let Some((job, revision)) = self.fleet.pending(replica, &reason) else { return };
-        self.remember(now, Some(job), &HistoryEvent::Pending { replica: replica.0, reason });
+        self.remember(now, Some(job), HistoryEvent::Pending { replica: replica.0, reason });
         if self.engine.job(job).is_some_and(|job| !job.is_pending()) {
             out.events.push(Event::GroupPending { job, revision });
         }
@@ -331,10 +331,16 @@ impl Scheduler {
         now: Timestamp,
         replica: ReplicaId,
         ending: Ending,
-        history_event: &HistoryEvent,
+        history_event: HistoryEvent,
         out: &mut Effects,
     ) {
         let Some(job) = self.fleet.replica(replica).filter(|it| !it.has_ended()).map(|it| it.job) else { return };
+        let how = match &history_event {
+            HistoryEvent::NotStarted { reason, .. } => reason.clone(),
+            HistoryEvent::Exited { exit, .. } => history_event::exit(*exit).to_string(),
+            // Nothing else is an end.
+            _ => return,
+        };
         self.remember(now, Some(job), history_event);
         if let Ending::NotStarted(kind) = ending {
             self.metrics.count_failed_start(if kind == FailureKind::Machine { "machine" } else { "permanent" });
@@ -343,12 +349,6 @@ impl Scheduler {
         self.fleet.ended(replica, ending, now, out);
         let is_failure = |event: &Event| matches!(event, Event::ReplicaFailed { .. } | Event::LaunchFailed { .. });
         if out.events.iter().skip(before).any(is_failure) {
-            let how = match history_event {
-                HistoryEvent::NotStarted { reason, .. } => reason.clone(),
-                HistoryEvent::Exited { exit, .. } => exit.to_string(),
-                // Nothing else is an end.
-                _ => return,
-            };
             self.last_failures.insert(job, how);
         }
     }

@@ -115,7 +115,7 @@ async fn what_cannot_be_read_of_the_history_is_shown_and_what_breaks_a_stream_of
     let later = r#"{"happened":"teleported","node":"a"}"#;
     for (sequence, text) in [(101, later), (102, "garbage")] {
         let line = rusqlite::params![sequence, text];
-        database.execute("INSERT INTO history VALUES (?1, 0, NULL, ?2)", line).unwrap();
+        database.execute("INSERT INTO history VALUES (?1, 0, NULL, ?2, 2)", line).unwrap();
     }
     let page: EventList = site.get("/v1/events?after=100").await.json(StatusCode::OK);
     let shown = page.events.iter().map(|event| (event.sequence, event.kind.as_str(), event.detail.to_string()));
