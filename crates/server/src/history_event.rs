@@ -8,9 +8,9 @@ use pollux_policy::JobId;
 use pollux_store::{HistoryEvent, ReplicaExit};
 
 /// A line of history as people read it.
-pub(crate) struct Told<'a>(pub(crate) &'a HistoryEvent);
+pub(crate) struct Sentence<'a>(pub(crate) &'a HistoryEvent);
 
-impl fmt::Display for Told<'_> {
+impl fmt::Display for Sentence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             HistoryEvent::Submitted { name } => write!(f, "{name} was submitted"),

@@ -16,7 +16,7 @@ mod settings;
 mod error;
 mod clock;
 mod metrics;
-mod narration;
+mod event_log;
 mod tokens;
 mod files;
 mod assignments;

@@ -24,7 +24,7 @@ use crate::fleet::Fleet;
 use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
-use crate::{Cluster, Metrics, Refused, ServerError, ServerSettings, history_event, narration};
+use crate::{Cluster, Metrics, Refused, ServerError, ServerSettings, event_log, history_event};
 pub(crate) use execution::LOGGED_MAX;
 use inbox::{Inbox, TokenChange};
 
@@ -147,7 +147,7 @@ impl Scheduler {
     /// Takes in what was asked for and seen, and does what follows.
     fn turn(&mut self, inbox: &mut Inbox) -> Result<(), ServerError> {
         let now = self.clock.now();
-        self.look_around(now, inbox);
+        self.check_deadlines(now, inbox);
         let is_durable = self.record(now, inbox)?;
         let mut commands = Vec::new();
         for event in std::mem::take(&mut inbox.seen) {
@@ -167,7 +167,7 @@ impl Scheduler {
         }
         self.tick(now, &mut commands);
         self.carry_out(now, commands)?;
-        self.note_ends(now);
+        self.archive_ended_jobs(now);
         self.flush()?;
         for (answer, outcome) in answers {
             answer(outcome);
@@ -259,7 +259,7 @@ impl Scheduler {
         self.engine.step(now, event, commands);
         let refused = commands.iter().skip(before).position(|command| matches!(command, Command::Refused(_)));
         if let Some(Command::Refused(refusal)) = refused.map(|idx| commands.remove(before + idx)) {
-            narration::refused_event(&refusal);
+            event_log::refused_event(&refusal);
             return Err(refusal);
         }
         let node = match said {
@@ -274,7 +274,7 @@ impl Scheduler {
             // The others are about jobs.
             _ => "",
         };
-        narration::event(&said, node);
+        event_log::event(&said, node);
         let history_event = history_event::of_event(&said, node);
         if let Some(job) = ready {
             self.fleet.settle(job);

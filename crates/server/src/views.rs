@@ -11,7 +11,7 @@ use pollux_policy::NodeId;
 use pollux_store::{HistoryEntry, HistoryLine, JobRow, UnreadableEvent};
 
 use crate::Cluster;
-use crate::history_event::Told;
+use crate::history_event::Sentence;
 
 /// A live job.
 pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
@@ -21,6 +21,7 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
     api::Job {
         id: job.id().0,
         name: job.spec().name.clone(),
+        owner: job.spec().owner.clone(),
         phase: job.phase(),
         phase_since_ms: job.phase_since().0,
         submitted_ms: usage.submitted.0,
@@ -75,6 +76,7 @@ pub fn job_of_row(row: &JobRow) -> api::Job {
     let mut job = api::Job {
         id,
         name: spec.name.clone(),
+        owner: spec.owner.clone(),
         phase: Phase::Queued,
         phase_since_ms: submitted,
         submitted_ms: submitted,
@@ -203,13 +205,13 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
 
 /// Something that happened.
 pub fn event(entry: &HistoryEntry) -> api::Event {
-    told(entry, &crate::text(&entry.event), Told(&entry.event).to_string())
+    told(entry, &crate::text(&entry.event), Sentence(&entry.event).to_string())
 }
 
 /// A line of history. One that cannot be read, such as a later version's, is shown as such.
 pub fn line(line: &HistoryLine) -> api::Event {
     match &line.event {
-        Ok(event) => told(line, &crate::text(event), Told(event).to_string()),
+        Ok(event) => told(line, &crate::text(event), Sentence(event).to_string()),
         Err(UnreadableEvent { text, reason }) => told(line, text, format!("this cannot be read: {reason}")),
     }
 }

@@ -12,6 +12,8 @@ use crate::{EndedJob, HistoryEntry, HistoryLine, JobRow, StoreError, SubmittedJo
 
 const JOB_COLUMNS: &str = "id, submitted_ms, ended_ms, request_version, request, summary_version, summary";
 
+const OWNED: &str = "AND CASE WHEN json_valid(request) THEN request ->> '$.owner' = ?5 END";
+
 /// No index helps to find a part of a name; a hundred thousand are looked through in a moment. Requests that make no
 /// sense have none.
 const FOUND: &str = "AND (instr(lower(CASE WHEN json_valid(request) THEN
@@ -26,6 +28,8 @@ pub struct EndedQuery<'a> {
     pub before: Option<JobId>,
     /// In this phase.
     pub phase: Option<&'a str>,
+    /// Of this owner. Jobs of format 1 have none.
+    pub owner: Option<&'a str>,
     /// With this in their names, or as their number. Capitals of ASCII make no difference.
     pub search: Option<&'a str>,
 }
@@ -56,15 +60,16 @@ impl Reader {
 
     /// Ended jobs, the newest first; of one whose row cannot be read its number.
     pub fn ended_jobs(&self, asked: EndedQuery<'_>, limit: usize) -> Result<Vec<Result<JobRow, JobId>>, StoreError> {
-        let EndedQuery { before, phase, search } = asked;
+        let EndedQuery { before, phase, owner, search } = asked;
         let before = before.map_or(i64::MAX, |before| number(before.0));
         let of_phase = if phase.is_some() { "AND phase = ?3" } else { "AND ?3 IS NULL" };
         let found = if search.is_some() { FOUND } else { "AND ?4 IS NULL" };
+        let owned = if owner.is_some() { OWNED } else { "AND ?5 IS NULL" };
         let query = format!(
-            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} {found}
+            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} {found} {owned}
              ORDER BY id DESC LIMIT ?2"
         );
-        self.jobs(&query, params![before, number(limit as u64), phase, search])
+        self.jobs(&query, params![before, number(limit as u64), phase, search, owner])
     }
 
     /// The jobs that ended last, the latest first; of one whose row cannot be read its number.

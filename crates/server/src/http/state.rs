@@ -1,5 +1,6 @@
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pollux_policy::JobId;
 use pollux_store::JobRow;
@@ -32,6 +33,8 @@ pub struct AppState {
     /// Simulations of the cluster that may run at once.
     pub(crate) what_ifs: Arc<Semaphore>,
     pub(crate) unreadable: Arc<UnreadableLines>,
+    /// What was last said of its health.
+    pub(crate) is_healthy: Arc<AtomicBool>,
     closing: watch::Sender<bool>,
 }
 
@@ -49,6 +52,7 @@ impl AppState {
             series: Arc::new(Series::load(server.state_dir())),
             what_ifs: Arc::new(Semaphore::new(WHAT_IFS_MAX)),
             unreadable: Arc::default(),
+            is_healthy: Arc::new(AtomicBool::new(true)),
             closing: watch::Sender::new(false),
         }
     }
