@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, Visitor};
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 use serde::forward_to_deserialize_any;
 use serde::ser::{Serialize, Serializer};
 
@@ -56,9 +56,13 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Watched<'_, D> {
         self.inner.deserialize_struct(name, fields, visitor)
     }
 
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
+        self.inner.deserialize_identifier(Watched { inner: visitor, says_replicas: self.says_replicas })
+    }
+
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option unit unit_struct
-        newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        newtype_struct seq tuple tuple_struct map enum ignored_any
     }
 }
 
@@ -71,6 +75,17 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Watched<'_, V> {
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<V::Value, A::Error> {
         self.inner.visit_map(Watched { inner: map, says_replicas: self.says_replicas })
+    }
+
+    /// The name of a field. A parser knows the line of what is refused here.
+    fn visit_str<E: Error>(self, name: &str) -> Result<V::Value, E> {
+        if let Some((_, today)) = RENAMED.iter().find(|(before, _)| *before == name) {
+            return Err(E::custom(format_args!("unknown field `{name}`, expected `{today}`")));
+        }
+        if name == "replicas" {
+            self.says_replicas.set(true);
+        }
+        self.inner.visit_str(name)
     }
 }
 
@@ -94,14 +109,7 @@ impl<'de, K: DeserializeSeed<'de>> DeserializeSeed<'de> for Watched<'_, K> {
     type Value = K::Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<K::Value, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        if let Some((_, today)) = RENAMED.iter().find(|(before, _)| *before == name) {
-            return Err(D::Error::custom(format_args!("unknown field `{name}`, expected `{today}`")));
-        }
-        if name == "replicas" {
-            self.says_replicas.set(true);
-        }
-        self.inner.deserialize(name.into_deserializer())
+        self.inner.deserialize(Watched { inner: deserializer, says_replicas: self.says_replicas })
     }
 }
 
