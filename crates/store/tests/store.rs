@@ -226,7 +226,7 @@ fn a_newer_state_folder_is_refused_and_left_as_it_is() {
     database(folder.path()).pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.path().join("pollux.db")).unwrap();
     let error = Store::open(folder.path()).unwrap_err();
-    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 3, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 4, .. }), "{error}");
     assert_eq!(fs::read(folder.path().join("pollux.db")).unwrap(), before);
 }
 
