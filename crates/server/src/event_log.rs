@@ -43,7 +43,7 @@ pub(crate) fn event(event: &Event, node: &str) {
             debug!(job = job.0, revision = revision.0, replicas = allocation.replicas(), "replicas released");
         }
         Event::Report { job, revision, .. } => debug!(job = job.0, revision = revision.0, "agent reported"),
-        Event::OracleSpoke { job, .. } => debug!(job = job.0, "oracle spoke"),
+        Event::OracleSet { job, .. } => debug!(job = job.0, "oracle set"),
         Event::Tick => trace!("tick"),
     }
 }

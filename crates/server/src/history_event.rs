@@ -109,7 +109,7 @@ pub(crate) fn of_event(event: &Event, name: &str) -> Option<(Option<JobId>, Hist
         // They come too often, or are told otherwise.
         Event::JobSubmitted { .. }
         | Event::Report { .. }
-        | Event::OracleSpoke { .. }
+        | Event::OracleSet { .. }
         | Event::GroupPending { .. }
         | Event::GroupPlaced { .. }
         | Event::NodeResources { .. }

@@ -74,7 +74,7 @@ fn events() -> Vec<Event> {
     let mut events = vec![
         Event::JobSubmitted { job, spec: spec() },
         Event::Report { job, revision, report: report() },
-        Event::OracleSpoke { job, oracle: oracle() },
+        Event::OracleSet { job, oracle: oracle() },
         Event::GroupReady { job, revision, pause_s: Some(0.1) },
         Event::GroupSilent { job, revision },
         Event::GroupPending { job, revision },
@@ -115,7 +115,7 @@ fn kind_of(event: &Event) -> usize {
     match event {
         Event::JobSubmitted { .. } => 0,
         Event::Report { .. } => 1,
-        Event::OracleSpoke { .. } => 2,
+        Event::OracleSet { .. } => 2,
         Event::GroupReady { .. } => 3,
         Event::GroupSilent { .. } => 4,
         Event::GroupPending { .. } => 5,

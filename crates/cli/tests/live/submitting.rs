@@ -201,7 +201,5 @@ fn a_what_if_asks_for_all_that_the_file_and_the_options_say() {
     let expected = serde_json::json!({"trains_like": {"job": 1}, "name": "new", "replicas_min": 2, "gpus_per_replica": 2,
         "cpus": 8, "memory": 1_u64 << 30, "gpu_types": ["A100"], "flexibility": "rigid", "batch_size": 64, "priority": 3,
         "work": {"epochs": 2}, "time_limit": 7200, "depends_on": [{"job": 3, "after": "success"}]});
-    let mut submitted = asked["changes"][0]["submit"].clone();
-    submitted["depends_on"] = serde_json::json!([{"job": 3, "after": "success"}]);
-    assert_eq!(submitted, expected, "{asked}");
+    assert_eq!(asked["changes"][0]["submit"], expected);
 }
