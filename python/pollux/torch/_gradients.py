@@ -27,13 +27,20 @@ ADAM_SETTLING_STEPS = 20
 """The first second moments of Adam are noise themselves."""
 
 
+MOMENT_FLOOR = 0.1
+"""What Adam divides a coordinate by counts for at least this share of what it divides its tensor by on average. One
+that has hardly had a gradient would be divided by next to nothing and outweigh all others; Adam itself divides by a
+moment that has seen the gradient."""
+
+
 @dataclass
 class Norms:
-    """Sums of squared norms over some steps."""
+    """Squared norms of some steps."""
 
-    steps: int = 0
-    own_sqr: float = 0.0
-    mean_sqr: float = 0.0
+    own_sqr: list[float] = field(default_factory=list)
+    mean_sqr: list[float] = field(default_factory=list)
+    is_whole: bool = True
+    """Whether this process had its share in all of them."""
 
 
 @dataclass
@@ -68,12 +75,16 @@ class GradientReader:
         self._groups: dict[int, dict[str, object]] = {}
         self.plan = StepPlan()
         self.is_allowed = False
+        self.is_last = True
+        """Whether the step at hand ends with this micro-batch."""
         self.is_pending = False
         """Whether there are gradients that nobody has used or thrown away."""
         self.backwards = 0
         self.is_alone = True
         self.is_lost = False
         self.norms = Norms()
+        self._found: tuple[float, float] | None = None
+        self._is_left_out = False
         self.cost_s = 0.0
         self.computed_at: float | None = None
         self.synced_at: float | None = None
@@ -99,7 +110,26 @@ class GradientReader:
         """A step begins."""
         self.plan = plan if self._is_settled() else replace(plan, measure=False)
         self._step = _Step()
-        self._is_read = False
+        self._is_read = self._is_left_out = False
+        self._found = None
+
+    def keep(self) -> None:
+        """The step is over: what was measured in it counts."""
+        if self._found is not None:
+            self.norms.own_sqr.append(self._found[0])
+            self.norms.mean_sqr.append(self._found[1])
+            self._found = None
+
+    def throw_away(self) -> None:
+        """The gradients at hand are to be forgotten; if nobody has used them, so is what was measured of them."""
+        if self.is_pending:
+            self._found = None
+        self.is_pending = False
+
+    def leave_out(self) -> None:
+        """This process has thrown a part of its step away: the rest says nothing, and counts for nothing."""
+        self._is_left_out = True
+        self.norms.is_whole = False
 
     def begin_part(self) -> None:
         """A micro-batch begins."""
@@ -115,7 +145,7 @@ class GradientReader:
             return
         begun = time.perf_counter()
         denominators = self._denominators([parameter])
-        part = gradient if denominators is None else gradient / denominators[0]
+        part = gradient if denominators is None else torch._foreach_div([gradient], list(denominators))[0]
         self._step.own_sqr.append(_norm(part).square())
         self.cost_s += time.perf_counter() - begun
 
@@ -126,6 +156,9 @@ class GradientReader:
                 "backward() outside of a loop over px.DataLoader: nobody knows how many samples it stands for; "
                 "train inside of `for batch in loader`, evaluate under torch.no_grad()"
             )
+        if not self.is_last:
+            # DDP still waits for the backward pass of a batch that the loop has skipped, and takes this one for it.
+            return _done(bucket.buffer())
         if self.is_pending:
             raise UsageError(
                 "backward() again before optimizer.step() or zero_grad(); add the losses of a batch and step for every "
@@ -135,7 +168,7 @@ class GradientReader:
         buffer = bucket.buffer()
         if buffer.is_sparse:
             raise UsageError(SPARSE.format(what="a parameter has a sparse gradient"))
-        measured = self.plan.measure and not self._is_read
+        measured = self.plan.measure and not (self._is_read or self._is_left_out)
         self.add_rest(bucket)
         self._step.handed += 1
         denominators: Sequence[Tensor] | None = None
@@ -145,7 +178,9 @@ class GradientReader:
             if not self.is_alone:
                 self._step.own_sqr.append(_squared_norm(bucket, denominators))
             self.cost_s += time.perf_counter() - begun
-        if self.plan.weight != 1.0:
+        if self._is_left_out:
+            buffer.zero_()  # What was thrown away may not be finite.
+        elif self.plan.weight != 1.0:
             buffer.mul_(self.plan.weight)
         if bucket.is_last():
             self._step.is_handed = self.is_pending = True
@@ -159,9 +194,7 @@ class GradientReader:
                 self.cost_s += time.perf_counter() - begun
             if bucket.is_last():
                 self._finish(measured)
-            done: torch.futures.Future[Tensor] = torch.futures.Future()
-            done.set_result(buffer)
-            return done
+            return _done(buffer)
         work = dist.all_reduce(buffer, async_op=True)
         return work.get_future().then(lambda future: self._reduced(future, bucket, denominators, measured))
 
@@ -202,9 +235,7 @@ class GradientReader:
         parts = self.plan.micro_batches
         own = float(torch.stack(step.own_sqr).sum()) / (parts if self.is_alone else parts**2) / scale**2
         mean = float(torch.stack(step.mean_sqr).sum()) / scale**2
-        self.norms.steps += 1
-        self.norms.own_sqr += own
-        self.norms.mean_sqr += mean
+        self._found = own, mean
         self.cost_s += time.perf_counter() - begun
 
     def _is_settled(self) -> bool:
@@ -214,26 +245,32 @@ class GradientReader:
         return any(float(state.get("step", 0)) >= ADAM_SETTLING_STEPS for state in states)
 
     def _denominators(self, parameters: Sequence[Tensor]) -> Sequence[Tensor] | None:
-        """What Adam divides each gradient by."""
+        """What each gradient is divided by, about as Adam does; nothing is left of one that has no moment yet."""
         if not self._is_preconditioned:
             return None
-        roots, offsets, seconds = [], [], []
+        roots, floors, offsets, seconds = [], [], [], []
         groups = self._parameter_groups()
         for parameter in parameters:
             state = self._optimizer.state.get(parameter, {})
             group = groups.get(id(parameter), {})
             second = state.get("exp_avg_sq")
             if second is None:
-                second = torch.ones_like(parameter)
+                second = torch.full_like(parameter, 1.0 if state else math.inf)
                 correction = 1.0
             else:
                 correction = 1.0 - group["betas"][1] ** float(state["step"])  # type: ignore[index]
-            seconds.append(second)
+            seconds.append(second.to(_precise(second.dtype)))
             roots.append(1.0 / math.sqrt(max(correction, 1e-12)))
+            floors.append(MOMENT_FLOOR / math.sqrt(max(second.numel(), 1)))
             offsets.append(float(group.get("eps", 1e-8)))  # type: ignore[arg-type]
         denominators = torch._foreach_sqrt(seconds)
         torch._foreach_mul_(denominators, roots)
+        least = list(torch._foreach_norm(denominators))
+        torch._foreach_mul_(least, floors)
+        torch._foreach_maximum_(denominators, least)
         torch._foreach_add_(denominators, offsets)
+        # A tensor whose gradients were all 0 so far has no scale to compare the first other one with.
+        torch._foreach_add_(denominators, [torch.where(floor == 0, math.inf, 0.0) for floor in least])
         return denominators
 
     def _parameter_groups(self) -> dict[int, dict[str, object]]:
@@ -243,10 +280,20 @@ class GradientReader:
         return self._groups
 
 
+def _done(buffer: Tensor) -> torch.futures.Future[Tensor]:
+    """What a hook answers that has nobody to wait for."""
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(buffer)
+    return done
+
+
+def _precise(dtype: torch.dtype) -> torch.dtype:
+    """A precision that the sum of many squares needs."""
+    return torch.promote_types(dtype, torch.float32)
+
+
 def _norm(gradient: Tensor) -> Tensor:
-    """In a precision that the sum of many squares needs."""
-    dtype = torch.promote_types(gradient.dtype, torch.float32)
-    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=dtype)
+    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=_precise(gradient.dtype))
     return norm.float()
 
 

@@ -37,6 +37,8 @@ class Part:
         """Whether the model was called through DDP in the micro-batch at hand."""
         self.is_asked_early = self.is_asked = False
         """Whether its optimiser was called in a micro-batch before the last one of the step, and in that."""
+        self._is_asked_each = False
+        """Whether the loop calls the optimiser for every micro-batch, and not only at the end of a step."""
 
     def regroup(self, is_alone: bool) -> None:
         """Another group trains it from now on."""
@@ -54,27 +56,42 @@ class Part:
     def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
         assert self.ddp is not None
+        if idx > 0 and self._is_asked_each and not self.accumulation.is_taken:
+            self.discard()  # The loop went on without a step, and clears what is left before the next one.
         self.accumulation.begin(idx, plan.micro_batches, emphasis)
-        self.ddp.require_backward_grad_sync = self.accumulation.is_last
+        self.ddp.require_backward_grad_sync = self.reader.is_last = self.accumulation.is_last
         if idx == 0:
             self.is_asked_early = self.is_asked = False
             self.reader.begin(plan)
             self.reader.synced_at = None
+        if self.accumulation.is_spoiled:
+            self.reader.leave_out()
         self.reader.begin_part()
         self.reader.is_allowed = True
         self.has_forward = False
 
     def discard(self) -> None:
         """The user throws the gradients of the micro-batch at hand away."""
-        self.reader.is_pending = False
+        self.reader.throw_away()
         if not self.accumulation.is_taken:
             self.reader.discard_part()
             self.accumulation.discard()
 
     def take(self) -> None:
         """The user's optimiser steps between micro-batches: their gradients count once the last one is through."""
-        self.is_asked_early = True
+        self.is_asked_early = self._is_asked_each = True
         self.accumulation.take()
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether there will be no step, because a part of it was thrown away; with others it is a step of what they
+        have."""
+        return self.accumulation.is_spoiled and self.reader.is_alone
+
+    def skip(self) -> None:
+        """Forgets the gradients of a step that there will not be."""
+        self.reader.throw_away()
+        self.accumulation.skip()
 
     def is_half_trained(self) -> bool:
         """Whether the user's loop trained it in some micro-batches of the step and not in others."""
@@ -96,8 +113,10 @@ class Part:
 
 
 def refuse_half_trained(parts: list[Part]) -> None:
-    """At the end of a step. A loop that throws a batch away asks for no step of any model."""
-    if len(parts) > 1 and any(part.is_asked for part in parts) and any(part.is_half_trained() for part in parts):
+    """At the end of a step. A loop that throws a batch away asks for no step of any model, or has thrown away a part of
+    each."""
+    is_thrown_away = not any(part.is_asked for part in parts) or all(part.accumulation.is_spoiled for part in parts)
+    if len(parts) > 1 and not is_thrown_away and any(part.is_half_trained() for part in parts):
         raise UsageError(
             "one of several models is trained in some micro-batches of a step only; decide once for a step, with a "
             "count that grows only if px.is_step_end()"

@@ -34,7 +34,7 @@ from ._part import Part, refuse_half_trained
 from ._schedule import RateWatch, Schedule, refuse_unknown
 from ._sources import TunedSeat
 from ._state import Position
-from ._terms import Action, Decision, Row, Terms
+from ._terms import Action, Decision, Row, Terms, check_updates, grouped
 from ._transition import Transition
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Session:
         self.is_replaced = False
         """Whether another training has begun in this process."""
         self.has_stepped = False
+        self.updates = 0
+        """Of optimisers, since the last check-in."""
         self.progress_max = math.inf
         self.at_hand: Deal | None = None
         self.is_updating = False
@@ -182,6 +184,8 @@ class Session:
         refuse_half_trained(self.parts)
         group = self.joined()
         times = self.clock.end(self.reader)
+        if self.parts[0].is_asked:
+            self.reader.keep()
         self.has_stepped = False
         self.position.cursor = step.stop
         self.position.samples += step.samples
@@ -220,15 +224,19 @@ class Session:
         row = Row(
             heard=heard,
             wish=self.membership.wish(),
-            steps=norms.steps,
-            own_sqr=norms.own_sqr,
+            steps=len(norms.own_sqr),
+            updates=self.updates,
+            own_sqr=tuple(grouped(norms.own_sqr)),
+            is_whole=norms.is_whole,
             is_complete=is_complete,
         )
         rows = [Row.of(values) for values in group.gather(row.values())]
+        check_updates(rows)
+        self.updates = 0
         self.is_pressed = ends_epoch and any(row.wish or row.heard for row in rows)
         decision = Decision(terms=self.terms)
         if self.brain is not None:
-            self.brain.learn(rows, norms.mean_sqr, self._steps_since_check, self.terms)
+            self.brain.learn(rows, grouped(norms.mean_sqr), self._steps_since_check, self.terms)
             decision = self._decide(self.brain, rows, left, ends_epoch)
         decision = Decision.of(group.tell(decision.values()))
         if not group.is_leader:
@@ -296,6 +304,11 @@ class Session:
             self.joined().meet(Meeting.EPOCH)
             self.position.cursor, self.position.is_ended = 0, False
         self.resumes_epoch = False
+
+    def end_data(self) -> None:
+        """All samples of an epoch were used."""
+        if self.brain is not None:
+            self.brain.end_data(self.position.cursor)
 
     def end_epoch(self) -> None:
         """The loop of an epoch is over, and what the user does after it."""

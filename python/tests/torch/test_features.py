@@ -302,7 +302,7 @@ def test_models_in_double_precision_are_measured(monkeypatch) -> None:
     model = network().double()
     wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.05))
     loader = px.DataLoader(Numbered(200), batch_size=16, max_batch_size=16, per_gpu=(4, 16))
-    for _ in px.epochs(2):
+    for _ in px.epochs(4):
         for inputs, targets, _ in loader:
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(wrapped(inputs.double()), targets).backward()
