@@ -121,15 +121,18 @@ class Brain:
             self._agent.run_fixed(nodes, replicas, tuning.local_batch, tuning.accumulation_steps, self._gpu_type)
         return self._complete(replace(terms, tuning=tuning, check_every=1, measure_every=1))
 
-    def count(self, step: Deal, times: Times, is_typical: bool, nodes: int) -> None:
-        """A step is done; a typical one is as large, and in as many pieces, as all are meant to be."""
+    def count(self) -> None:
+        """A step is done."""
+        self._agent.advance(1)
+
+    def time(self, step: Deal, times: Times, is_typical: bool, nodes: int) -> None:
+        """What a step took; a typical one is as large, and in as many pieces, as all are meant to be."""
         if is_typical:
             if not self._shares_gpus:
                 self._observe(step, times, nodes)
             self._step_s = times.total_s if self._step_s == 0.0 else 0.9 * self._step_s + 0.1 * times.total_s
         self._rate_samples += step.samples
         self._rate_s += times.total_s
-        self._agent.advance(1)
 
     def _observe(self, step: Deal, times: Times, nodes: int) -> None:
         accumulation_steps = step.micro_batches - 1

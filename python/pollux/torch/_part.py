@@ -10,8 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 import torch
 
 from ._accumulation import Accumulation
+from ._clock import StepClock
 from ._errors import UsageError
 from ._gradients import GradientReader, StepPlan
+from ._preconditioner import Preconditioner
 from ._state import bare
 
 
@@ -23,14 +25,16 @@ class Part:
         module: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         ddp_options: dict[str, Any],
-        loss_scale: Callable[[], float],
+        clock: StepClock[Any],
+        loss_scale: Callable[[torch.device], torch.Tensor | None],
     ):
         self.module = module
         self.optimizer = optimizer
         self.ddp: DistributedDataParallel | None = None
         self._ddp_options = ddp_options
         self.accumulation = Accumulation(module.parameters(), bool(ddp_options.get("find_unused_parameters")))
-        self.reader = GradientReader(optimizer, is_adam(optimizer), loss_scale)
+        preconditioner = Preconditioner(optimizer) if is_adam(optimizer) else None
+        self.reader = GradientReader(clock, preconditioner, loss_scale)
         self.reader.add_rest = self.accumulation.add_rest
         self.accumulation.on_gradient = self.reader.read_part
         self.has_forward = False
@@ -46,10 +50,15 @@ class Part:
         self.reader.is_alone = is_alone
         self.accumulation.clear()
         self.ddp = None
+        # They are views of the last DDP's buckets, which would be kept beside the next one's.
+        for parameter in self.module.parameters():
+            parameter.grad = None
         # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
         # newcomers have just got them.
         options = {"gradient_as_bucket_view": True, "init_sync": False, **self._ddp_options}
         self.ddp = DistributedDataParallel(self.module, **options)
+        if is_alone:
+            self.ddp.broadcast_buffers = False  # There is nobody to send them to.
         # DDP reads annotations of hooks and does not know them as text.
         self.ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
 
@@ -63,7 +72,6 @@ class Part:
         if idx == 0:
             self.is_asked_early = self.is_asked = False
             self.reader.begin(plan)
-            self.reader.synced_at = None
         if self.accumulation.is_spoiled:
             self.reader.leave_out()
         self.reader.begin_part()

@@ -46,7 +46,6 @@ def adapt_optimizer(part: Part, session: Session) -> None:
             raise UsageError(part.why_no_gradients())
         part.reader.is_pending = False
         part.accumulation.complete()
-        session.clock.synced()
         rates = [group["lr"] for group in self.param_groups]
         for group, rate in zip(self.param_groups, rates):
             group["lr"] = rate * session.terms.learning_rate_factor
@@ -97,6 +96,11 @@ def adapt_scaler(scaler: Any, session: Session) -> None:
             return result
 
         setattr(scaler, name, types.MethodType(call, scaler))
+
+
+def loss_scale(scaler: Any, device: torch.device) -> torch.Tensor | None:
+    """What losses are multiplied by. Asked for its number, a scaler would wait for the GPU."""
+    return scaler.scale(torch.ones((), device=device)) if scaler else None
 
 
 def refuse_unknown(optimizer: torch.optim.Optimizer, followed: list[Any]) -> None:

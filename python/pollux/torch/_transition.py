@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ._assignment import Assignment
-from ._brain import Brain
+from ._brain import Brain, BrainSettings
 from ._membership import STOPPED
 from ._terms import Action, Decision, Row, Terms
 
@@ -113,7 +114,7 @@ class Transition:
             part.regroup(is_alone=group.world_size == 1)
         if group.is_leader:
             if session.brain is None:
-                session.brain = Brain(session.brain_settings(), archive.agent)
+                session.brain = Brain(self._brain_settings(), archive.agent)
             archive.agent = None
             archive.open()
             session.terms = session.brain.resize(
@@ -123,3 +124,12 @@ class Transition:
             session.brain = None
         session.terms = Terms.of(group.tell(session.terms.values()))
         session.begin_group()
+
+    def _brain_settings(self) -> BrainSettings:
+        session = self._session
+        return BrainSettings(
+            limits=replace(session.loader.limits, local_batch_max=session.terms.local_batch_max),
+            scaling=session.options.scaling,
+            warmup_epochs=session.options.warmup_epochs,
+            epoch_samples=session.loader.epoch_samples,
+        )

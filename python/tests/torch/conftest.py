@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: `make pyt
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
-_LIMIT_S = 120
+_LIMIT_S = 600
 _SERVER = multiprocessing.get_context("forkserver")
 # Each process of a group is forked from one that has imported everything.
 _SERVER.set_forkserver_preload(["torch", "torch._dynamo", "pollux.torch"])

@@ -6,7 +6,7 @@ from trainings import Numbered, Stream, loss_of, network, train
 import pollux.torch as px
 import torch
 from pollux.torch import _brain
-from pollux.torch._gradients import GradientReader
+from pollux.torch._preconditioner import Preconditioner
 from pollux.torch._process import current
 
 
@@ -158,8 +158,9 @@ def test_a_coordinate_that_hardly_had_a_gradient_does_not_outweigh_all_others() 
     optimizer = torch.optim.AdamW([weights, unused], betas=(0.9, 0.5))
     optimizer.state[weights] = {"step": torch.tensor(60.0), "exp_avg_sq": torch.tensor([4.0, 4.0, 4.0, 0.0])}
     optimizer.state[unused] = {"step": torch.tensor(60.0), "exp_avg_sq": torch.zeros(2)}
-    reader = GradientReader(optimizer, True, lambda: 1.0)
-    used, never = reader._denominators([weights, unused])
+    preconditioner = Preconditioner(optimizer)
+    preconditioner.read_steps()
+    used, never = preconditioner.denominators([weights, unused])
     torch.testing.assert_close(used, torch.tensor([2.0, 2.0, 2.0, 0.1 * 3**0.5]))
     assert never.isinf().all()
 
