@@ -12,10 +12,10 @@ from pollux import PolluxError
 from pollux._native import Agent
 
 from ._assignment import DEFAULT_GPU_TYPE
-from ._board import Board
 from ._clock import Times
 from ._deal import Deal, Tuning
 from ._errors import say
+from ._metrics_writer import MetricsWriter
 from ._terms import Row, Terms
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class Brain:
             measure_every = 1  # A batch grows on once it was measured.
         return self._complete(replace(terms, check_every=check_every, measure_every=measure_every))
 
-    def tell(self, membership: Membership, position: Position, board: Board, batch_size: int) -> None:
+    def report(self, membership: Membership, position: Position, writer: MetricsWriter, batch_size: int) -> None:
         """Lets the scheduler and the user's curves know, now and then."""
         now = time.monotonic()
         if now < self._report_at:
@@ -215,8 +215,8 @@ class Brain:
             membership.worker.report(membership.generation, report)
         spent = time.monotonic() - now
         self._report_at = now + max(REPORT_PERIOD_S, spent / THINKING_SHARE)
-        if board.is_wanted:
-            board.write(position.samples, {"batch_size": batch_size, **self.figures()})
+        if writer.is_wanted:
+            writer.write(position.samples, {"batch_size": batch_size, **self.figures()})
 
     def noise(self) -> tuple[float, float] | None:
         """Squared norm and variance of a gradient of the user's batch, once they can be trusted."""

@@ -134,7 +134,7 @@ class Group:
         _guard(dist.all_gather, rows, mine)
         return [row.tolist() for row in rows]
 
-    def tell(self, values: Sequence[float]) -> list[float]:
+    def broadcast(self, values: Sequence[float]) -> list[float]:
         """What rank 0 says; the others give as many values of any kind."""
         if self.world_size == 1:
             return list(values)
@@ -150,9 +150,9 @@ class Group:
         _guard(dist.all_reduce, total)
         return total.tolist()
 
-    def tell_text(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         """A text of rank 0."""
-        [length] = self.tell([float(len(text.encode()))])
+        [length] = self.broadcast([float(len(text.encode()))])
         if self.world_size == 1:
             return text
         data = torch.zeros(int(length), dtype=torch.uint8)

@@ -246,7 +246,7 @@ class Membership:
         invitation = self._invitation
         return invitation is not None and invitation.assignment.generation == generation and invitation.is_complete()
 
-    def shed(self, group: Group, later: Assignment) -> Group | None:
+    def shrink(self, group: Group, later: Assignment) -> Group | None:
         """Goes on without those who leave; `None` if this process is one of them."""
         known = {member.replica for member in group.members}
         stay = [member for member in later.members if member.replica in known]

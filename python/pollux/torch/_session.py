@@ -22,7 +22,6 @@ from typing import Any, NoReturn
 import torch
 
 from ._archive import Archive
-from ._board import Board
 from ._brain import Brain
 from ._clock import StepClock
 from ._deal import Deal
@@ -31,6 +30,7 @@ from ._errors import DivergedError, UsageError
 from ._gradients import StepPlan
 from ._group import Group, Meeting
 from ._membership import RESTART, STOPPED, leave
+from ._metrics_writer import MetricsWriter
 from ._part import Part, refuse_half_trained
 from ._schedule import RateWatch, Schedule, loss_scale, refuse_unknown
 from ._sources import TunedSeat
@@ -85,7 +85,7 @@ class Session:
         self.brain: Brain | None = None
         self.archive = Archive(self)
         self.transition = Transition(self)
-        self._board = Board(options.tensorboard)
+        self._metrics_writer = MetricsWriter(options.tensorboard)
         self.loader: Any = None
         self.in_epochs = False
         self.in_loop = False
@@ -256,7 +256,7 @@ class Session:
         if self.brain is not None:
             self.brain.learn(rows, grouped(norms.mean_sqr), self._steps_since_check, self.terms)
             decision = self._decide(self.brain, rows, left, ends_epoch)
-        decision = Decision.of(group.tell(decision.values()))
+        decision = Decision.of(group.broadcast(decision.values()))
         if not group.is_leader:
             self.transition.leave_it_to_rank_0()
         self._steps_since_check = 0
@@ -269,9 +269,9 @@ class Session:
 
     def _decide(self, brain: Brain, rows: list[Row], left: int, ends_epoch: bool) -> Decision:
         """Rank 0's part of a check-in."""
-        self.transition.tell_ready()
+        self.transition.send_ready()
         terms = brain.terms(self.terms, self.reader.costs.take_s(), ends_epoch, self.membership.conditions())
-        brain.tell(self.membership, self.position, self._board, self.terms.tuning.batch_size(len(rows)))
+        brain.report(self.membership, self.position, self._metrics_writer, self.terms.tuning.batch_size(len(rows)))
         # Whoever took the training up between an epoch's last batch and what the user does after it would see no batch.
         action, generation = (Action.TRAIN, 0) if ends_epoch else self.transition.action(rows, left)
         if brain.has_diverged(scaled=self.scaler is not None and self.scaler.is_enabled()):
@@ -298,7 +298,7 @@ class Session:
                 "the gradients of the last steps are not finite, so the loss is not; lower the learning rate or clip "
                 "gradients, and look for divisions by zero. The last checkpoint is from before"
             )
-        if decision.action in (Action.SHED, Action.GROW):
+        if decision.action in (Action.SHRINK, Action.GROW):
             self.transition.change(decision)
             return True
         return changed
@@ -351,7 +351,7 @@ class Session:
             self.is_saving = False
             if self.membership.worker is not None:
                 self.membership.worker.finish(2.0)
-        self._board.close()
+        self._metrics_writer.close()
         self.has_left = True
 
     # Ends
@@ -375,7 +375,7 @@ class Session:
     def close(self) -> None:
         """Leaves the others."""
         self.has_left = True
-        self._board.close()
+        self._metrics_writer.close()
         for part in self.parts:
             part.ddp = None
         if self.group is not None:

@@ -102,7 +102,7 @@ class Action(enum.Enum):
     """How everybody goes on."""
 
     TRAIN = 0
-    SHED = 1
+    SHRINK = 1
     """Without those who are not in the next generation."""
     GROW = 2
     """With those who have come."""
