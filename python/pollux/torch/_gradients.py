@@ -123,7 +123,8 @@ class GradientReader:
         self._found = None
 
     def keep(self) -> None:
-        """The step is over: what was measured in it counts."""
+        """The optimiser has made its step: what was measured in it counts, unless a process had no share in it."""
+        self._is_whole &= self.is_alone or not self._is_left_out
         if self._found is not None:
             self._measured.append(self._found)
             self._found = None
@@ -136,7 +137,7 @@ class GradientReader:
 
     def leave_out(self) -> None:
         """This process has thrown a part of its step away: the rest says nothing, and counts for nothing."""
-        self._is_left_out, self._is_whole = True, False
+        self._is_left_out = True
 
     def begin_part(self) -> None:
         """A micro-batch begins."""

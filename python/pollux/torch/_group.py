@@ -78,6 +78,7 @@ class Group:
             timeout=forming,
             device_id=device if is_on_gpu else None,
         )
+        self._world = dist.group.WORLD
         self._connect(device if is_on_gpu else None, forming)
         _set_timeout(TIMEOUT)
 
@@ -187,8 +188,10 @@ class Group:
 
     def close(self) -> None:
         """Leaves; the others have to leave, too."""
-        if dist.is_initialized():
+        # The user may have made another one since.
+        if self._world is not None and self._world is dist.group.WORLD:
             dist.destroy_process_group()
+        self._world = None
         self._store = None
 
 

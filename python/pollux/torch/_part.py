@@ -41,6 +41,8 @@ class Part:
         """Whether the model was called through DDP in the micro-batch at hand."""
         self.is_asked_early = self.is_asked = False
         """Whether its optimiser was called in a micro-batch before the last one of the step, and in that."""
+        self._is_skipped: bool | None = None
+        """Of the step at hand, once that is known."""
         self._is_asked_each = False
         """Whether the loop calls the optimiser for every micro-batch, and not only at the end of a step."""
 
@@ -71,6 +73,7 @@ class Part:
         self.ddp.require_backward_grad_sync = self.reader.is_last = self.accumulation.is_last
         if idx == 0:
             self.is_asked_early = self.is_asked = False
+            self._is_skipped = None
             self.reader.begin(plan)
         if self.accumulation.is_spoiled:
             self.reader.leave_out()
@@ -92,9 +95,16 @@ class Part:
 
     @property
     def is_skipped(self) -> bool:
-        """Whether there will be no step, because a part of it was thrown away; with others it is a step of what they
-        have."""
-        return self.accumulation.is_spoiled and self.reader.is_alone
+        """Whether there will be no step, because a part of it was thrown away. With others it is a step of what they
+        have, unless all have thrown theirs away."""
+        if self.accumulation.is_spoiled and self._is_skipped is None:
+            self._is_skipped = self.reader.is_alone or (self.reader.is_pending and self._has_no_gradient())
+        return bool(self._is_skipped)
+
+    def _has_no_gradient(self) -> bool:
+        """Who has thrown a part away has given 0 for the whole, so that the sum says whether anybody gave more."""
+        gradients = [parameter.grad for parameter in self.module.parameters()]
+        return not any(bool(gradient.any()) for gradient in gradients if gradient is not None)
 
     def skip(self) -> None:
         """Forgets the gradients of a step that there will not be."""

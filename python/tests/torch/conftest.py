@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: `make python` installs it")
+from pollux.torch._process import close as close_training  # noqa: E402
 
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
@@ -37,9 +38,10 @@ def _run(
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """What a training in this process sets for itself is gone with its test."""
+    """What a training in this process sets for itself is gone with its test, and so is its group."""
     before = dict(os.environ)
     yield
+    close_training()
     os.environ.clear()
     os.environ.update(before)
 

@@ -27,11 +27,11 @@ def stream_of_336() -> dict:
 
 
 class Spoilt(Numbered):
-    """One sample is no number."""
+    """Some samples are no numbers."""
 
-    def __init__(self, size: int, bad: int):
+    def __init__(self, size: int, *bad: int):
         super().__init__(size)
-        self.inputs[bad] = float("nan")
+        self.inputs[list(bad)] = float("nan")
 
 
 def guarded(dataset: Numbered, guard: str, per_gpu: tuple[int, int], set_to_none: bool = True) -> list[torch.Tensor]:
@@ -93,6 +93,15 @@ def test_a_part_that_one_process_skips_is_left_out_by_all(together, guard, bad) 
     for one, other in zip(first, second):
         assert one.isfinite().all()
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("guard", ["before", "after", "unused"])
+def test_a_part_that_all_processes_skip_makes_no_step(together, guard) -> None:
+    # In the first micro-batch of both ranks: of a step without any gradient momentum would be left.
+    dataset = Spoilt(128, 65, 73)
+    for parameters in together(guarded, 2, dataset, guard, (4, 4)):
+        for found, expected in zip(parameters, plainly_guarded(dataset)):
+            torch.testing.assert_close(found, expected)
 
 
 def skip_alone() -> str:
