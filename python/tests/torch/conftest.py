@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: `make python` installs it")
-from pollux.torch._process import close as close_training  # noqa: E402
+from pollux.torch import _process  # noqa: E402
 
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
@@ -38,10 +38,11 @@ def _run(
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """What a training in this process sets for itself is gone with its test, and so is its group."""
+    """A training in this process is over with its test, and so is what it set for itself."""
     before = dict(os.environ)
     yield
-    close_training()
+    _process.close()
+    _process._current = None
     os.environ.clear()
     os.environ.update(before)
 
