@@ -50,13 +50,13 @@ class Deal:
         """Samples of one rank."""
         if self.is_common:
             return self.samples
-        return _part(self.samples, self.world_size, rank)[1]
+        return part(self.samples, self.world_size, rank)[1]
 
     def parts(self, rank: int) -> list[range]:
         """Places, in the order of the epoch, of each micro-batch of one rank."""
-        first, share = (0, self.samples) if self.is_common else _part(self.samples, self.world_size, rank)
+        first, share = (0, self.samples) if self.is_common else part(self.samples, self.world_size, rank)
         count = min(self.micro_batches, share)
-        spans = (_part(share, count, idx) for idx in range(count))
+        spans = (part(share, count, idx) for idx in range(count))
         return [range(self.start + first + offset, self.start + first + offset + size) for offset, size in spans]
 
     def weight(self, rank: int) -> float:
@@ -69,7 +69,7 @@ class Deal:
         """What a micro-batch counts for against the mean one of its rank."""
         share = self.share(rank)
         count = min(self.micro_batches, share)
-        return _part(share, count, idx)[1] * count / share
+        return part(share, count, idx)[1] * count / share
 
 
 def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int) -> Deal:
@@ -87,15 +87,20 @@ def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max
 
 def step_samples(batch: int, left: int, world_size: int) -> int:
     """Samples of the next step, with so many left of the epoch."""
-    return left if left - batch < 2 * world_size else batch
+    return left if left - batch < rest_min(world_size) else batch
 
 
 def step_count(batch: int, samples: int, world_size: int) -> int:
     """Steps of an epoch of so many samples."""
-    return max((samples - 2 * world_size) // batch, 0) + 1 if samples else 0
+    return max((samples - rest_min(world_size)) // batch, 0) + 1 if samples else 0
 
 
-def _part(total: int, parts: int, idx: int) -> tuple[int, int]:
+def rest_min(world_size: int) -> int:
+    """Samples that a step leaves for another one, or none at all."""
+    return 2 * world_size
+
+
+def part(total: int, parts: int, idx: int) -> tuple[int, int]:
     """Begin and length of one of `parts` nearly equal parts."""
     size, longer = divmod(total, parts)
     return idx * size + min(idx, longer), size + (idx < longer)

@@ -20,8 +20,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from director import Director
-
+from pollux.torch.selftest._director import Director
 from scheduler import PATIENCE_S, Scheduler, scheduler
 
 SAMPLES = 96
