@@ -11,7 +11,7 @@ def python(code: str) -> str:
 
 
 def test_importing_pollux_imports_nothing_heavy() -> None:
-    heavy = "import sys, pollux; print([name for name in ('torch', 'numpy', 'pandas') if name in sys.modules])"
+    heavy = "import sys, pollux; print([name for name in ('jax', 'torch', 'numpy', 'pandas') if name in sys.modules])"
     assert python(heavy) == "[]\n"
 
 

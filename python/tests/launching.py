@@ -1,0 +1,40 @@
+"""Scripts as several processes that meet over loopback, as any launcher would start them."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from frameworks import LIMIT_S, environment
+
+
+def together(text: str, folder: Path, world_size: int, *arguments: str) -> list[Any]:
+    """What every process of a script prints in its last line, by rank."""
+    script = folder / "script.py"
+    script.write_text(text)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script, *arguments],
+            env=environment() | place | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+    try:
+        told = [process.communicate(timeout=LIMIT_S) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (out, talk) in zip(processes, told):
+        assert process.returncode == 0, out + talk
+    return [json.loads(out.splitlines()[-1]) for out, _ in told]
