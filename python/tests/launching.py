@@ -12,7 +12,7 @@ from typing import Any
 from frameworks import LIMIT_S, environment
 
 
-def together(text: str, folder: Path, world_size: int, *arguments: str) -> list[Any]:
+def together(text: str, folder: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[Any]:
     """What every process of a script prints in its last line, by rank."""
     script = folder / "script.py"
     script.write_text(text)
@@ -22,7 +22,7 @@ def together(text: str, folder: Path, world_size: int, *arguments: str) -> list[
     place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     processes = [
         subprocess.Popen(
-            [sys.executable, script, *arguments],
+            [python, script, *arguments],
             env=environment() | place | {"RANK": str(rank)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

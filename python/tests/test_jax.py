@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from frameworks import SAMPLES, assert_each_once, counts, environment, execute, grow_and_shrink, run, shrink_and_kill
+from frameworks import assert_each_once, environment, grow_and_shrink, interrupt_twice, run, shrink_and_kill, told
 from launching import together
 
 pytest.importorskip("jax", reason="JAX is not installed: `make python` installs it")
@@ -22,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import pollux.jax as px
+from scheduler import scheduler
 
 LIMIT_S = 240
 TRAINING = """
@@ -81,10 +80,6 @@ def script(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("jax") / "train.py"
     path.write_text(TRAINING)
     return path
-
-
-def told(lines: list[str]) -> list[dict]:
-    return sorted((json.loads(line.removeprefix("done ")) for line in lines), key=lambda one: one["rank"])
 
 
 FACTS = """
@@ -167,36 +162,33 @@ def test_an_adaptive_training_alone_uses_every_sample_once(script, tmp_path) -> 
 
 
 def test_a_killed_training_goes_on_and_ends_with_the_same_bits(script, tmp_path) -> None:
-    folders = [tmp_path / name for name in ("whole", "killed", "told")]
-    [whole] = told(run(script, folders[0], 6, json.dumps(FIXED)))
-    for folder, number, code in ((folders[1], signal.SIGKILL, -9), (folders[2], signal.SIGTERM, 143)):
-        folder.mkdir()
-        options = json.dumps(FIXED | {"checkpoint_dir": str(folder / "checkpoints"), "checkpoint_every_s": 0.05})
-        first = subprocess.Popen([sys.executable, script, folder, "6", options], env=environment())
-        deadline = time.monotonic() + LIMIT_S
-        while not (1 in counts(folder) and any((folder / "checkpoints").glob("checkpoint-*"))):
-            assert first.poll() is None and time.monotonic() < deadline
-            time.sleep(0.02)
-        os.kill(first.pid, number)
-        assert first.wait(LIMIT_S) == code
-        [again] = told(run(script, folder, 6, options))
-        assert all(again[name] == whole[name] for name in ("params", "losses", "batch_size"))
-        after = counts(folder)
-        if number == signal.SIGTERM:
-            assert_each_once(folder, 6)
-        else:
-            # What was trained since the last checkpoint is trained again; a step is in one file or the other.
-            assert {epoch: sorted(used) for epoch, used in after.items()} == dict.fromkeys(
-                range(6), list(range(SAMPLES))
-            )
+    options = json.dumps(FIXED | {"checkpoint_every_s": 0.05})
+    [whole] = told(run(script, tmp_path / "whole", 5, options))
+    [again] = told([interrupt_twice(tmp_path / "interrupted", script, 5, options)])
+    assert all(again[name] == whole[name] for name in ("params", "losses", "batch_size"))
 
 
-def test_a_training_grows_and_shrinks_in_place_and_uses_every_sample_once(script, tmp_path) -> None:
-    grow_and_shrink(tmp_path / "out", script, epochs=40, body=execute)
+def test_a_training_grows_loses_rank_0_in_place_and_uses_every_sample_once(script, tmp_path) -> None:
+    grow_and_shrink(tmp_path / "out", script, epochs=40, stays=1, python=sys.executable)
 
 
 def test_a_scheduler_takes_a_gpu_from_a_training_and_it_survives_a_kill(script, tmp_path) -> None:
     shrink_and_kill(tmp_path, script, epochs=40)
+
+
+def test_a_scheduler_that_leaves_batches_to_users_gets_the_batch_of_the_job(script, tmp_path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    with scheduler(tmp_path, "--slots", "2", "--policy", "fifo") as server:
+        program = ["--batch-size", "24", "--replicas", "2", "--replicas-max", "2", "--", sys.executable]
+        place = ["--env", f"PYTHONPATH={Path(__file__).parent}"]
+        job = server.pollux("submit", "-o", "id", *place, *program, str(script), str(out), "400").strip()
+        described = server.wait_for(job, lambda told: told["goodput"] is not None and told["epochs"] > 1, LIMIT_S)
+        server.pollux("cancel", job)
+        server.wait_for(job, lambda told: told["phase"] == "cancelled", LIMIT_S)
+        log = server.pollux("logs", job)
+    assert (described["batch_size"], described["replicas"], described["replicas_profiled"]) == (24, 2, 2)
+    assert "Traceback" not in log, log
 
 
 def problem() -> tuple[dict, tuple]:

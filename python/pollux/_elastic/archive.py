@@ -73,8 +73,7 @@ class Archive:
         session.position = Position(**state.facts["position"])
         session.terms.baseline_steps = state.facts["baseline_steps"]
         session.agent = state.facts["agent"]
-        session.user.clear()
-        session.user.update(state.facts["user"])
+        session.take_facts(state.facts["user"])
         session.resumes = True
 
     def save(self) -> None:

@@ -21,6 +21,10 @@ class Content(Protocol):
     def restore(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
         """Puts back what was captured, here or in another process."""
 
+    def share(self) -> None:
+        """Gives rank 0 all that ranks count by themselves, before it saves, before a group changes and after an epoch.
+        Every rank is in it at the same time."""
+
     def regroup(self, rank: int) -> None:
         """This process has a place in another group."""
 

@@ -52,7 +52,8 @@ class Session:
         self.user: dict[str, Any] = {}
         """Facts of the user's own."""
         self.archive = Archive(self)
-        self.in_epochs = self.in_loop = self.has_left = self.is_saving = self.is_deciding = False
+        self.in_epochs = self.in_loop = self.is_deciding = False
+        self.is_saving = self.is_leaving = self.has_left = False
         self.resumes = False
         """Whether the next loop goes on where the training is, which may be in the middle of an epoch."""
         self.at_hand: Deal | None = None
@@ -113,9 +114,7 @@ class Session:
             raise
         finally:
             self.in_epochs = False
-        group = self.joined()
-        group.gather("ends the training", None)
-        group.tell(None)
+        self.agree("ends the training", None)
         self._save_last()
 
     def steps(self) -> Generator[Deal, None, None]:
@@ -232,8 +231,22 @@ class Session:
             self.transition.leave_it_to_rank_0()
         self._own_sqr, self._mean_sqr = [], []
         self._updates = self._steps_since_check = 0
+        if decision.saves or ends_epoch or decision.action in (Action.SHED, Action.GROW):
+            self.content.share()
         self._apply(decision, row)
         self.is_deciding = False
+
+    def agree(self, meeting: str, value: Any) -> Any:
+        """What rank 0 says, once all ranks are at the same place in the script."""
+        group = self.joined()
+        group.gather(meeting, None)
+        return group.tell(value)
+
+    def take_facts(self, user: dict[str, Any]) -> None:
+        """Facts of the user's own, as rank 0 has them."""
+        user = dict(user)
+        self.user.clear()
+        self.user.update(user)
 
     def _decide(self, rows: list[Row], left: int, ends_epoch: bool) -> Decision:
         """Rank 0's part of a check-in."""
@@ -295,7 +308,7 @@ class Session:
     @property
     def is_busy(self) -> bool:
         """Whether the end of the process waits for what is being done."""
-        return self.in_loop or self.is_saving
+        return self.in_loop or self.is_saving or self.is_leaving
 
     def obey_termination(self) -> None:
         """Ends the process that got `SIGTERM` outside of the loops, where nobody checks in."""
@@ -315,6 +328,7 @@ class Session:
 
     def end(self, code: int) -> NoReturn:
         """Leaves the others and ends this process."""
+        self.is_leaving = True
         self.close()
         leave(code)
 

@@ -91,7 +91,8 @@ class Transition:
             session.group, newcomers = membership.grow(group, later)
         else:
             # Rank 0 may be among those who leave: what only it knows goes round before.
-            session.agent = group.tell(session.brain.state() if session.brain else None)
+            session.agent, user = group.tell([session.brain.state() if session.brain else None, session.user])
+            session.take_facts(user)
             survivors = membership.shed(group, later)
             if survivors is None:
                 session.end(STOPPED)

@@ -138,6 +138,9 @@ class Training:
         """Puts back what was captured, here or in another process."""
         self._state = _tree.from_arrays(self._state, arrays)
 
+    def share(self) -> None:
+        """Every process has all of the state."""
+
     def regroup(self, rank: int) -> None:
         """This process has a place in another group, which changes nothing of the state."""
 
