@@ -12,15 +12,13 @@ from typing import Any
 from frameworks import LIMIT_S, environment
 
 
-def together(text: str, folder: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[Any]:
-    """What every process of a script prints in its last line, by rank."""
-    script = folder / "script.py"
-    script.write_text(text)
+def start(script: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[subprocess.Popen[str]]:
+    """The processes of a script, by rank."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    processes = [
+    return [
         subprocess.Popen(
             [python, script, *arguments],
             env=environment() | place | {"RANK": str(rank)},
@@ -30,6 +28,13 @@ def together(text: str, folder: Path, world_size: int, *arguments: str, python: 
         )
         for rank in range(world_size)
     ]
+
+
+def together(text: str, folder: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[Any]:
+    """What every process of a script prints in its last line, by rank."""
+    script = folder / "script.py"
+    script.write_text(text)
+    processes = start(script, world_size, *arguments, python=python)
     try:
         told = [process.communicate(timeout=LIMIT_S) for process in processes]
     finally:

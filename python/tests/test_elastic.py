@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from launching import start
+
 pytest.importorskip("numpy", reason="NumPy is not installed: `make python` installs it")
 
 import numpy as np
@@ -20,7 +22,7 @@ import numpy as np
 from pollux._elastic.errors import CheckpointError, LostError, UsageError
 from pollux._elastic.group import Group, Member, Ring
 from pollux._elastic.line import Door, call
-from pollux._elastic.state import State, compare, read_state, write_state
+from pollux._elastic.state import State, compare, read_file, read_state, write_state
 
 LIMIT_S = 30.0
 
@@ -138,3 +140,64 @@ def test_a_state_of_another_training_is_refused() -> None:
         CheckpointError, match=r"^it is of another training: a is float32\[4\] there and float32\[3\] here"
     ):
         compare(own, State({}, {"a": np.zeros(4, np.float32)}), "it")
+
+
+LOSING = """
+import os, sys
+import numpy as np
+from pollux._elastic.brain import Limits
+from pollux._elastic.options import Options
+from pollux._elastic.session import Session
+
+class Content:
+    def __init__(self):
+        self.total = np.zeros(1)
+    def capture(self):
+        return {"total": self.total.copy()}
+    def restore(self, arrays):
+        self.total = arrays["total"]
+    def share(self):
+        pass
+    def regroup(self, rank):
+        pass
+
+content = Content()
+options = Options(Limits.checked(8, 8, (1, 8), 64), 64, True, 0, "adascale", 0.0, 0, sys.argv[1], 1000.0)
+session = Session(options, content)
+for epoch in session.epochs(2):
+    for step in session.steps():
+        lost = os.environ["RANK"] == "1" and session.position.steps == 3
+        if lost and sys.argv[2] == "within a step":
+            os._exit(9)
+        values = np.concatenate(session.indices(step)).sum(keepdims=True).astype(float)
+        session.sum(values)
+        content.total = content.total + values
+        session.has_stepped = True
+        if lost:
+            os._exit(9)
+print(session.position.steps, content.total)
+"""
+
+
+@pytest.mark.parametrize("moment", ["within a step", "between two steps"])
+def test_rank_0_saves_the_last_whole_step_when_another_process_is_lost(tmp_path, moment) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LOSING)
+    folder = tmp_path / "checkpoints"
+    first, second = start(script, 2, str(folder), moment)
+    assert second.wait(LIMIT_S) == 9
+    _, talk = first.communicate(timeout=LIMIT_S)
+    assert first.returncode == 75 and "pollux: another process is gone (" in talk, talk
+    [saved] = folder.iterdir()
+    facts = read_file(saved).facts
+    steps = 3 if moment == "within a step" else 4
+    assert facts["position"] == {
+        "epoch": 0,
+        "cursor": 8 * steps,
+        "samples": 8 * steps,
+        "steps": steps,
+        "is_ended": False,
+    }
+    out, talk = start(script, 1, str(folder), moment)[0].communicate(timeout=LIMIT_S)
+    # The sum of all numbers of samples, once for each epoch.
+    assert out == f"16 [{2 * sum(range(64))}.]\n", talk

@@ -10,8 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from frameworks import assert_each_once, environment, grow_and_shrink, interrupt_twice, run, shrink_and_kill, told
-from launching import together
+from frameworks import (
+    SAMPLES,
+    assert_each_once,
+    counts,
+    environment,
+    grow_and_shrink,
+    interrupt_twice,
+    run,
+    shrink_and_kill,
+    told,
+)
+from launching import start, together
 
 pytest.importorskip("jax", reason="JAX is not installed: `make python` installs it")
 
@@ -172,6 +182,24 @@ def test_a_training_grows_loses_rank_0_in_place_and_uses_every_sample_once(scrip
     grow_and_shrink(tmp_path / "out", script, epochs=40, stays=1, python=sys.executable)
 
 
+def test_who_loses_another_process_saves_and_any_number_goes_on(script, tmp_path) -> None:
+    options = json.dumps(FIXED | {"checkpoint_dir": str(tmp_path / "checkpoints"), "checkpoint_every_s": 1000})
+    first, second = start(script, 2, str(tmp_path), "4", options)
+    deadline = time.monotonic() + LIMIT_S
+    while 1 not in counts(tmp_path):
+        assert first.poll() is None and second.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    second.kill()
+    second.communicate()
+    _, talk = first.communicate(timeout=LIMIT_S)
+    assert first.returncode == 75 and "pollux: another process is gone (" in talk, talk
+    [result] = told(run(script, tmp_path, 4, options))
+    found = counts(tmp_path)
+    assert {epoch: sorted(used) for epoch, used in found.items()} == dict.fromkeys(range(4), list(range(SAMPLES)))
+    # Only the step at hand is trained again.
+    assert sum(used.total() for used in found.values()) <= 4 * SAMPLES + 16 and len(result["losses"]) == 4
+
+
 def test_a_scheduler_takes_a_gpu_from_a_training_and_it_survives_a_kill(script, tmp_path) -> None:
     shrink_and_kill(tmp_path, script, epochs=40)
 
@@ -301,6 +329,10 @@ def test_a_mistake_in_a_loop_is_told(message) -> None:
         ({"batch_size": 0}, "^batch_size 0; accepted are whole numbers from 1$"),
         ({"max_batch_size": 4}, "^max_batch_size 4 is below batch_size 8$"),
         ({"per_gpu": (9, 2)}, r"^per_gpu \(9, 2\); accepted is \(smallest, largest\), from 1 to max_batch_size 8$"),
+        (
+            {"max_batch_size": 512, "per_gpu": (200, 512)},
+            r"^per_gpu \(200, 512\) begins above 128, which is half of the 256",
+        ),
         ({"scaling": "adam"}, "^scaling 'adam'; accepted are adascale, adamscale, linear, sqrt, legw and functions$"),
         ({"scaling": "adamscale"}, "^scaling 'adamscale' and preconditioner; accepted are both, or neither"),
         ({"checkpoint_every_s": 0}, "^checkpoint_every_s 0; accepted are seconds above 0$"),

@@ -81,7 +81,10 @@ class Limits:
             raise UsageError(
                 f"per_gpu ({low}, {high}); accepted is (smallest, largest), from 1 to max_batch_size {most}"
             )
-        return cls(batch_size, min(most, max(batch_size, samples // 2)), low, high)
+        bound = min(most, max(batch_size, samples // 2))
+        if low > bound:
+            raise UsageError(f"per_gpu ({low}, {high}) begins above {bound}, which is half of the {samples} samples")
+        return cls(batch_size, bound, low, high)
 
     def nearest(self, replicas: int) -> Tuning:
         """The user's batch over so many, rounded up."""

@@ -92,8 +92,9 @@ class Group:
         """Puts the sum over all ranks in the place of flat values: the same bits on every rank."""
         if self._ring is None or values.size == 0:
             return
-        if self._received.dtype != values.dtype or self._received.size < values.size:
-            self._received = np.empty(-(-values.size // self.world_size), values.dtype)
+        longest = -(-values.size // self.world_size)
+        if self._received.dtype != values.dtype or self._received.size < longest:
+            self._received = np.empty(longest, values.dtype)
         parts = np.array_split(values, self.world_size)
         for step in range(self.world_size - 1):
             self._pass_on(parts[(self.rank - step) % self.world_size])

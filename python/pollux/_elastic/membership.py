@@ -174,6 +174,8 @@ class Membership:
                 else:
                     return self._form(assignment, "all", assignment.members, rank, line, _FORMING_S, word)
             except LostError:
+                if line is not None:
+                    line.close()
                 line = None
                 if has_promised and self._is_overtaken(assignment, _NEWS_S):
                     break

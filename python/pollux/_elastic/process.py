@@ -50,7 +50,8 @@ def _watch() -> None:
             say(f"another process is gone ({error})")
         else:
             before(kind, error, trace)
-        if _current is not None and _current.in_epochs:
+        # The loops are left already, and have saved unless they were between two steps.
+        if _current is not None:
             try:
                 _current.save_after_loss() if is_lost else _current.break_off()
             except Exception as trouble:

@@ -189,22 +189,23 @@ class Step:
             raise UsageError("step.gradients() for the second time in a step; add the losses and call it once")
         self.has_gradients = True
         session, step, rank = self._session, self._dealt, self._training.rank
-        batches = session.indices(step)
         measures = session.is_measured(step)
         denominators = self._denominators() if measures else None
+        is_alone = step.world_size == 1
         total: Any = None
         parts_sqr: list[Any] = []
+        batches = session.indices(step)
         for idx, numbers in enumerate(batches):
             keys = () if key is None else (_folded(key, session.position.steps, rank, idx),)
             means = _pair(function(self._training._data.batch(numbers), *keys))
             emphasis = step.emphasis(rank, idx)
-            if measures and step.world_size == 1:
+            if measures and is_alone:
                 parts_sqr.append(_tree.squared_norm(means[1], denominators))
             if total is not None:
                 total = _tree.added(total, means, emphasis)
             else:
                 total = means if emphasis == 1.0 else _tree.scaled(means, emphasis)
-        if step.world_size > 1:
+        if not is_alone:
             return self._sum(total, len(batches), denominators, measures)
         value, gradients = total if len(batches) == 1 else _tree.scaled(total, step.weight(rank))
         jax.block_until_ready(gradients)

@@ -62,29 +62,39 @@ def check_gradients(tree: Any) -> None:
             raise UsageError(f"a gradient of type {kind}; accepted are arrays of floating-point numbers")
 
 
-@jax.jit
 def floats(tree: Any) -> Any:
     """Numbers of any kind as floats, so that there is a mean of them."""
-    return jax.tree.map(lambda leaf: leaf if jnp.issubdtype(leaf.dtype, jnp.floating) else leaf.astype(float), tree)
+    return jax.tree.map(
+        lambda leaf: leaf if jnp.issubdtype(jnp.result_type(leaf), jnp.floating) else jnp.asarray(leaf, float), tree
+    )
 
 
 @jax.jit
 def scaled(tree: Any, factor: float) -> Any:
     """Every leaf times a number."""
-    return jax.tree.map(lambda leaf: leaf * factor, tree)
+    return _times(tree, factor)
 
 
 @jax.jit
 def added(total: Any, tree: Any, factor: float) -> Any:
     """A total and another tree times a number."""
-    return jax.tree.map(lambda leaf, other: leaf + other * factor, total, tree)
+    return jax.tree.map(jnp.add, total, _times(tree, factor))
 
 
 @jax.jit
 def squared_norm(tree: Any, denominators: Any) -> Any:
-    """Of all leaves together, in a precision that the sum of many squares needs."""
+    """Of all leaves together."""
+    return _squared_norm(tree, denominators)
+
+
+def _times(tree: Any, factor: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf * factor, tree)
+
+
+def _squared_norm(tree: Any, denominators: Any) -> Any:
     if denominators is not None:
         tree = jax.tree.map(lambda leaf, denominator: leaf / denominator, tree, denominators)
+    # In a precision that the sum of many squares needs.
     leaves = [leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32)) for leaf in jax.tree.leaves(tree)]
     return sum(jnp.sum(jnp.square(leaf)) for leaf in leaves)
 
