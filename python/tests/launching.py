@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from frameworks import LIMIT_S, environment
+LIMIT_S = 480
+_HERE = Path(__file__).parent
+ADDED = {
+    "PYTHONPATH": f"{_HERE}:{_HERE / 'torch'}",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+"""What processes of trainings find in their environment."""
+
+
+def environment() -> dict[str, str]:
+    """Ours, without a scheduler's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("POLLUX_")} | ADDED
 
 
 def start(script: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[subprocess.Popen[str]]:

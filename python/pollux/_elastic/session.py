@@ -103,7 +103,8 @@ class Session:
         if self.in_epochs:
             raise UsageError("a loop over epochs within another; a training has one at a time")
         self.start()
-        self.in_epochs, self.resumes, self.has_left = True, True, False
+        self.in_epochs = self.resumes = True
+        self.has_left = self.is_deciding = False
         try:
             while self.position.epoch < total:
                 yield self.position.epoch

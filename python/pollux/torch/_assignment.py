@@ -4,15 +4,35 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pollux._elastic import assignment
-from pollux._elastic.assignment import DEFAULT_GPU_TYPE, Conditions
+from ._group import Member
 
-__all__ = ["DEFAULT_GPU_TYPE", "Assignment", "Conditions"]
+DEFAULT_GPU_TYPE = "gpu"
+"""What GPUs are called where nobody names them."""
 
 
 @dataclass(frozen=True)
-class Assignment(assignment.Assignment):
+class Conditions:
+    """What the scheduler says of a training, besides who belongs to it."""
+
+    gpu_type: str = DEFAULT_GPU_TYPE
+    adapts_batch: bool = True
+    batch_size: int | None = None
+    """The user's batch, if it is kept and the user named one; otherwise the baseline is."""
+    shares_gpus: bool = False
+    """Whether another job runs on the same GPUs: steps then tell nothing of what those could do."""
+
+
+@dataclass(frozen=True)
+class Assignment:
     """A generation of the group, in order of rank."""
 
+    generation: int
+    members: tuple[Member, ...]
+    endpoint: tuple[str, int] | None
+    """Where rank 0 waits, once it has told."""
     is_given: bool = False
     """Whether the scheduler is of version 0.1, which finds a port by itself."""
+
+    def rank_of(self, replica: int) -> int | None:
+        """The place of a process, if it has one."""
+        return next((rank for rank, member in enumerate(self.members) if member.replica == replica), None)

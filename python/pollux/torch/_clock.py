@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from pollux._elastic.brain import Times as Times
 
 from ._gradients import GradientReader
+
+
+@dataclass(frozen=True)
+class Times:
+    """Of one step."""
+
+    compute_s: float
+    """All of it but the wait."""
+    sync_s: float
+    """From the last gradient of this rank to the mean of all."""
+
+    @property
+    def total_s(self) -> float:
+        """The whole step."""
+        return self.compute_s + self.sync_s
 
 
 class StepClock:

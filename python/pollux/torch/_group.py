@@ -10,12 +10,12 @@ import itertools
 import os
 import pickle
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
 
 import torch
-from pollux._elastic.group import Member as Member
 
 from ._errors import LostError, UsageError
 
@@ -33,6 +33,14 @@ class Meeting(enum.Enum):
     END = "ends the training"
     MEAN = "calls Mean.compute()"
     BARRIER = "calls px.barrier()"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a group."""
+
+    replica: int
+    local_rank: int
 
 
 class Group:

@@ -13,12 +13,12 @@ from typing import Any, BinaryIO
 import adaptdl.torch as adl
 import pytest
 from adaptdl.torch.scaling_rules import AdaScale, LEGWScale, ScalingRuleBase, SqrtScale
+from director import Director
 from trainings import Numbered, network
 
 import adaptdl
 import torch
 from adaptdl import checkpoint, collective
-from director import Director
 from pollux.torch._process import current
 
 SAMPLES, TESTED, BATCH = 203, 41, 16

@@ -14,7 +14,7 @@ from frameworks import SAMPLES, TORCHRUN, assert_each_once, counts, grow_and_shr
 TRAINER = """
 import json, os, sys
 import torch, transformers
-from frameworks import pace
+from pacing import pace
 from pollux.huggingface import Trainer, TrainingArguments
 import pollux.torch as px
 

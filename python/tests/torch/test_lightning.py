@@ -13,7 +13,7 @@ from frameworks import TORCHRUN, assert_each_once, grow_and_shrink, run, shrink_
 TRAINER = """
 import json, os, sys, warnings
 import lightning, torch
-from frameworks import pace
+from pacing import pace
 from pollux.lightning import ElasticStrategy
 import pollux.torch as px
 

@@ -22,30 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from director import Director
+
+from launching import ADDED, LIMIT_S, environment
 from scheduler import PATIENCE_S, Scheduler, scheduler
 
 SAMPLES = 96
-LIMIT_S = 480
-_HERE = Path(__file__).parent
-_ADDED = {
-    "PYTHONPATH": str(_HERE),
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-    "TF_CPP_MIN_LOG_LEVEL": "2",
-}
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
-
-
-def pace(folder: str, epoch: int, samples: int) -> None:
-    """Takes its time until the folder has a file named `hurry`, and the more the nearer the end is: on a busy machine
-    it takes a minute to start another process."""
-    if not os.path.exists(f"{folder}/hurry"):
-        time.sleep((0.01 if epoch < 10 else 0.1) * samples)
-
-
-def environment() -> dict[str, str]:
-    """Ours, without a scheduler's."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("POLLUX_")} | _ADDED
 
 
 def run(
@@ -140,7 +122,7 @@ def interrupt_twice(folder: Path, script: Path, epochs: int, *options: str, pyth
 
 def execute(python: str, script: str, *arguments: str) -> None:
     """A program of its own in the place of a process that has imported other frameworks already."""
-    os.environ.update(_ADDED, POLLUX_TOKEN="0")
+    os.environ.update(ADDED, POLLUX_TOKEN="0")
     os.execv(python, [python, script, *arguments])
 
 
@@ -152,7 +134,7 @@ def shrink_and_kill(folder: Path, script: Path, epochs: int, python: str = sys.e
     with scheduler(folder, "--slots", "2", "--round-interval", "2") as server:
         program = [python, str(script), str(out), str(epochs)]
         options = ["--replicas", "2", "--replicas-max", "2", "--epochs", str(epochs)]
-        for name, value in _ADDED.items():
+        for name, value in ADDED.items():
             options += ["--env", f"{name}={value}"]
         job = server.pollux("submit", "-o", "id", *options, "--", *program).strip()
         try:

@@ -10,13 +10,14 @@ import json
 import multiprocessing
 import os
 import pickle
-import sys
 import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
+
+import torch
 
 PATIENCE_S = 90.0
 _SERVER = multiprocessing.get_context("forkserver")
@@ -156,8 +157,7 @@ class Director:
 
 def _run(body: Callable[..., Any], args: Any, environment: dict[str, str], out: Any) -> None:
     os.environ.update(environment)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+    torch.set_num_threads(1)
     out.put(pickle.dumps(body(*args)))
 
 
