@@ -57,7 +57,9 @@ python: ## build the Python package into target/python, an interpreter with all 
 	$(call heading,python)
 	@# With the features of the tests, so that nothing is built twice.
 	@cargo build --workspace --all-features --locked
-	@python/environment.sh '$(target)/debug/libpollux_python.so' '$(target)/python'
+	@python/environment.sh '$(target)/debug/libpollux_python.so' '$(target)/python' python/requirements-test.txt
+	@# TensorFlow and PyTorch are not loaded into one process: whoever finds TensorFlow imports it, as TensorBoard does.
+	@python/environment.sh '$(target)/debug/libpollux_python.so' '$(target)/keras' python/requirements-keras.txt
 
 test: setup ## check everything: format, lints, tests, docs; writes nothing but target/ and a cache
 	$(call heading,format)

@@ -10,12 +10,12 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import torch
+from pollux._elastic.termination import watch_termination
 
 from ._errors import UsageError
 from ._failures import guard_exit
 from ._group import Group
 from ._session import Options, Session
-from ._termination import watch_termination
 
 _current: Session | None = None
 
