@@ -19,9 +19,12 @@ pytest.importorskip("numpy", reason="NumPy is not installed: `make python` insta
 
 import numpy as np
 
+from pollux._elastic.brain import Limits
 from pollux._elastic.errors import CheckpointError, LostError, UsageError
 from pollux._elastic.group import Group, Member, Ring
 from pollux._elastic.line import Door, call
+from pollux._elastic.options import Options
+from pollux._elastic.session import Session
 from pollux._elastic.state import State, compare, read_file, read_state, write_state
 
 LIMIT_S = 30.0
@@ -140,6 +143,57 @@ def test_a_state_of_another_training_is_refused() -> None:
         CheckpointError, match=r"^it is of another training: a is float32\[4\] there and float32\[3\] here"
     ):
         compare(own, State({}, {"a": np.zeros(4, np.float32)}), "it")
+
+
+class Arrays:
+    """Content of a training that only holds arrays."""
+
+    def __init__(self, **arrays: float):
+        self.arrays = {name: np.array(value) for name, value in arrays.items()}
+
+    def capture(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {name: array.copy() for name, array in self.arrays.items()}
+
+    def restore(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+        self.arrays = arrays
+
+    def share(self) -> None:
+        pass
+
+    def regroup(self, rank: int) -> None:
+        pass
+
+
+def test_what_was_never_finite_is_saved_and_what_no_longer_is_is_not(tmp_path, capfd) -> None:
+    def train(epochs: int, **changes: float) -> Session:
+        limits = Limits.checked(8, 8, (1, 8), 16)
+        options = Options(limits, 16, True, 0, "adascale", 0.0, 0, tmp_path, 1000.0)
+        session = Session(options, content := Arrays(weight=1.0, best=np.inf))
+        for _ in session.epochs(epochs):
+            for _ in session.steps():
+                content.arrays |= {name: np.array(value) for name, value in changes.items()}
+                session.has_stepped = True
+        return session
+
+    train(1)
+    [first] = tmp_path.iterdir()
+    assert read_file(first).arrays == {"weight": 1.0, "best": np.inf}
+    # It goes on with a finite number, which may be infinite again.
+    train(2, best=0.5)
+    train(3, best=np.inf, weight=2.0)
+    saved = sorted(tmp_path.iterdir())
+    assert read_file(saved[-1]).arrays == {"weight": 2.0, "best": np.inf}
+    assert "not saved" not in capfd.readouterr().err
+    session = train(4, weight=np.nan)
+    assert sorted(tmp_path.iterdir()) == saved
+    talk = "pollux: not saved: weight was finite and is not any more; what was saved before stays\n"
+    assert capfd.readouterr().err == talk
+    # The next one is due after the usual time, not at once.
+    assert not session.archive.is_due()
+    session.archive._saved_at -= 1001.0
+    assert session.archive.is_due()
+    session.archive.save()
+    assert not session.archive.is_due() and capfd.readouterr().err == talk
 
 
 LOSING = """

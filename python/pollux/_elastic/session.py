@@ -84,6 +84,7 @@ class Session:
         """Meets the others and takes the training up where it is. Everything slow should be done by now."""
         if self.group is not None:
             return
+        self.archive.begin()
         self.group, newcomers = self.membership.enter()
         if self.group.is_leader:
             self.archive.take_up()
