@@ -7,10 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 LIMIT_S = 480
+THREAD_LIMIT_S = 30.0
 _HERE = Path(__file__).parent
 ADDED = {
     "PYTHONPATH": f"{_HERE}:{_HERE / 'torch'}",
@@ -57,3 +60,21 @@ def together(text: str, folder: Path, world_size: int, *arguments: str, python: 
     for process, (out, talk) in zip(processes, told):
         assert process.returncode == 0, out + talk
     return [json.loads(out.splitlines()[-1]) for out, _ in told]
+
+
+def in_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
+    """What threads of these numbers give, or the errors that ended them; nothing of those that go on."""
+    results: list[Any] = [None] * count
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = body(rank)
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(THREAD_LIMIT_S)
+    return results

@@ -7,13 +7,11 @@ import os
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from launching import start
+from launching import in_threads, start
 
 pytest.importorskip("numpy", reason="NumPy is not installed: `make python` installs it")
 
@@ -28,23 +26,6 @@ from pollux._elastic.session import Session
 from pollux._elastic.state import State, compare, read_file, read_state, write_state
 
 LIMIT_S = 30.0
-
-
-def in_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
-    results: list[Any] = [None] * count
-
-    def run(rank: int) -> None:
-        try:
-            results[rank] = body(rank)
-        except Exception as error:
-            results[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
-    return results
 
 
 def connected(count: int) -> list[Group]:

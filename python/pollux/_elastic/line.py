@@ -114,11 +114,19 @@ class Door:
     away."""
 
     def __init__(self, address: Address):
-        self._listener = socket.create_server(address, backlog=128)
-        self.port: int = self._listener.getsockname()[1]
+        self._host = address[0]
         self._lock = threading.Lock()
         self._waiting: dict[tuple[Any, ...], tuple[Line, Any]] = {}
-        threading.Thread(target=self._serve, name="pollux-door", daemon=True).start()
+        self._listeners: list[socket.socket] = []
+        self.port = self.listen(address[1])
+
+    def listen(self, port: int) -> int:
+        """Others find this process at this port, too, or at a free one in the place of 0."""
+        listener = socket.create_server((self._host, port), backlog=128)
+        self._listeners.append(listener)
+        threading.Thread(target=self._serve, args=(listener,), name="pollux-door", daemon=True).start()
+        found: int = listener.getsockname()[1]
+        return found
 
     def look(self, key: tuple[Any, ...]) -> tuple[Line, Any] | None:
         """Who came with this key, and what else it said; nobody if it has gone again."""
@@ -154,14 +162,15 @@ class Door:
     def close(self) -> None:
         """Nobody finds this process here any more."""
         # A thread that waits for somebody to come would keep the address.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for listener in self._listeners:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
         self.drop_all(lambda _: True)
 
-    def _serve(self) -> None:
+    def _serve(self, listener: socket.socket) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, _ = listener.accept()
             except OSError:
                 return
             try:

@@ -140,8 +140,11 @@ class Membership:
         """Waits for everybody; nothing if a later generation counts."""
         if len(assignment.members) == 1:
             return Group(0, assignment.members, {}, None), []
+        deadline = time.monotonic() + _PATIENCE_S
         while not self.is_complete(assignment, set()):
             self._obey_before_training()
+            if time.monotonic() > deadline:
+                raise LostError(f"not all of generation {assignment.generation} came within {_PATIENCE_S:.0f} s")
             if self._is_overtaken(assignment):
                 self._call_off(assignment)
                 return None
@@ -161,9 +164,6 @@ class Membership:
             try:
                 if line is None:
                     assignment = self._same(assignment)
-                    if assignment.endpoint is None:
-                        time.sleep(_GLANCE_S)
-                        continue
                     line = self._call(assignment, "all", rank, is_new=True)
                 if not line.has_news(_GLANCE_S):
                     continue
@@ -219,7 +219,16 @@ class Membership:
             self._door.drop_all(lambda key: key[1] < later.generation)
         if later.rank_of(self.replica) == 0 and len(later.members) > 1 and self._told_generation < later.generation:
             assert self.worker is not None
-            self.worker.publish_rendezvous(later.generation, self._own_door().port)
+            if later.is_given:
+                assert later.endpoint is not None
+                port = later.endpoint[1]
+                try:
+                    self._own_door().listen(port)
+                except OSError as error:
+                    # The next generation has another port.
+                    raise LostError(f"cannot listen on port {port}: {error}") from error
+            else:
+                self.worker.publish_rendezvous(later.generation, self._own_door().port)
             self._told_generation = later.generation
 
     def is_complete(self, later: Assignment, known: set[int]) -> bool:
