@@ -4,7 +4,11 @@ where they live."""
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +22,7 @@ pytest.importorskip("numpy", reason="NumPy is not installed: `make python` insta
 
 import numpy as np
 
-from launching import in_threads
+from launching import environment, in_threads
 from pollux._elastic import membership
 from pollux._elastic.errors import LostError
 from pollux._elastic.membership import Membership
@@ -122,4 +126,31 @@ def test_a_port_that_is_taken_is_told(monkeypatch) -> None:
         [lost] = in_threads(1, lambda _: member.enter())
         assert isinstance(lost, LostError)
         assert str(lost).startswith(f"cannot listen on port {assignment['master_port']}: ")
+        member.close()
+
+
+STOPPING = """
+import os, signal
+from pollux._elastic.group import Group
+from pollux._elastic.membership import Membership
+
+Group.gather = lambda *_: os.kill(os.getpid(), signal.SIGSTOP)
+Membership().enter()
+"""
+
+
+def test_a_newcomer_that_stops_while_the_group_forms_does_not_hold_it(monkeypatch) -> None:
+    monkeypatch.setattr(membership, "_FORMING_S", 4.0)
+    assignment = told(2)
+    with first_version(assignment) as url:
+        member = made(monkeypatch, url, assignment, 0)
+        environ = environment() | variables(url, assignment, 1)
+        with subprocess.Popen([sys.executable, "-c", STOPPING], env=environ) as newcomer:
+            try:
+                [lost] = in_threads(1, lambda _: member.enter())
+                ended = os.waitid(os.P_PID, newcomer.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+                assert ended is not None and ended.si_status == signal.SIGSTOP
+            finally:
+                newcomer.kill()
+        assert isinstance(lost, LostError)
         member.close()

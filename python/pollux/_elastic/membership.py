@@ -22,7 +22,7 @@ from pollux._native import Termination, Worker
 from .assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of
 from .errors import LostError, UsageError
 from .group import Group, Member, Ring
-from .line import Door, Line, call
+from .line import TIMEOUT_S, Door, Line, call
 
 STOPPED = 143
 """Exit code of a process that left as it was told to."""
@@ -308,8 +308,6 @@ class Membership:
             lines = {idx: one for idx, (one, _) in enumerate(found, 1)}
             newcomers = [idx for idx, (_, said) in enumerate(found, 1) if said["is_new"]]
             word = [[self._host(), door.port], *[said["ring"] for _, said in found]], newcomers
-            for one in lines.values():
-                one.send(word)
         else:
             assert line is not None
             lines = {0: line}
@@ -317,6 +315,11 @@ class Membership:
                 line.set_timeout(patience_s)
                 word = line.receive()
         addresses, newcomers = word
+        # From here on everybody answers at once. Who does not is dead, or stopped, and must not hold the others.
+        for one in lines.values():
+            one.set_timeout(_FORMING_S)
+            if rank == 0:
+                one.send(word)
         host, port = addresses[(rank + 1) % len(members)]
         key = (f"ring-{stage}", assignment.generation)
         following = call((host, port), [*key, rank, 0, None])
@@ -325,8 +328,8 @@ class Membership:
         # All are there when all have said something.
         group.gather("has come", None)
         group.tell(None)
-        if line is not None:
-            line.set_timeout(_PATIENCE_S)
+        for one in lines.values():
+            one.set_timeout(TIMEOUT_S)
         return group, newcomers
 
     def _call(self, assignment: Assignment, stage: str, rank: int, is_new: bool) -> Line:
