@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -20,7 +22,7 @@ import numpy as np
 from pollux._elastic.brain import Limits
 from pollux._elastic.errors import CheckpointError, LostError, UsageError
 from pollux._elastic.group import Group, Member, Ring
-from pollux._elastic.line import Door, call
+from pollux._elastic.line import Door, Line, call
 from pollux._elastic.options import Options
 from pollux._elastic.session import Session
 from pollux._elastic.state import State, compare, read_file, read_state, write_state
@@ -94,6 +96,26 @@ def test_who_does_not_know_the_token_is_sent_away(monkeypatch) -> None:
     assert door.take(("a", 2), LIMIT_S)[1] == {"said": 1}
     assert door.look(("a", 1)) is None
     door.close()
+
+
+def test_a_line_works_in_a_process_with_many_open_files() -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most <= 1024:
+        pytest.skip(f"a process may have {most} open files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before, 1025), most))
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname()) as ours,
+            server.accept()[0] as theirs,
+        ):
+            line = Line(socket.socket(fileno=fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, 1024)))
+            assert not line.has_news() and not line.is_broken()
+            theirs.sendall(b"x")
+            assert line.has_news(LIMIT_S)
+            line.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
 def test_a_state_comes_back_as_it_was() -> None:

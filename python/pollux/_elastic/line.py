@@ -72,7 +72,10 @@ class Line:
 
     def has_news(self, wait_s: float = 0.0) -> bool:
         """Whether there is something to receive, within so long."""
-        return bool(select.select([self._connection], [], [], wait_s)[0])
+        # Unlike select(), it takes any number of open files.
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        return bool(poll.poll(1000.0 * wait_s))
 
     def is_broken(self) -> bool:
         """Whether the other is gone and has left nothing to read."""
