@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from launching import in_threads, start
+from launching import environment, in_threads, start
 
 pytest.importorskip("numpy", reason="NumPy is not installed: `make python` installs it")
 
@@ -96,6 +96,65 @@ def test_who_does_not_know_the_token_is_sent_away(monkeypatch) -> None:
     assert door.take(("a", 2), LIMIT_S)[1] == {"said": 1}
     assert door.look(("a", 1)) is None
     door.close()
+
+
+def test_who_says_nothing_does_not_keep_the_others_waiting() -> None:
+    door = Door(("127.0.0.1", 0))
+    silent = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(8)]
+    line = call(("127.0.0.1", door.port), ["a", 1, None])
+    door.take(("a", 1), LIMIT_S)[0].send("welcome")
+    assert line.receive() == "welcome"
+    for one in silent:
+        one.close()
+    door.close()
+
+
+CROWDED = """
+import os, resource, signal, socket, sys
+from pollux._elastic.line import Door, Line, _proof
+
+signal.alarm(30)
+door = Door(("127.0.0.1", 0))
+late = socket.socket()
+before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+late.connect(("127.0.0.1", door.port))
+sys.stdin.readline()
+for one in taken:
+    os.close(one)
+nonce = bytearray(32)
+line = Line(late)
+line.read_into(memoryview(nonce))
+line.send([["a", 1, None], _proof(bytes(nonce), ["a", 1, None])])
+door.take(("a", 1), 30.0)
+door.close()
+print("came")
+"""
+
+
+def test_a_process_with_too_many_open_files_says_so_and_goes_on() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CROWDED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+        told = "cannot accept connections of other processes: [Errno 24] Too many open files; trying again"
+        try:
+            assert process.stderr.readline() == f"pollux: {told}\n"
+            out, talk = process.communicate("go on\n", timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert (process.returncode, out, talk) == (0, "came\n", "")
 
 
 def test_a_line_works_in_a_process_with_many_open_files() -> None:

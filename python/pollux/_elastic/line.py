@@ -14,12 +14,16 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from .errors import LostError
+from .errors import LostError, say
 
 TIMEOUT_S = 600.0
 """What a step of another rank may take at most."""
 _HELLO_S = 5.0
 """What saying who one is may take."""
+_HELLO_BYTES_MAX = 1 << 16
+_HELLOS_MAX = 64
+"""So many may be about to say who they are at the same time."""
+_PAUSE_S = 0.5
 _LENGTH = struct.Struct("<I")
 _MESSAGE_BYTES_MAX = 1 << 26
 _NONCE_BYTES = 32
@@ -41,15 +45,15 @@ class Line:
         text = json.dumps(message).encode()
         self.write(_LENGTH.pack(len(text)) + text)
 
-    def receive(self) -> Any:
-        """What the other says next."""
+    def receive(self, bytes_max: int = _MESSAGE_BYTES_MAX, deadline: float | None = None) -> Any:
+        """What the other says next, all of it until the deadline if there is one."""
         head = bytearray(_LENGTH.size)
-        self.read_into(memoryview(head))
+        self.read_into(memoryview(head), deadline)
         (length,) = _LENGTH.unpack(head)
-        if length > _MESSAGE_BYTES_MAX:
-            raise LostError(f"a message of {length} bytes from another process")
+        if length > bytes_max:
+            raise LostError(f"a message of {length} bytes from another process; expected at most {bytes_max}")
         text = bytearray(length)
-        self.read_into(memoryview(text))
+        self.read_into(memoryview(text), deadline)
         return json.loads(text)
 
     def write(self, data: Any) -> None:
@@ -59,10 +63,12 @@ class Line:
         except OSError as error:
             raise LostError(str(error)) from error
 
-    def read_into(self, view: memoryview) -> None:
+    def read_into(self, view: memoryview, deadline: float | None = None) -> None:
         """Fills a buffer with bytes of the other."""
         while len(view) > 0:
             try:
+                if deadline is not None:
+                    self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
                 count = self._connection.recv_into(view)
             except OSError as error:
                 raise LostError(str(error)) from error
@@ -121,6 +127,8 @@ class Door:
         self._lock = threading.Lock()
         self._waiting: dict[tuple[Any, ...], tuple[Line, Any]] = {}
         self._listeners: list[socket.socket] = []
+        self._hellos = threading.Semaphore(_HELLOS_MAX)
+        self._is_closed = False
         self.port = self.listen(address[1])
 
     def listen(self, port: int) -> int:
@@ -164,6 +172,8 @@ class Door:
 
     def close(self) -> None:
         """Nobody finds this process here any more."""
+        with self._lock:
+            self._is_closed = True
         # A thread that waits for somebody to come would keep the address.
         for listener in self._listeners:
             listener.shutdown(socket.SHUT_RDWR)
@@ -171,29 +181,45 @@ class Door:
         self.drop_all(lambda _: True)
 
     def _serve(self, listener: socket.socket) -> None:
-        while True:
+        is_failing = False
+        while not self._is_closed:
             try:
                 connection, _ = listener.accept()
-            except OSError:
-                return
-            try:
-                self._welcome(Line(connection))
-            except (LostError, ValueError, TypeError):
-                connection.close()
+            except OSError as error:
+                if not (is_failing or self._is_closed):
+                    say(f"cannot accept connections of other processes: {error}; trying again")
+                is_failing = True
+                time.sleep(_PAUSE_S)
+                continue
+            is_failing = False
+            # Who says nothing must not keep the others waiting.
+            self._hellos.acquire()
+            threading.Thread(target=self._welcome, args=(connection,), name="pollux-hello", daemon=True).start()
 
-    def _welcome(self, line: Line) -> None:
+    def _welcome(self, connection: socket.socket) -> None:
+        try:
+            self._identify(Line(connection))
+        except (LostError, OSError, ValueError, TypeError, RecursionError):
+            connection.close()
+        finally:
+            self._hellos.release()
+
+    def _identify(self, line: Line) -> None:
         line.set_timeout(_HELLO_S)
         nonce = os.urandom(_NONCE_BYTES)
         line.write(nonce)
-        hello, proof = line.receive()
+        hello, proof = line.receive(_HELLO_BYTES_MAX, time.monotonic() + _HELLO_S)
         if not hmac.compare_digest(proof, _proof(nonce, hello)):
-            line.close()
-            return
+            raise LostError("a process without the token of the job")
         line.set_timeout(TIMEOUT_S)
         *key, said = hello
-        self.drop(tuple(key))
         with self._lock:
+            if self._is_closed:
+                raise LostError("this process is no part of the training any more")
+            before = self._waiting.pop(tuple(key), None)
             self._waiting[tuple(key)] = (line, said)
+        if before is not None:
+            before[0].close()
 
 
 def _proof(nonce: bytes, hello: list[Any]) -> str:
