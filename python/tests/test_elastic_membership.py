@@ -24,7 +24,7 @@ import numpy as np
 
 from launching import environment, in_threads
 from pollux._elastic import membership
-from pollux._elastic.errors import LostError
+from pollux._elastic.errors import LostError, UsageError
 from pollux._elastic.membership import Membership
 
 FIXTURES = Path(__file__).parents[2] / "crates/api/tests/fixtures/v1"
@@ -127,6 +127,15 @@ def test_a_port_that_is_taken_is_told(monkeypatch) -> None:
         assert isinstance(lost, LostError)
         assert str(lost).startswith(f"cannot listen on port {assignment['master_port']}: ")
         member.close()
+
+
+def test_torchrun_within_a_job_is_refused(monkeypatch) -> None:
+    for name, value in {"POLLUX_REPLICA_ID": "1", "TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(
+        UsageError, match="^torchrun with 4 processes within a job, .*; submit the script without torchrun"
+    ):
+        Membership()
 
 
 STOPPING = """

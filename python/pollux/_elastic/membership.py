@@ -22,6 +22,7 @@ from pollux._native import Termination, Worker
 from .assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of
 from .errors import LostError, UsageError
 from .group import Group, Member, Ring
+from .launcher import refuse_launcher_in_job
 from .line import TIMEOUT_S, Door, Line, call
 
 STOPPED = 143
@@ -43,6 +44,7 @@ class Membership:
     """This process's place in the group, and the newest that is known of the group to come."""
 
     def __init__(self) -> None:
+        refuse_launcher_in_job()
         self.worker = Worker.from_env()
         self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
