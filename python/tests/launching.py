@@ -29,12 +29,14 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("POLLUX_")} | ADDED
 
 
-def start(script: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[subprocess.Popen[str]]:
+def start(
+    script: Path, world_size: int, *arguments: str, python: str = sys.executable, host: str = "127.0.0.1"
+) -> list[subprocess.Popen[str]]:
     """The processes of a script, by rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
         port = probe.getsockname()[1]
-    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": host, "MASTER_PORT": str(port)}
     return [
         subprocess.Popen(
             [python, script, *arguments],

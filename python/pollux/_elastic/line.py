@@ -133,7 +133,7 @@ class Door:
 
     def listen(self, port: int) -> int:
         """Others find this process at this port, too, or at a free one in the place of 0."""
-        listener = socket.create_server((self._host, port), backlog=128)
+        listener = _listen(self._host, port)
         self._listeners.append(listener)
         threading.Thread(target=self._serve, args=(listener,), name="pollux-door", daemon=True).start()
         found: int = listener.getsockname()[1]
@@ -220,6 +220,13 @@ class Door:
             self._waiting[tuple(key)] = (line, said)
         if before is not None:
             before[0].close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """At one address, or without a host at all of the machine, those of IPv6 included where it has them."""
+    is_everywhere = host == "" and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_everywhere or ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=is_everywhere)
 
 
 def _proof(nonce: bytes, hello: list[Any]) -> str:

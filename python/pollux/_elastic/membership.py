@@ -362,7 +362,7 @@ class Membership:
         if self.worker is not None:
             return self.worker.host
         master = os.environ.get("MASTER_ADDR", "127.0.0.1")
-        return "127.0.0.1" if master in _LOOPBACK else os.environ.get("POLLUX_HOST_ADDRESS", os.uname().nodename)
+        return master if master in _LOOPBACK else os.environ.get("POLLUX_HOST_ADDRESS", os.uname().nodename)
 
 
 def leave(code: int) -> NoReturn:
