@@ -22,7 +22,7 @@ import numpy as np
 from pollux._elastic.brain import Limits
 from pollux._elastic.errors import CheckpointError, LostError, UsageError
 from pollux._elastic.group import Group, Member, Ring
-from pollux._elastic.line import Door, Line, call
+from pollux._elastic.line import JoinListener, Line, call
 from pollux._elastic.options import Options
 from pollux._elastic.session import Session
 from pollux._elastic.state import State, compare, read_file, read_state, write_state
@@ -32,21 +32,21 @@ LIMIT_S = 30.0
 
 def connected(count: int) -> list[Group]:
     """Groups of so many members, each to be used by a thread."""
-    doors = [Door(("127.0.0.1", 0)) for _ in range(count)]
+    listeners = [JoinListener(("127.0.0.1", 0)) for _ in range(count)]
     members = tuple(Member(rank, rank) for rank in range(count))
 
     def form(rank: int) -> Group:
-        following = call(("127.0.0.1", doors[(rank + 1) % count].port), ["ring", rank, None])
-        preceding, _ = doors[rank].take(("ring", (rank - 1) % count), LIMIT_S)
+        following = call(("127.0.0.1", listeners[(rank + 1) % count].port), ["ring", rank, None])
+        preceding, _ = listeners[rank].take(("ring", (rank - 1) % count), LIMIT_S)
         if rank > 0:
-            lines = {0: call(("127.0.0.1", doors[0].port), ["word", rank, None])}
+            lines = {0: call(("127.0.0.1", listeners[0].port), ["word", rank, None])}
         else:
-            lines = {other: doors[0].take(("word", other), LIMIT_S)[0] for other in range(1, count)}
+            lines = {other: listeners[0].take(("word", other), LIMIT_S)[0] for other in range(1, count)}
         return Group(rank, members, lines, Ring(following, preceding))
 
     groups = in_threads(count, form)
-    for door in doors:
-        door.close()
+    for listener in listeners:
+        listener.close()
     return groups
 
 
@@ -82,39 +82,39 @@ def test_a_process_that_is_gone_is_an_error_at_once() -> None:
 
 def test_who_does_not_know_the_token_is_sent_away(monkeypatch) -> None:
     monkeypatch.setenv("POLLUX_TOKEN", "right")
-    door = Door(("127.0.0.1", 0))
+    listener = JoinListener(("127.0.0.1", 0))
     code = "import sys; from pollux._elastic.line import call\n"
     code += "call(('127.0.0.1', int(sys.argv[1])), ['a', 1, None]).receive()"
-    command = [sys.executable, "-c", code, str(door.port)]
+    command = [sys.executable, "-c", code, str(listener.port)]
     stranger = subprocess.run(
         command, env=os.environ | {"POLLUX_TOKEN": "wrong"}, capture_output=True, text=True, timeout=LIMIT_S
     )
     assert "LostError: Connection closed by peer" in stranger.stderr
-    with socket.create_connection(("127.0.0.1", door.port)) as garbage:
+    with socket.create_connection(("127.0.0.1", listener.port)) as garbage:
         garbage.sendall(b"GET / HTTP/1.1\r\n\r\n" * 9)
-    call(("127.0.0.1", door.port), ["a", 2, {"said": 1}])
-    assert door.take(("a", 2), LIMIT_S)[1] == {"said": 1}
-    assert door.look(("a", 1)) is None
-    door.close()
+    call(("127.0.0.1", listener.port), ["a", 2, {"said": 1}])
+    assert listener.take(("a", 2), LIMIT_S)[1] == {"said": 1}
+    assert listener.look(("a", 1)) is None
+    listener.close()
 
 
 def test_who_says_nothing_does_not_keep_the_others_waiting() -> None:
-    door = Door(("127.0.0.1", 0))
-    silent = [socket.create_connection(("127.0.0.1", door.port)) for _ in range(8)]
-    line = call(("127.0.0.1", door.port), ["a", 1, None])
-    door.take(("a", 1), LIMIT_S)[0].send("welcome")
+    listener = JoinListener(("127.0.0.1", 0))
+    silent = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(8)]
+    line = call(("127.0.0.1", listener.port), ["a", 1, None])
+    listener.take(("a", 1), LIMIT_S)[0].send("welcome")
     assert line.receive() == "welcome"
     for one in silent:
         one.close()
-    door.close()
+    listener.close()
 
 
 CROWDED = """
 import os, resource, signal, socket, sys
-from pollux._elastic.line import Door, Line, _proof
+from pollux._elastic.line import JoinListener, Line, _proof
 
 signal.alarm(30)
-door = Door(("127.0.0.1", 0))
+listener = JoinListener(("127.0.0.1", 0))
 late = socket.socket()
 before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
@@ -124,7 +124,7 @@ try:
         taken.append(os.dup(0))
 except OSError:
     pass
-late.connect(("127.0.0.1", door.port))
+late.connect(("127.0.0.1", listener.port))
 sys.stdin.readline()
 for one in taken:
     os.close(one)
@@ -132,8 +132,8 @@ nonce = bytearray(32)
 line = Line(late)
 line.read_into(memoryview(nonce))
 line.send([["a", 1, None], _proof(bytes(nonce), ["a", 1, None])])
-door.take(("a", 1), 30.0)
-door.close()
+listener.take(("a", 1), 30.0)
+listener.close()
 print("came")
 """
 
@@ -329,7 +329,7 @@ def has_ipv6() -> bool:
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 def test_processes_meet_over_ipv6(tmp_path) -> None:
-    everywhere = Door(("", 0))
+    everywhere = JoinListener(("", 0))
     for number, host in enumerate(("127.0.0.1", "::1")):
         call((host, everywhere.port), ["a", number, None])
         everywhere.take(("a", number), LIMIT_S)

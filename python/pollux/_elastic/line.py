@@ -118,7 +118,7 @@ def call(address: Address, hello: list[Any]) -> Line:
     return line
 
 
-class Door:
+class JoinListener:
     """Where others of the job find this process, for as long as it lives. Whoever does not know the job's token is sent
     away."""
 
@@ -135,7 +135,7 @@ class Door:
         """Others find this process at this port, too, or at a free one in the place of 0."""
         listener = _listen(self._host, port)
         self._listeners.append(listener)
-        threading.Thread(target=self._serve, args=(listener,), name="pollux-door", daemon=True).start()
+        threading.Thread(target=self._serve, args=(listener,), name="pollux-join", daemon=True).start()
         found: int = listener.getsockname()[1]
         return found
 
