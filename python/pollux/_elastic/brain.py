@@ -217,7 +217,7 @@ class Brain:
                 measure_every = min(max(wanted, 1), MEASURE_EVERY_MAX)
         return self._complete(replace(terms, check_every=check_every, measure_every=measure_every))
 
-    def tell(self, membership: Membership, position: Position) -> None:
+    def report(self, membership: Membership, position: Position) -> None:
         """Lets the scheduler know, now and then."""
         now = time.monotonic()
         if now < self._report_at:
