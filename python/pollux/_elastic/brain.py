@@ -86,6 +86,12 @@ class Limits:
             raise UsageError(f"per_gpu ({low}, {high}) begins above {bound}, which is half of the {samples} samples")
         return cls(batch_size, bound, low, high)
 
+    def within(self, epoch_samples: int) -> Limits:
+        """For an epoch of so many samples, which is two steps at least: the last one may be of any size, so that a
+        single one could never be measured."""
+        most = max(self.batch_size, epoch_samples // 2)
+        return replace(self, max_batch_size=min(self.max_batch_size, most))
+
     def nearest(self, replicas: int) -> Tuning:
         """The user's batch over so many, rounded up."""
         share = -(-self.batch_size // replicas)

@@ -24,12 +24,14 @@ from typing import Any, NoReturn
 import torch.distributed as dist
 
 import torch
+from pollux._elastic.assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of
+from pollux._elastic.group import Member
 from pollux._elastic.launcher import refuse_launcher_in_job
 from pollux._native import Termination, Worker
 
-from ._assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of, started_for
+from ._assignment import started_for
 from ._errors import LostError
-from ._group import TIMEOUT, Group, Member, launched_store, prefer_loopback, refuse_foreign_group, refuse_other_gpu
+from ._group import TIMEOUT, Group, launched_store, prefer_loopback, refuse_foreign_group, refuse_other_gpu
 
 STOPPED = 143
 """Exit code of a process that left as it was told to."""
