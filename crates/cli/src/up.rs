@@ -226,8 +226,12 @@ impl Banner<'_> {
 
     fn cluster(&self) -> String {
         let node = |node: &NodeSummary| {
-            let kind = if node.on_gpus { format!("GPUs ({})", node.gpu_type) } else { "slots without GPUs".to_owned() };
-            format!("{} {kind}", node.slots)
+            let (slots, s) = (node.slots, if node.slots == 1 { "" } else { "s" });
+            if node.on_gpus {
+                format!("{slots} GPU{s} ({})", node.gpu_type)
+            } else {
+                format!("{slots} slot{s} without GPUs")
+            }
         };
         match self.nodes {
             [only] => node(only),

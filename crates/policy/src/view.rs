@@ -4,7 +4,7 @@ use pollux_model::{Goodput, GpuType, LossCurve};
 
 use crate::{Allocation, Binding, Flexibility, JobId, NodeId, NodeResources, ReplicaResources, Timestamp};
 
-/// What a policy may know: the cluster's books and what agents reported, never what a job really does.
+/// What a policy may know: the cluster's records and what agents reported, never what a job really does.
 #[derive(Clone, Debug)]
 pub struct ClusterView<'a> {
     /// Ordered by id.

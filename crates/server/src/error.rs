@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pollux_backend::Epoch;
 use pollux_engine::{Refusal, SettingsError};
-use pollux_job::{JobId, SpecError};
+use pollux_job::{After, Dependency, JobId, Phase, SpecError};
 use pollux_store::StoreError;
 use thiserror::Error;
 
@@ -195,4 +195,16 @@ pub enum Refused {
     /// The scheduler has ended, or does so before it can answer. What was asked for may have been done.
     #[error("the scheduler is shutting down")]
     Away,
+}
+
+impl Refused {
+    /// Whether a job that ended in a phase did so as another that depends on it needs.
+    pub(crate) fn unless_met(dependency: Dependency, phase: &str) -> Result<(), Self> {
+        match dependency.after {
+            After::Success if phase != Phase::Succeeded.word() => {
+                Err(Self::Dependency { job: dependency.job, phase: phase.to_owned() })
+            }
+            After::Success | After::End => Ok(()),
+        }
+    }
 }

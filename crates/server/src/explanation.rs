@@ -4,7 +4,7 @@ mod plan;
 
 use pollux_api as api;
 use pollux_engine::{Explanation, Job, SizeChange, Wait};
-use pollux_job::{After, Flexibility, JobId, Phase};
+use pollux_job::{After, Flexibility, JobId, Phase, size};
 use pollux_policy::{Binding, Timestamp};
 
 use crate::Cluster;
@@ -34,6 +34,7 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
         name: job.spec().name.clone(),
         phase: job.phase(),
         replicas: job.group().replicas(),
+        gpus_per_replica: job.per_replica().gpus,
         sentences: sentences(cluster, job, &explanation, payer.as_ref()),
         wait: explanation.wait.map(|wait| wait_word(wait).to_owned()),
         binding: reason.map(|reason| binding_word(reason.binding).to_owned()),
@@ -67,6 +68,7 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
         name: job.name.clone(),
         phase: job.phase,
         replicas: 0,
+        gpus_per_replica: job.gpus_per_replica,
         sentences,
         wait: None,
         binding: None,
@@ -256,10 +258,8 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
             format!("needs {cpus} for each replica, and no node with enough GPUs has as many: {added}")
         }
         Binding::NotEnoughMemory => {
-            let memory = replica.memory;
-            format!(
-                "needs {memory} bytes of memory for each replica, and no node with enough GPUs has as many: {added}"
-            )
+            let memory = size(replica.memory);
+            format!("needs {memory} of memory for each replica, and no node with enough GPUs has as much: {added}")
         }
         // Reasons may gain others.
         _ => "has what the policy gives it".to_owned(),

@@ -2,9 +2,10 @@ use std::io::{self, Write};
 
 use clap::Args;
 use pollux_api::{PruneReport, PruneRequest};
+use pollux_job::size;
 
 use super::server_args::ServerArgs;
-use super::text::{size, span};
+use super::text::span;
 use crate::output::{self, OutputFormat};
 use crate::table::{Align, Cell, Table};
 

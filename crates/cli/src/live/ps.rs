@@ -77,7 +77,7 @@ fn line(job: &Job, now_ms: u64) -> Vec<Cell> {
     let style = phase_style(job.phase);
     let ended = has_ended(job.phase);
     let texts = [
-        if ended { known(None::<u32>, |_| String::new()) } else { job.replicas.to_string() },
+        if ended { known(None::<u32>, |_| String::new()) } else { job.gpus().to_string() },
         known(job.batch_size, |batch| batch.to_string()),
         known(job.samples_per_s.filter(|_| !ended), amount),
         known(job.efficiency.filter(|_| !ended), percent),

@@ -55,15 +55,6 @@ pub(super) fn span(seconds: f64) -> String {
     }
 }
 
-/// Bytes in the largest unit of which there is one; units are powers of 1024.
-pub(super) fn size(bytes: u64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
-        Some((shift, name)) => format!("{:.1} {name}", bytes as f64 / (1_u64 << shift) as f64),
-        None => format!("{bytes} B"),
-    }
-}
-
 /// A moment in UTC.
 pub(super) fn moment(at_ms: u64) -> String {
     let (days, seconds) = (at_ms / 86_400_000, at_ms / 1_000 % 86_400);
@@ -134,12 +125,6 @@ mod tests {
     fn spans_show_their_two_largest_units() {
         let spans = [0.4, 59.4, 59.6, 61.0, 3_600.0, 90_061.0, f64::NAN, -1.0].map(span);
         assert_eq!(spans, ["0s", "59s", "1m 00s", "1m 01s", "1h 00m", "1d 01h", "-", "-"]);
-    }
-
-    #[test]
-    fn sizes_are_in_their_largest_unit() {
-        let shown = [0, 1_023, 1_024, 1_572_864, 50 << 30].map(size);
-        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "50.0 GiB"]);
     }
 
     #[test]

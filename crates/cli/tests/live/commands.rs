@@ -48,6 +48,20 @@ fn ps_lists_live_jobs_and_with_a_all_of_them() {
 }
 
 #[test]
+fn gpus_are_counted_where_a_replica_has_several() {
+    let wide = || pollux_api::Job { gpus_per_replica: 4, ..job(1, "wide", Phase::Running) };
+    let server = Server::new("wide", move |line| match line {
+        "GET /v1/jobs?limit=100" => (200, list(&[wide()], None)),
+        "GET /v1/jobs/1" => (200, detail(&wide())),
+        _ => (404, failure("unknown_route", line)),
+    });
+    let listed = server.pollux(&["ps"]).stdout;
+    assert_eq!(listed.lines().nth(1).unwrap().split_whitespace().nth(4), Some("8"), "{listed}");
+    let described = server.pollux(&["describe", "1"]).stdout;
+    assert!(described.contains("group           2 replicas of 4 GPUs on 1 node,"), "{described}");
+}
+
+#[test]
 fn a_listing_takes_as_many_requests_as_it_needs() {
     let server = jobs("ps_pages");
     assert_eq!(server.pollux(&["ps", "--phase", "failed", "--limit", "2", "-o", "id"]).stdout, "3\n0\n");
@@ -112,7 +126,7 @@ fn describe_tells_what_was_asked_for_and_what_came_of_it() {
         "job 1 resnet: running for ",
         "  command         python train.py\n",
         "  replicas        1 to 8, 1 to begin with\n",
-        "  batch           512 = 2 GPUs x 64 x 4\n",
+        "  batch           512 = 2 replicas x 64 x 4\n",
         "  progress        25%, 1m 30s left\n",
         "  submitted       1970-01-01 00:00:01 UTC, ",
         "  logs            of replicas 17, 21\n",
@@ -137,6 +151,7 @@ fn explain_marks_the_size_it_has_and_draws_what_others_are_worth() {
         name: "resnet".to_owned(),
         phase: Phase::Running,
         replicas: 2,
+        gpus_per_replica: 1,
         sentences: vec!["It has 2 GPUs.".to_owned(), "A third\nwould help.".to_owned()],
         wait: None,
         binding: Some("fairness".to_owned()),
@@ -260,7 +275,7 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
         is_unreachable: false,
         is_retired: false,
         cooling_until_ms: None,
-        jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 2, is_guest: false }],
+        jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 1, gpus_per_replica: 2, is_guest: false }],
     };
     let old = Node { is_retired: true, cpus: None, memory: None, jobs: Vec::new(), ..node.clone() };
     let old = Node { name: "local-1".to_owned(), ..old };

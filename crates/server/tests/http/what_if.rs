@@ -118,6 +118,12 @@ async fn a_job_that_is_over_can_be_trained_like_and_one_that_kept_silent_cannot(
         (ended.phase == Phase::Cancelled && ended.ended_ms.is_some()).then_some(())
     })
     .await;
+    let after = |dependency: &str| format!(r#"{{"submit":{{"trains_like":{{"job":1}},"depends_on":[{dependency}]}}}}"#);
+    let refused = site.post("/v1/what-if", format!(r#"{{"changes":[{}]}}"#, after("1")));
+    let message = "depends_on 1: it is cancelled; expected a job that is not over or has succeeded, or 1:end";
+    assert_eq!(refused.await.failure(422), ("bad_job".into(), message.into()));
+    let answer = ask(&site, &format!("[{}]", after(r#"{"job":1,"after":"end"}"#))).await;
+    assert!(answer.jobs.last().unwrap().after.completion_s.is_some(), "what is over is not waited for: {answer:?}");
     let like = r#"{"submit":{"trains_like":{"job":1}}}"#;
     let application = r#"{"submit":{"trains_like":{"application":"ncf"},"work":{"epochs":1}}}"#;
     let answer = ask(&site, &format!("[{like},{application}]")).await;

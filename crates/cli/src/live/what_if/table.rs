@@ -29,7 +29,7 @@ pub(super) fn write(answer: &WhatIf, is_changed: bool, out: &mut dyn Write) -> i
             Cell::plain(known(job.id, |id| id.to_string())),
             Cell::plain(one_line(&job.name)),
             job.phase.map_or_else(|| Cell::plain("new"), |phase| Cell::styled(phase.word(), phase_style(phase))),
-            Cell::plain(job.replicas.to_string()),
+            Cell::plain(job.gpus().to_string()),
             moment(&job.before),
         ];
         line.extend(is_changed.then(|| moment(&job.after)));
@@ -137,6 +137,7 @@ mod tests {
             name: "re\u{1b}snet".to_owned(),
             phase: id.map(|_| Phase::Running),
             replicas: u32::from(id.is_some()),
+            gpus_per_replica: 1,
             before: completion(before),
             after: completion(after),
         }

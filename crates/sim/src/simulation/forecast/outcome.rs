@@ -79,6 +79,12 @@ pub enum Unforeseen {
         /// That job.
         job: JobId,
     },
+    /// A job that it waits for goes on for as long as was looked ahead.
+    #[error("it waits for job {}, whose end nobody knows", .job.0)]
+    Waits {
+        /// That job.
+        job: JobId,
+    },
     /// It would fail too often.
     #[error("it would fail too often")]
     Failures,

@@ -199,6 +199,18 @@ fn time_limits_and_dependencies_end_jobs_in_forecasts_too() {
 }
 
 #[test]
+fn a_job_that_waits_for_one_without_an_end_is_told_which() {
+    halfway("castor", 2, has_run(100.0), |cluster, _| {
+        let dependency = pollux_job::Dependency { job: JobId(0), after: After::End };
+        let spec = pollux_job::JobSpec { depends_on: vec![dependency], ..pollux_job::JobSpec::new("waits", 1) };
+        let training = Training::Application(ApplicationName::Cifar10);
+        let waits = Change::Submit(Box::new(Newcomer { spec, training }));
+        let forecast = predicted(cluster, &[Change::Pause(JobId(0)), waits]);
+        assert_eq!(completion_s(&forecast, 2), Err(Unforeseen::Waits { job: JobId(0) }), "{forecast:?}");
+    });
+}
+
+#[test]
 fn a_job_that_no_node_can_run_is_told_what_it_lacks() {
     halfway("castor", 2, has_run(100.0), |cluster, _| {
         let lacks = |spec: pollux_job::JobSpec| {
