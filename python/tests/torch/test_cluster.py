@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from launching import free_port
 from scheduler import PATIENCE_S, Scheduler, scheduler
 
 pytest.importorskip("sklearn")
@@ -134,8 +135,7 @@ def test_a_training_grows_and_shrinks_in_place_and_counts_every_sample(tmp_path:
 def test_workers_reach_a_scheduler_of_a_private_authority_by_tls(tmp_path: Path) -> None:
     files = Path(__file__).parents[1] / "tls"
     certificate, key = str(files / "cert.pem"), str(files / "key.pem")
-    # Workers are told the address before there is a server: it must not be one that the system gives to others.
-    address = f"127.0.0.1:{12_000 + os.getpid() % 8_000}"
+    address = f"127.0.0.1:{free_port()}"
     tls = ("--tls-cert", certificate, "--tls-key", key)
     worker = ("--worker-url", f"https://{address}", "--worker-ca", certificate)
     with scheduler(tmp_path, "--slots", "2", *tls, *worker, listen=address, authority=files / "cert.pem") as server:
