@@ -34,7 +34,7 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gpu_type: Option<String>,
     },
-    /// Empty a node, and use it no more.
+    /// Drain a node.
     Drain {
         /// Its name.
         node: String,
@@ -80,7 +80,7 @@ pub struct HypotheticalJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_min: Option<u32>,
-    /// Most replicas it may have.
+    /// Maximum number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_max: Option<u32>,

@@ -154,7 +154,7 @@ pub enum PlanError {
         node: NodeId,
     },
     /// A size that the job does not allow.
-    #[error("{job} gets {replicas} replicas: accepted are 0 or {min} to {max}")]
+    #[error("{job} gets {replicas} replicas: expected 0 or {min} to {max}")]
     Bounds {
         /// Which job.
         job: JobId,

@@ -72,7 +72,7 @@ pub struct JobView<'a> {
     pub replicas_requested: u32,
     /// Fewest replicas it can run with.
     pub replicas_min: u32,
-    /// Most replicas it may have.
+    /// Maximum number of replicas.
     pub replicas_max: u32,
     /// GPUs of each replica, all on one node; at least 1.
     pub gpus_per_replica: u32,

@@ -46,7 +46,7 @@ pub enum ServerError {
     },
     /// Workers could not reach it, or others could read along.
     #[error(
-        "worker URL {url}: accepted are https:// addresses with --tls-cert and --tls-key, or http:// ones of this machine"
+        "worker URL {url}: expected https:// addresses with --tls-cert and --tls-key, or http:// ones of this machine"
     )]
     WorkerUrl {
         /// The address given.
@@ -77,7 +77,7 @@ pub enum ServerError {
         reason: io::Error,
     },
     /// The user's token is none.
-    #[error("{} holds no token: accepted are 32 or more characters; delete it, and another one is made", .file.display())]
+    #[error("{} holds no token: expected 32 or more characters; delete it, and another one is made", .file.display())]
     NoToken {
         /// Which file.
         file: PathBuf,
@@ -131,7 +131,7 @@ pub enum Refused {
         current: u64,
     },
     /// A place where nobody can be reached.
-    #[error("rendezvous {address:?}, port {port}: accepted are a host name or address and a port above 0")]
+    #[error("rendezvous {address:?}, port {port}: expected a host name or address and a port above 0")]
     Rendezvous {
         /// The host given.
         address: String,
@@ -145,7 +145,7 @@ pub enum Refused {
         name: String,
     },
     /// A label that no token can have.
-    #[error("label {label:?}: accepted are 1 to 64 letters, digits, -, _ or full stops")]
+    #[error("label {label:?}: expected 1 to 64 letters, digits, -, _ or full stops")]
     Label {
         /// The label given.
         label: String,

@@ -91,7 +91,7 @@ const FILTERS: [Filter, string][] = [
   ["running", "Running"],
   ["queued", "Queued"],
   ["paused", "Paused"],
-  ["ended", "Over"],
+  ["ended", "Finished"],
   ["succeeded", "Succeeded"],
   ["failed", "Failed"],
   ["cancelled", "Cancelled"],

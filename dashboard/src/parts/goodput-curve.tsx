@@ -13,7 +13,7 @@ export function GoodputCurve({ explanation, job }: { explanation: Explanation; j
     .filter((size) => size.goodput > 0)
     .map((size) => ({ ...size, gpus: size.replicas * each }));
   if (sizes.length === 0) {
-    return <p class="soft pad">Its agent has not told a model yet: it does so once it has trained for a while.</p>;
+    return <p class="soft pad">No model yet: it appears once the job has trained for a while.</p>;
   }
   const most = Math.max(...sizes.map((size) => size.gpus));
   const top = Math.max(...sizes.map((size) => size.goodput)) * 1.1;

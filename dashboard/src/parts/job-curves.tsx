@@ -11,7 +11,7 @@ export function JobCurves({ series, gpusPerReplica }: { series: JobSeries; gpusP
   return (
     <Panel title="Over its life" beside={<span class="soft">dashed lines mark changes of its GPUs</span>}>
       {at.length === 0 ? (
-        <p class="soft pad">Nothing is known of its training: it has not had GPUs yet, or ended long ago.</p>
+        <p class="soft pad">No data: the job has not had GPUs yet, or it finished long ago.</p>
       ) : (
         <div class="charts">
           <Chart title="GPUs" at={at} marks={marks} lines={lines.gpus} say={number} sync="job" />

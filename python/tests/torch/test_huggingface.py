@@ -224,7 +224,7 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, monkeypatch) -> None:
     model = torch.nn.Linear(2, 1)
     plain = transformers.TrainingArguments(folder, use_cpu=True, report_to=[])
     refused(
-        "a Trainer of Pollux with a transformers.training_args.TrainingArguments; accepted is a "
+        "a Trainer of Pollux with a transformers.training_args.TrainingArguments; expected a "
         "pollux.huggingface.TrainingArguments",
         px_hf.Trainer,
         model,
@@ -252,7 +252,7 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, monkeypatch) -> None:
         dataloader_config=config,
     )
     refused(
-        "accelerator.prepare of 2 models and 1 optimisers with Pollux; accepted are one of each in one call, with its "
+        "accelerator.prepare of 2 models and 1 optimisers with Pollux; expected one of each in one call, with its "
         "schedulers and loaders, or loaders alone",
         px_hf.Accelerator(cpu=True).prepare,
         model,

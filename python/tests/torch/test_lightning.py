@@ -198,9 +198,9 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path) -> None:
     )
     refused("max_steps=10 with Pollux: steps change their size; give max_epochs", max_steps=10)
     refused(f"limit_train_batches=0.5 with Pollux: {whole}", limit_train_batches=0.5)
-    refused("max_epochs=-1 with Pollux; accepted are whole numbers from 1", max_epochs=-1)
+    refused("max_epochs=-1 with Pollux; expected whole numbers from 1", max_epochs=-1)
     refused(
-        "val_check_interval=0.25 with Pollux: nobody knows how many batches an epoch has; accepted are 1.0 and whole "
+        "val_check_interval=0.25 with Pollux: nobody knows how many batches an epoch has; expected 1.0 and whole "
         "numbers of batches",
         val_check_interval=0.25,
     )
@@ -209,15 +209,15 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path) -> None:
         fit={"ckpt_path": "last.ckpt"},
     )
     refused(
-        "an iterable dataset with Pollux and Lightning, which has to know the last batch of an epoch; accepted are "
+        "an iterable dataset with Pollux and Lightning, which has to know the last batch of an epoch; expected "
         "datasets with len() and indices",
         loader=px.DataLoader(RandomIterableDataset(32, 8), 4),
     )
     refused(
-        "a DataLoader for training with Pollux; accepted is a px.DataLoader",
+        "a DataLoader for training with Pollux; expected a px.DataLoader",
         loader=torch.utils.data.DataLoader(RandomDataset(32, 8)),
     )
-    refused("2 optimisers with Pollux; accepted is one", model=Several())
+    refused("2 optimisers with Pollux; expected one", model=Several())
     fabric = lightning.Fabric(accelerator="cpu", strategy=ElasticFabricStrategy())
     with pytest.raises(px.UsageError) as error:
         fabric.setup(torch.nn.Linear(2, 1))

@@ -114,7 +114,7 @@ fn training_lines(detail: &JobDetail) -> Vec<(&'static str, String)> {
     let replicas = detail.group.iter().map(|it| format!("rank {} is replica {} on {}", it.rank, it.replica, it.node));
     lines.extend(replicas.map(|text| ("", text)));
     if detail.is_silent {
-        lines.push(("agent", "none: it runs without a word, and is left alone".to_owned()));
+        lines.push(("agent", "none: it doesn't report to Pollux, so it won't be resized".to_owned()));
     }
     let batch = job.batch_size.map(|batch| match (detail.local_batch, detail.accumulation_steps) {
         (Some(local), Some(steps)) => format!("{batch} = {} x {local} x {}", count(job.replicas, "replica"), steps + 1),

@@ -26,7 +26,7 @@ pub(super) const fn has_ended(phase: Phase) -> bool {
 /// Reads a phase.
 pub(super) fn phase(text: &str) -> Result<Phase, String> {
     let words = || Phase::ALL.map(Phase::word).join(", ");
-    Phase::ALL.into_iter().find(|phase| phase.word() == text).ok_or_else(|| format!("accepted are {}", words()))
+    Phase::ALL.into_iter().find(|phase| phase.word() == text).ok_or_else(|| format!("expected {}", words()))
 }
 
 /// Milliseconds since 1970, by the clock of this machine.
@@ -153,6 +153,6 @@ mod tests {
             assert_eq!(phase(it.word()), Ok(it));
             assert_eq!(serde_json::to_value(it).unwrap(), it.word());
         }
-        assert!(phase("done").unwrap_err().starts_with("accepted are queued, starting, "));
+        assert!(phase("done").unwrap_err().starts_with("expected queued, starting, "));
     }
 }

@@ -99,7 +99,7 @@ fn jobs_are_known_by_number_or_by_a_name_that_is_unique() {
     let orders = || server.lines().into_iter().filter(|line| line.starts_with("POST")).collect::<Vec<_>>();
     assert_eq!(orders(), ["POST /v1/jobs/1/cancel", "POST /v1/jobs/2/cancel"]);
     for (name, expected) in [
-        ("twin", "error: \"twin\" is the name of jobs 4, 5; accepted is one of these numbers\n"),
+        ("twin", "error: \"twin\" is the name of jobs 4, 5; expected one of these numbers\n"),
         ("nobody", "error: no job is called \"nobody\"; `pollux ps -a` lists jobs\n"),
     ] {
         let refused = server.pollux(&["cancel", "1", name]);
@@ -249,7 +249,7 @@ fn events_and_logs_go_on_where_a_server_that_went_away_left_them() {
     let events = server.pollux(&["events", "-f", "--after", "0", "-o", "json"]);
     let told: Vec<&str> = events.stdout.lines().map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(told, ["{\"sequence\":1", "{\"sequence\":2"]);
-    assert!(events.stderr.contains("is away, and jobs train on; waiting for it\n"), "{}", events.stderr);
+    assert!(events.stderr.contains("does not answer; jobs keep running; waiting for it\n"), "{}", events.stderr);
     let logs = server.pollux(&["logs", "-f", "--tail", "2", "1"]);
     assert_eq!((logs.code, logs.stdout.as_str()), (Some(0), "7| a\n7| b\n7| cd\n8| a\n"));
     let logs = server.pollux(&["logs", "-f", "--tail", "0", "2"]);
@@ -345,7 +345,7 @@ fn the_link_to_the_dashboard_holds_the_token_where_no_server_reads_it() {
     let server = Server::new("dashboard", |_| (404, String::new()));
     let printed = server.pollux(&["dashboard"]);
     assert_eq!((printed.code, printed.stdout), (Some(0), format!("{}/#token=secret\n", server.url())));
-    assert_eq!(printed.stderr, "note: this link opens everything: give it to nobody\n");
+    assert_eq!(printed.stderr, "note: this link gives full access: do not share it\n");
     assert_eq!(server.lines(), [""; 0]);
 }
 

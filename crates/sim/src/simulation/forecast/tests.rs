@@ -240,7 +240,7 @@ fn what_cannot_be_known_is_not_made_up() {
     };
     let message =
         |cluster: &LiveCluster, changes: &[Change]| forecast(cluster, changes, &mut || true).unwrap_err().to_string();
-    assert_eq!(message(&empty(&engine), &[]), "no node is up: accepted is a cluster with one or more");
+    assert_eq!(message(&empty(&engine), &[]), "no node is up: expected a cluster with one or more");
     let gpu_type = GpuTypeName::default();
     let joined = Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type, cpus: None, memory: None };
     engine.step(Timestamp(0), joined, &mut out);
@@ -266,7 +266,7 @@ fn what_cannot_be_known_is_not_made_up() {
     assert_eq!(message(&cluster, &[Change::Cancel(JobId(9))]), "job 9 is unknown");
     assert_eq!(message(&cluster, &[Change::Drain(NodeId(9))]), "node 9 is unknown");
     let oracle = Change::Policy(PolicySettings::OptimusOracle);
-    let accepted = "accepted are policies of live clusters";
+    let accepted = "expected policies of live clusters";
     assert_eq!(
         message(&cluster, &[oracle]),
         format!("policy optimus-oracle has to know what jobs will do: {accepted}")
