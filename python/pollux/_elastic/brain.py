@@ -92,6 +92,16 @@ class Limits:
         most = max(self.batch_size, epoch_samples // 2)
         return replace(self, max_batch_size=min(self.max_batch_size, most))
 
+    def of_shards(self, shards: int) -> Limits:
+        """For so many GPUs that share one copy of the model and have a batch between them."""
+        low, high = self.local_batch_min * shards, self.local_batch_max * shards
+        if low > self.max_batch_size:
+            raise UsageError(
+                f"per_gpu begins at {self.local_batch_min}, which is {low} for the {shards} GPUs of one copy of the "
+                f"model; accepted is up to {self.max_batch_size}, the largest batch"
+            )
+        return replace(self, local_batch_min=low, local_batch_max=high)
+
     def nearest(self, replicas: int) -> Tuning:
         """The user's batch over so many, rounded up."""
         share = -(-self.batch_size // replicas)

@@ -14,8 +14,11 @@ def device() -> torch.device:
     if not torch.cuda.is_available():
         return torch.device("cpu")
     local_rank, count = int(os.environ.get("LOCAL_RANK", "0")), torch.cuda.device_count()
+    # The processes of a replica see all of its GPUs.
+    if "POLLUX_SHARD_RANK" in os.environ:
+        local_rank = int(os.environ["POLLUX_SHARD_RANK"])
     # Pollux and some launchers show each process its own GPU and no other.
-    if "POLLUX_REPLICA_ID" in os.environ or count == 1:
+    elif "POLLUX_REPLICA_ID" in os.environ or count == 1:
         return torch.device("cuda", 0)
     if local_rank >= count:
         raise UsageError(

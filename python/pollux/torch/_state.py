@@ -35,11 +35,6 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
     return original
 
 
-def is_finite(module: torch.nn.Module) -> bool:
-    """Whether all parameters are numbers."""
-    return all(bool(parameter.isfinite().all()) for parameter in module.parameters())
-
-
 def load_module(module: torch.nn.Module, state: Mapping[str, Any], where: str) -> None:
     """Puts saved parameters into a model, or says how they differ."""
     own = bare(module).state_dict()
