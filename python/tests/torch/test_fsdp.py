@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import collections
 import itertools
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
-from frameworks import grow_and_shrink, run_script, shrink_and_kill
+from frameworks import grow_and_shrink, run_script, shrink_and_kill, steps
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from trainings import Numbered, loss_of, network, seen
 
 import pollux.torch as px
 import torch
-from launching import environment
+from launching import ADDED, LIMIT_S, environment, start
 
 Together = Callable[..., list[Any]]
 KINDS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
@@ -35,7 +37,9 @@ def sharded(shards: int | None) -> torch.nn.Module:
     return model
 
 
-def train(shards: int, name: str, epochs: int, wrapping: dict[str, Any], **options: Any) -> dict[str, Any]:
+def train(
+    shards: int, name: str, epochs: int, wrapping: dict[str, Any], options: dict[str, Any], steps_max: int = 1000
+) -> dict[str, Any]:
     """Trains through; parameters are those of the whole model. Without shards it is replicated."""
     torch.set_num_threads(1)
     model = sharded(shards) if shards else network()
@@ -55,14 +59,12 @@ def train(shards: int, name: str, epochs: int, wrapping: dict[str, Any], **optio
                 steps.append((epoch, []))
             steps[-1][1].extend(batch[2].tolist())
             is_new = px.is_step_end()
+            if is_new and len(steps) == steps_max:
+                break
+        if len(steps) == steps_max:
+            break
     parameters = [getattr(own, "full_tensor", lambda own=own: own)().detach() for own in model.parameters()]
     return {"steps": steps, "parameters": parameters, "status": px.status(), "place": (px.rank(), px.world_size())}
-
-
-def trained(*arguments: Any) -> dict[str, Any]:
-    """The same with options, which a function that runs in other processes gets as one."""
-    *first, options = arguments
-    return train(*first, **options)
 
 
 def batches_of(results: list[dict[str, Any]]) -> list[list[int]]:
@@ -93,7 +95,7 @@ def assert_same(found: list[torch.Tensor], expected: list[torch.Tensor]) -> None
 def test_a_sharded_training_equals_a_plain_one(
     together: Together, processes: int, shards: int, name: str, per_gpu: tuple[int, int]
 ) -> None:
-    results = together(trained, processes, shards, name, 2, {}, {"per_gpu": per_gpu})
+    results = together(train, processes, shards, name, 2, {}, {"per_gpu": per_gpu})
     assert [result["place"] for result in results] == [(rank, processes) for rank in range(processes)]
     assert all(set(counts.values()) == {1} for counts in seen(results).values())
     expected = plainly(name, batches_of(results))
@@ -103,14 +105,16 @@ def test_a_sharded_training_equals_a_plain_one(
 
 def test_a_checkpoint_is_taken_up_with_any_number_of_shards_and_without_any(together: Together, tmp_path: Path) -> None:
     steps: list[list[int]] = []
-    # Of 3 outputs, 4 shards have one each and nothing.
-    for epochs, (processes, shards) in enumerate([(2, 2), (1, 1), (4, 4), (1, 0)], start=1):
+    counts: collections.Counter[int] = collections.Counter()
+    # The first one is broken off. Of 3 outputs, 4 shards have one each and nothing.
+    for epochs, processes, shards, steps_max in ((1, 2, 2, 3), (1, 1, 1, 1000), (2, 4, 4, 1000), (3, 1, 0, 1000)):
         wrapping = {"checkpoint_dir": str(tmp_path)}
-        results = together(trained, processes, shards, "adamw", epochs, wrapping, {"per_gpu": (1, 18)})
-        assert {epoch for result in results for epoch, _ in result["steps"]} == {epochs - 1}
+        results = together(train, processes, shards, "adamw", epochs, wrapping, {"per_gpu": (1, 18)}, steps_max)
         steps += batches_of(results)
         for result in results:
             assert_same(result["parameters"], plainly("adamw", steps))
+            counts.update(itertools.chain(*(samples for _, samples in result["steps"])))
+    assert counts == dict.fromkeys(range(SIZE), 3)
 
 
 def measure(shards: int, name: str) -> dict[str, Any]:
@@ -244,12 +248,32 @@ def assert_as_alone(folder: Path, epochs: int) -> None:
         torch.testing.assert_close(torch.tensor(found), expected.detach(), rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("stays", [0, 1])
-def test_copies_come_and_go_while_a_sharded_model_trains(tmp_path: Path, stays: int) -> None:
+def test_copies_come_and_go_while_a_sharded_model_trains(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    grow_and_shrink(tmp_path / "out", script, 12, stays, main=run_shards)
+    # The one that leaves was the first: the other has learned all that it knew.
+    grow_and_shrink(tmp_path / "out", script, 12, stays=1, main=run_shards)
     assert_as_alone(tmp_path / "out", 12)
+
+
+def test_those_who_lose_a_copy_go_on_from_a_whole_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script, out = tmp_path / "train.py", tmp_path / "out"
+    script.write_text(SCRIPT)
+    out.mkdir()
+    monkeypatch.setitem(ADDED, "POLLUX_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
+    monkeypatch.setitem(ADDED, "LOCAL_WORLD_SIZE", "2")
+    processes = start(script, 4, str(out), "4")
+    deadline = time.monotonic() + LIMIT_S
+    while not steps(out):
+        assert time.monotonic() < deadline and processes[3].poll() is None, processes[3].communicate()
+        time.sleep(0.05)
+    processes[3].kill()
+    (out / "hurry").touch()
+    assert [process.wait(LIMIT_S) for process in processes] == [75, 75, 75, -9]
+    # One copy goes on where two were.
+    processes = start(script, 2, str(out), "4")
+    assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
+    assert_as_alone(out, 4)
 
 
 def test_a_killed_process_ends_its_copy_and_the_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
