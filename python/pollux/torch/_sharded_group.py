@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch
 from pollux._elastic.group import Member
 
-from ._group import FORMING, TIMEOUT, Broadcast, Group, guard
+from ._group import FORMING, TIMEOUT, Broadcast, Group, gpu_of, guard, refuse_shared_gpu
 from ._shards import Shards
 
 
@@ -45,6 +45,7 @@ class ShardedGroup(Group):
             store = dist.PrefixStore(f"shard-{self.shard}", store)
             self._across = guard(dist.ProcessGroupGloo, store, self.rank, self.world_size, forming)
             if self.device.type == "cuda":
+                guard(refuse_shared_gpu, store, self.rank, self.world_size, gpu_of(self.device))
                 options = dist.ProcessGroupNCCL.Options()
                 options._timeout = TIMEOUT
                 prefixed = dist.PrefixStore("gpus", store)

@@ -48,6 +48,8 @@ class Shards:
         self._store = store
         self._said = self._agreements = 0
         place = device()
+        if place.type == "cuda":
+            torch.cuda.set_device(place)  # Otherwise the mesh would choose one by itself.
         is_on_gpu = place.type == "cuda" and count > 1
         if is_on_gpu:
             guard(refuse_shared_gpu, store, rank, count, gpu_of(place))
