@@ -170,7 +170,8 @@ class Session:
             self.clock.begin()
             self.at_hand, self.has_stepped = step, False
         measure = step.is_whole and self._is_measured(step)
-        weights = [shard_weight(span, group.shards, group.shard) for span in step.parts(rank)]
+        spans = step.parts(rank) if group.shards > 1 else []
+        weights = [shard_weight(span, group.shards, group.shard) for span in spans]
         for part in self.parts:
             plan = StepPlan(step.weight(rank), count, measure and part is self.parts[0], weights)
             part.begin_micro_batch(plan, idx, step.emphasis(rank, idx))

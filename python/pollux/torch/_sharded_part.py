@@ -47,7 +47,7 @@ class ShardedPart(Part):
     def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
         super().begin_micro_batch(plan, idx, emphasis)
-        self._scatter.weight = plan.shard_weights[idx]
+        self._scatter.weight = plan.shard_weights[idx] if plan.shard_weights else 1.0
         self._is_queued = False
 
     def begin_backward(self) -> None:

@@ -339,6 +339,9 @@ def refuse_in_the_loop() -> list[str]:
         fully_shard(model, mesh=px.shard_mesh(2))
         wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
         loader = px.DataLoader(Numbered(64), batch_size=16, per_gpu=per_gpu)
+        shards = {"weight": next(model.parameters())}
+        with pytest.raises(px.CheckpointError, match=r"checkpoint_state\(average=...\) holds a shard of a tensor"):
+            px.checkpoint_state(average=shards)
         with pytest.raises(px.UsageError) as refused:
             for _ in px.epochs(1):
                 for batch in loader:
