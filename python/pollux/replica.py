@@ -36,9 +36,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         parser.error("this is no replica of a job; without a scheduler, torchrun --nproc-per-node N starts N processes")
     count = given.processes if given.processes is not None else _gpus()
     if count is None:
-        parser.error("CUDA_VISIBLE_DEVICES does not tell how many GPUs there are; expected is --processes N")
+        parser.error("CUDA_VISIBLE_DEVICES does not tell how many GPUs there are; expected --processes N")
     if count < 1:
-        parser.error(f"--processes {count}; expected are whole numbers from 1")
+        parser.error(f"--processes {count}; expected whole numbers from 1")
     with tempfile.TemporaryDirectory(prefix="pollux-replica-") as folder:
         code = _run([sys.executable, given.script, *given.arguments], count, f"{folder}/store")
     if code < 0:

@@ -78,9 +78,7 @@ class Limits:
         if most < batch_size:
             raise UsageError(f"max_batch_size {most} is below batch_size {batch_size}")
         if not low <= min(high, most):
-            raise UsageError(
-                f"per_gpu ({low}, {high}); expected (smallest, largest), from 1 to max_batch_size {most}"
-            )
+            raise UsageError(f"per_gpu ({low}, {high}); expected (smallest, largest), from 1 to max_batch_size {most}")
         bound = min(most, max(batch_size, samples // 2))
         if low > bound:
             raise UsageError(f"per_gpu ({low}, {high}) begins above {bound}, which is half of the {samples} samples")
@@ -98,7 +96,7 @@ class Limits:
         if low > self.max_batch_size:
             raise UsageError(
                 f"per_gpu begins at {self.local_batch_min}, which is {low} for the {shards} GPUs of one copy of the "
-                f"model; accepted is up to {self.max_batch_size}, the largest batch"
+                f"model; expected up to {self.max_batch_size}, the largest batch"
             )
         return replace(self, local_batch_min=low, local_batch_max=high)
 

@@ -19,7 +19,7 @@ def meet_early() -> None:
         raise UsageError("the processes of this training have met already; call it once, before px.wrap")
     if current_shards() is not None:
         raise UsageError(
-            "px.shard_mesh() with a framework's own loop, where parameters are replicated; accepted is a loop over "
+            "px.shard_mesh() with a framework's own loop, where parameters are replicated; expected a loop over "
             "px.DataLoader"
         )
     _met = Membership()

@@ -114,7 +114,7 @@ class ShardedPart(Part):
                 if isinstance(value, DTensor) and value.shape != parameter.shape:
                     raise CheckpointError(
                         f"{type(self.optimizer).__name__} keeps {name!r} in another shape than its parameter, which "
-                        "cannot be sharded anew; accepted are optimisers like SGD and AdamW"
+                        "cannot be sharded anew; expected an optimiser like SGD and AdamW"
                     )
 
 

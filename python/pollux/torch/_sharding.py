@@ -12,7 +12,7 @@ from ._part import Part
 from ._shards import Shards, current_shards
 from ._state import bare
 
-_MESH = "expected is fully_shard(..., mesh=px.shard_mesh()), and the copies of the model are Pollux's affair"
+_MESH = "expected fully_shard(..., mesh=px.shard_mesh()); Pollux adds gradients up over replicas"
 
 Models = Sequence[tuple[torch.nn.Module, torch.optim.Optimizer]]
 
@@ -39,7 +39,7 @@ def check_sharding(models: Models, scaler: Any, ddp_options: dict[str, Any]) -> 
     if shards is None:
         return
     if len(models) > 1:
-        raise UsageError(f"px.wrap of {len(models)} models with px.shard_mesh(); accepted is one")
+        raise UsageError(f"px.wrap of {len(models)} models with px.shard_mesh(); expected one")
     if scaler is not None:
         raise UsageError(
             "px.wrap(scaler=...) with px.shard_mesh(): every shard would see other overflows; leave it out, and give "

@@ -149,7 +149,7 @@ def shard_mesh(size: int | None = None) -> DeviceMesh:
     """
     global _current
     if size is not None and (not isinstance(size, int) or size < 1):
-        raise UsageError(f"px.shard_mesh({size!r}); accepted are whole numbers from 1")
+        raise UsageError(f"px.shard_mesh({size!r}); expected whole numbers from 1")
     if _current is None:
         refuse_foreign_group()
         _current = Shards(*_place(size))
@@ -197,7 +197,7 @@ def _place(size: int | None) -> tuple[int, int, dist.Store]:
     count = size or int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
     if world_size % count:
         raise UsageError(
-            f"px.shard_mesh({count}) among {world_size} processes; accepted are sizes that divide them without rest"
+            f"px.shard_mesh({count}) among {world_size} processes; expected sizes that divide them without rest"
         )
     copy, rank = divmod(int(os.environ["RANK"]), count)
     return rank, count, dist.PrefixStore(f"pollux-shards-{copy}", launched_store())

@@ -79,7 +79,7 @@ class Measured:
         if sums[0] != self.steps * group.shards:
             raise UsageError(
                 f"{self.steps} steps were measured here, and {sums[0]:.0f} by all {group.shards} processes that share "
-                "this model; expected is that all skip a batch or none"
+                "this model; expected all to skip a batch, or none"
             )
         count = len(self.own_sqr)
         return Measured(self.steps, tuple(sums[1 : 1 + count]), tuple(sums[1 + NORM_GROUPS :][:count]))

@@ -174,9 +174,7 @@ def _pairs(model: Any, optimizer: Any) -> list[tuple[torch.nn.Module, torch.opti
         if isinstance(one, ElasticModule | torch.nn.parallel.DistributedDataParallel):
             raise UsageError(f"px.wrap of a {type(one).__name__}; give the model itself, DDP is inside")
         if not isinstance(own, torch.optim.Optimizer):
-            raise UsageError(
-                f"px.wrap with a {type(own).__name__} for an optimiser; expected a torch.optim.Optimizer"
-            )
+            raise UsageError(f"px.wrap with a {type(own).__name__} for an optimiser; expected a torch.optim.Optimizer")
         known = set(one.parameters())
         strangers = sum(parameter not in known for group in own.param_groups for parameter in group["params"])
         if strangers:

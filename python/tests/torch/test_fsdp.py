@@ -7,7 +7,6 @@ import itertools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,8 @@ from trainings import Numbered, loss_of, network, seen
 
 import pollux.torch as px
 import torch
-from launching import ADDED, LIMIT_S, environment, start
+from launching import environment
+from pollux.torch.selftest._director import Director
 
 Together = Callable[..., list[Any]]
 KINDS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
@@ -208,6 +208,9 @@ log = open(f"{folder}/steps-{os.getpid()}", "w", buffering=1)
 for epoch in px.epochs(epochs):
     for batch in loader:
         pace(folder, epoch, len(batch[0]))
+        if os.path.exists(f"{folder}/die-{px.rank()}"):
+            os.remove(f"{folder}/die-{px.rank()}")
+            os.kill(os.getpid(), 9)
         optimizer.zero_grad()
         loss_of(model, batch).backward()
         optimizer.step()
@@ -223,10 +226,14 @@ REPLICA = ("-m", "pollux.replica", "--processes", "2")
 def run_shards(script: str, *arguments: str) -> None:
     """A script as the two processes of a replica, forked from one that has imported everything."""
     os.environ.update(POLLUX_SHARD_COUNT="2", POLLUX_SHARD_STORE=f"{arguments[0]}/store-{os.getpid()}")
+    os.environ["POLLUX_CHECKPOINT_DIR"] = f"{arguments[0]}/checkpoints"
     rank = 0 if os.fork() else 1
     os.environ["POLLUX_SHARD_RANK"] = str(rank)
     try:
         run_script(script, *arguments)
+    except RuntimeError:
+        # As a script does that nobody runs within another.
+        sys.excepthook(*sys.exc_info())
     finally:
         if rank == 1:
             os._exit(0)
@@ -252,35 +259,34 @@ def test_copies_come_and_go_while_a_sharded_model_trains(tmp_path: Path) -> None
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
     # The one that leaves was the first: the other has learned all that it knew.
-    grow_and_shrink(tmp_path / "out", script, 12, stays=1, main=run_shards)
-    assert_as_alone(tmp_path / "out", 12)
+    grow_and_shrink(tmp_path / "out", script, 24, stays=1, main=run_shards)
+    assert_as_alone(tmp_path / "out", 24)
 
 
-def test_those_who_lose_a_copy_go_on_from_a_whole_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_who_lose_a_copy_go_on_from_a_whole_step(tmp_path: Path) -> None:
     script, out = tmp_path / "train.py", tmp_path / "out"
     script.write_text(SCRIPT)
     out.mkdir()
-    monkeypatch.setitem(ADDED, "POLLUX_CHECKPOINT_DIR", str(tmp_path / "checkpoints"))
-    monkeypatch.setitem(ADDED, "LOCAL_WORLD_SIZE", "2")
-    processes = start(script, 4, str(out), "4")
-    deadline = time.monotonic() + LIMIT_S
-    while not steps(out):
-        assert time.monotonic() < deadline and processes[3].poll() is None, processes[3].communicate()
-        time.sleep(0.05)
-    processes[3].kill()
-    (out / "hurry").touch()
-    assert [process.wait(LIMIT_S) for process in processes] == [75, 75, 75, -9]
     # One copy goes on where two were.
-    processes = start(script, 2, str(out), "4")
-    assert [process.wait(LIMIT_S) for process in processes] == [0, 0]
+    for copies, codes in ((2, [75, 75]), (1, [0])):
+        director = Director(run_shards, str(script), str(out), "4")
+        try:
+            director.announce(*range(copies))
+            if copies == 2:
+                director.wait_until(lambda: steps(out))
+                (out / "die-3").touch()
+            assert [director.code(replica) for replica in range(copies)] == codes
+        finally:
+            director.close()
+        (out / "hurry").touch()
     assert_as_alone(out, 4)
 
 
 def test_a_killed_process_ends_its_copy_and_the_training_goes_on_from_a_checkpoint(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
-    shrink_and_kill(tmp_path, script, 12, launcher=REPLICA, gpus=2)
-    assert_as_alone(tmp_path / "out", 12)
+    shrink_and_kill(tmp_path, script, 24, launcher=REPLICA, gpus=2)
+    assert_as_alone(tmp_path / "out", 24)
 
 
 def made(model: torch.nn.Module, **options: Any) -> str:
@@ -358,12 +364,12 @@ def test_what_goes_wrong_in_the_loop_is_refused(together: Together) -> None:
         "requires_grad_(False)",
         "optimizer.step() without gradients of the wrapped model: other processes would not hear of them; call the "
         "model that px.wrap returned, and backward() once per batch",
-        "per_gpu begins at 10, which is 20 for the 2 GPUs of one copy of the model; accepted is up to 16, the largest "
+        "per_gpu begins at 10, which is 20 for the 2 GPUs of one copy of the model; expected up to 16, the largest "
         "batch",
     ]
 
 
-MESH = "expected is fully_shard(..., mesh=px.shard_mesh()), and the copies of the model are Pollux's affair"
+MESH = "expected fully_shard(..., mesh=px.shard_mesh()); Pollux adds gradients up over replicas"
 UNSHARDED = (
     "px.wrap after px.shard_mesh() of a model that is not sharded: processes that share it would train it apart; call "
     "fully_shard(model, mesh=px.shard_mesh()) on the model itself, after its layers"
@@ -386,9 +392,9 @@ def test_models_that_are_sharded_otherwise_are_refused(together: Together) -> No
         "px.wrap(scaler=...) with px.shard_mesh(): every shard would see other overflows; leave it out, and give "
         "fully_shard a MixedPrecisionPolicy with torch.bfloat16",
         "px.wrap(find_unused_parameters=...) with px.shard_mesh(), where there is no DDP; leave it out",
-        "px.wrap of 2 models with px.shard_mesh(); accepted is one",
+        "px.wrap of 2 models with px.shard_mesh(); expected one",
         "px.shard_mesh(1) after one of 2; a process has one place in one mesh",
-        "px.shard_mesh(0); accepted are whole numbers from 1",
+        "px.shard_mesh(0); expected whole numbers from 1",
     ]
 
 
@@ -399,7 +405,7 @@ def test_models_that_are_sharded_otherwise_are_refused(together: Together) -> No
         (
             {"WORLD_SIZE": "5", "RANK": "0"},
             2,
-            "px.shard_mesh(2) among 5 processes; accepted are sizes that divide them without rest",
+            "px.shard_mesh(2) among 5 processes; expected sizes that divide them without rest",
         ),
         (
             {"POLLUX_JOB_ID": "1"},
