@@ -58,7 +58,8 @@ class Membership:
     """This process's place in the group, and the newest that is known of the group to come."""
 
     def __init__(self) -> None:
-        refuse_launcher_in_job()
+        self._shards = current_shards()
+        refuse_launcher_in_job(shares_model=self._shards is not None)
         self.worker = self._listen()
         self.device = torch.device("cpu")
         """Where the model is."""
@@ -66,7 +67,6 @@ class Membership:
         self.generation = self.worker.generation if self.worker else 0
         self.is_late = False
         """Whether the others were training already when this process came to them."""
-        self._shards = current_shards()
         self._early: Group | None = None
         self._invitation: Invitation | None = None
         # Their doors stay, so that those who stand there can read that nothing comes of it.

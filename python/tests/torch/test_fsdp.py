@@ -434,6 +434,14 @@ def test_a_mesh_that_cannot_be_is_refused(variables: dict[str, str], size: int |
     assert str(refused.value) == message
 
 
+def test_processes_of_a_replica_that_share_no_model_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("POLLUX_SHARD_COUNT", "2")
+    assert made(network()) == (
+        "python -m pollux.replica with 2 processes that share no model; give fully_shard the mesh of px.shard_mesh() "
+        "(PyTorch), or submit the script without it: pollux submit -- python train.py"
+    )
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
