@@ -71,12 +71,9 @@ def test_the_trainer_of_lightning_learns_to_read_digits() -> None:
 
 
 def test_two_shards_of_a_network_learn_to_read_digits() -> None:
-    lines = run(TORCHRUN, "fsdp.py", "--epochs", "2")
-    assert [line.split(":")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
-    assert (
-        all("GPUs 2 in replicas of 2" in line for line in lines)
-        and float(re.findall(r"accuracy ([\d.]+)", lines[-1])[0]) > 0.8
-    )
+    [line] = run(TORCHRUN, "fsdp.py", "--epochs", "1")
+    assert line.startswith("epoch 1/1") and "GPUs 2 in replicas of 2" in line
+    assert float(re.findall(r"accuracy ([\d.]+)", line)[0]) > 0.8
 
 
 def test_two_processes_of_torchrun_print_once() -> None:
