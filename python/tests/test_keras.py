@@ -245,8 +245,7 @@ def test_mistakes_are_told(tmp_path) -> None:
         "batch_size 0; expected whole numbers from 1",
         "scaling 'adam'; expected adascale, adamscale, linear, sqrt, legw and functions",
         "checkpoint_every_s 0; expected seconds above 0",
-        "Keras runs on jax; expected tensorflow (KERAS_BACKEND=tensorflow); train its stateless_call() with "
-        "pollux.jax",
+        "Keras runs on jax; expected tensorflow (KERAS_BACKEND=tensorflow); train its stateless_call() with pollux.jax",
     ]
 
 
