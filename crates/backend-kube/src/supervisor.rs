@@ -1,0 +1,213 @@
+//! The main process of a pod: runs what was ordered, hears of a stop, says how it ended.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use pollux_backend::{Epoch, Exit, Observation, ReplicaId, ReplicaOrder};
+use pollux_backend_local::{Foreground, Stopper};
+use pollux_policy::JobId;
+use thiserror::Error;
+
+use crate::log_text::{MARK_EVERY, mark};
+use crate::names::STOP_ANNOTATION;
+use crate::stage::{Ending, Report};
+use crate::{KubeSettings, Supervision};
+
+/// How often a supervisor looks whether it is to end. The kubelet puts a new file into the place of the old one.
+const LOOK: Duration = Duration::from_millis(200);
+/// The exit code of a pod whose program could not be run, as of a shell.
+const NOT_RUN: u8 = 127;
+
+/// Why a supervisor cannot do its work.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum SupervisorError {
+    /// The system refused something.
+    #[error("the supervisor cannot {what}: {error}")]
+    System {
+        /// What it wanted.
+        what: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// There is nothing to run.
+    #[error("nothing to supervise; expected `supervise -- PROGRAM ARGUMENTS`")]
+    NoProgram,
+}
+
+fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> SupervisorError {
+    let what = what.into();
+    |error| SupervisorError::System { what, error }
+}
+
+/// Puts this very program where every container of its pod finds it.
+pub fn install(path: &Path) -> Result<(), SupervisorError> {
+    let copy = || {
+        let aside = path.with_extension("new");
+        fs::copy("/proc/self/exe", &aside)?;
+        fs::set_permissions(&aside, fs::Permissions::from_mode(0o755))?;
+        fs::rename(&aside, path)
+    };
+    copy().map_err(system(format!("be put at {}", path.display())))
+}
+
+/// Whether the program that a supervisor watches over runs, or did.
+pub fn is_started() -> bool {
+    Foreground::has_started(&folder())
+}
+
+fn folder() -> PathBuf {
+    // A file system of the container's own: it need not be shared with others.
+    env::temp_dir().join("pollux-replica")
+}
+
+/// Runs a program to its end; the exit code for the container.
+pub fn supervise(command: &[impl AsRef<OsStr>]) -> Result<u8, SupervisorError> {
+    let command: Vec<String> = command.iter().map(|part| part.as_ref().to_string_lossy().into_owned()).collect();
+    if command.is_empty() {
+        return Err(SupervisorError::NoProgram);
+    }
+    let order = ReplicaOrder {
+        epoch: Epoch::default(),
+        replica: ReplicaId::default(),
+        job: JobId(0),
+        node: String::new(),
+        gpus: 0,
+        cpus: None,
+        memory: None,
+        shares_with: None,
+        command,
+        working_dir: env::current_dir().map_err(system("find its folder"))?,
+        checkpoint_dir: String::new(),
+        environment: BTreeMap::new(),
+        secrets: BTreeMap::new(),
+    };
+    if let Some(checkpoints) = env::var_os("POLLUX_CHECKPOINT_DIR") {
+        fs::create_dir_all(&checkpoints).map_err(system(format!("make {}", checkpoints.display())))?;
+    }
+    let replica = Foreground::prepare(&folder(), order, KubeSettings::default().grace).map_err(system("get ready"))?;
+    let stopper = replica.stopper();
+    if let Some(grace) = asked_to_stop() {
+        stopper.stop(grace).map_err(system("end"))?;
+    }
+    thread::spawn(move || listen(&stopper));
+    let (log, written) = MarkedLog::new(io::stdout());
+    let observation = replica.run(Box::new(log)).map_err(system("watch over its program"))?;
+    let (ending, code) = match observation {
+        Observation::Exited { exit, .. } => (Ending::Exited(exit), code_of(exit)),
+        Observation::StartFailed { reason, retryable, .. } => (Ending::StartFailed { reason, retryable }, NOT_RUN),
+        other => unreachable!("a replica that was run to its end has none but {other:?}"),
+    };
+    let report = Report { ending, written: Some(written.load(std::sync::atomic::Ordering::Relaxed)) };
+    let text = serde_json::to_string(&report).expect("our own records have text for keys");
+    fs::write(Supervision::TERMINATION_MESSAGE, text).map_err(system("say how it ended"))?;
+    Ok(code)
+}
+
+fn code_of(exit: Exit) -> u8 {
+    match exit {
+        Exit::Code(code) => u8::try_from(code).unwrap_or(1),
+        Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
+        Exit::Lost => 1,
+    }
+}
+
+/// Tells the replica of every stop that is asked for.
+fn listen(stopper: &Stopper) {
+    let mut told = None;
+    loop {
+        let asked = asked_to_stop();
+        if let Some(grace) = asked.filter(|_| asked != told) {
+            match stopper.stop(grace) {
+                Ok(()) => told = asked,
+                Err(error) => eprintln!("pollux: the program cannot be told to end: {error}; it is tried again"),
+            }
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+/// The grace of the stop that is asked for, if one is.
+fn asked_to_stop() -> Option<Duration> {
+    let file = Path::new(Supervision::POD_INFO).join(Supervision::ANNOTATIONS);
+    stop_in(&fs::read_to_string(file).ok()?)
+}
+
+/// As a kubelet writes annotations: `name="value"`, each in a line.
+fn stop_in(annotations: &str) -> Option<Duration> {
+    let value = annotations.lines().find_map(|line| line.strip_prefix(STOP_ANNOTATION)?.strip_prefix('='))?;
+    value.trim_matches('"').parse().ok().map(Duration::from_millis)
+}
+
+/// A log that says now and then how far it is.
+struct MarkedLog<W> {
+    log: W,
+    written: std::sync::Arc<std::sync::atomic::AtomicU64>,
+    /// The last position that was said.
+    marked: Option<u64>,
+    is_at_line_start: bool,
+}
+
+impl<W: Write> MarkedLog<W> {
+    fn new(log: W) -> (Self, std::sync::Arc<std::sync::atomic::AtomicU64>) {
+        let written = std::sync::Arc::default();
+        (Self { log, written: std::sync::Arc::clone(&written), marked: None, is_at_line_start: true }, written)
+    }
+}
+
+impl<W: Write> Write for MarkedLog<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let position = self.written.load(Relaxed);
+        if self.is_at_line_start && self.marked.is_none_or(|marked| position - marked >= MARK_EVERY) {
+            self.log.write_all(mark(position).as_bytes())?;
+            self.marked = Some(position);
+        }
+        // Up to the end of a line, where a mark may stand.
+        let line = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |end| end + 1);
+        let count = self.log.write(&bytes[..line])?;
+        self.written.store(position + count as u64, Relaxed);
+        self.is_at_line_start = bytes[..count].ends_with(b"\n");
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.log.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::log_text::LogText;
+
+    #[test]
+    fn a_stop_is_found_among_other_annotations() {
+        let text = "kubernetes.io/config=\"a=b\"\npollux.dev/stop=\"2500\"\npollux.dev/epoch=\"3\"";
+        assert_eq!(stop_in(text), Some(Duration::from_millis(2500)));
+        assert_eq!(stop_in("pollux.dev/stop=\"soon\""), None);
+        assert_eq!(stop_in("pollux.dev/stopped=\"1\""), None);
+    }
+
+    #[test]
+    fn a_log_of_many_marks_is_read_back() {
+        let (mut log, written) = MarkedLog::new(Vec::new());
+        let text: String = (0..100_000).map(|number| format!("{number}\n")).collect();
+        log.write_all(text.as_bytes()).expect("memory");
+        let total = written.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(total, text.len() as u64);
+        let whole = LogText::read(&log.log, Some(total)).expect("marks");
+        assert_eq!((whole.start, whole.bytes.as_slice()), (0, text.as_bytes()));
+        // A kubelet has dropped the first half.
+        let half = log.log.len() / 2;
+        let cut = half + log.log[half..].iter().position(|byte| *byte == b'\n').expect("lines") + 1;
+        let rest = LogText::read(&log.log[cut..], Some(total)).expect("marks");
+        assert!(rest.start > 0 && text.as_bytes().ends_with(&rest.bytes));
+        assert_eq!(rest.start + rest.bytes.len() as u64, total);
+    }
+}
