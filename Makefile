@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo dashboard python test test-kube fix bench screenshots soak fuzz reference experiments install clean
+.PHONY: help setup build demo dashboard python test test-kube fix bench screenshots soak fuzz reference experiments install dist clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -57,7 +57,9 @@ python: ## build the Python package into target/python, an interpreter with all 
 	$(call heading,python)
 	@# With the features of the tests, so that nothing is built twice.
 	@cargo build --workspace --all-features --locked
-	@python/environment.sh '$(target)/debug/libpollux_python.so' '$(target)/python'
+	@python/environment.sh '$(target)/debug/libpollux_python.so' '$(target)/python' python/requirements-test.txt
+	@# TensorFlow and PyTorch are not loaded into one process: whoever finds TensorFlow imports it, as TensorBoard does.
+	@python/environment.sh '$(target)/debug/libpollux_python.so' '$(target)/keras' python/requirements-keras.txt
 
 test: setup ## check everything: format, lints, tests, docs; writes nothing but target/ and a cache
 	$(call heading,format)
@@ -120,6 +122,10 @@ experiments: build ## answer the paper's questions: tables and plots into experi
 
 install: ## install the pollux command into cargo's bin folder
 	@cargo install --path crates/cli --locked
+
+dist: ## build wheels into target/dist that install without a compiler (needs PyPI)
+	$(call heading,wheels)
+	@python/dist.sh '$(target)/dist'
 
 clean: ## remove everything that was built
 	@cargo clean

@@ -1,10 +1,9 @@
 #!/bin/sh
 # Makes FOLDER an interpreter that has this package, its modules as they are here, and all that its tests need:
-# python/environment.sh EXTENSION FOLDER. What they need is installed once for each list of requirements and version of
-# Python, in the user's cache, where every checkout finds it.
+# python/environment.sh EXTENSION FOLDER REQUIREMENTS. What they need is installed once for each list of requirements and
+# version of Python, in the user's cache, where every checkout finds it.
 set -eu
-extension=$1 folder=$2 here=$(cd "$(dirname "$0")" && pwd)
-requirements=$here/requirements-test.txt
+extension=$1 folder=$2 requirements=$3 here=$(cd "$(dirname "$0")" && pwd)
 name=$(python3 -c 'import hashlib, sys
 digest = hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest()
 print("python-%d.%d-%s" % (*sys.version_info[:2], digest[:12]))' "$requirements")
@@ -24,7 +23,7 @@ if ! installed; then
 	exec 9>"$cache.lock"
 	if command -v flock >/dev/null; then flock 9; fi
 	if ! installed; then
-		echo "installing PyTorch and what else the tests need into $cache: once, a few minutes, 6 GB"
+		echo "installing $(basename "$requirements") into $cache: once, a few minutes, $(sed -n 's/^# Takes //p' "$requirements")"
 		python3 -m venv --clear "$cache"
 		"$cache/bin/pip" install --quiet --disable-pip-version-check --no-cache-dir -r "$requirements"
 		# Last: what was interrupted before is installed anew.

@@ -39,7 +39,7 @@ export type Assignment = {
 };
 
 /** Whether a group trains. */
-export type AssignmentState = "run" | "stop";
+export type AssignmentState = "stop" | "run";
 
 /** The cluster left as it is, and with all changes. */
 export type BeforeAfter_f64 = {
@@ -269,7 +269,19 @@ export type HeldBackNode = {
 
 /** A job that could be submitted. What is left out is as the job it trains like has it, or as a submission has it. */
 export type HypotheticalJob = {
+  /** Total batch that its user fixes, for policies that leave it to users. */
+  batch_size?: number | null;
+  /** CPUs of one replica. */
+  cpus?: number | null;
+  /** Live jobs that have to end before it starts. Those of the job it trains like do not count. */
+  depends_on?: Array<Dependency>;
   flexibility?: Flexibility | null;
+  /** Types of GPU it may run on, by name; an empty list allows any. */
+  gpu_types?: Array<string> | null;
+  /** GPUs of one replica. */
+  gpus_per_replica?: number | null;
+  /** Memory of one replica in bytes, or as text such as `16G`. */
+  memory?: number | null;
   /** For people; what it trains like, if left out. */
   name?: string | null;
   /** Higher goes first, where a policy knows priorities. */
@@ -280,6 +292,8 @@ export type HypotheticalJob = {
   replicas_max?: number | null;
   /** Fewest replicas it can run with. */
   replicas_min?: number | null;
+  /** Seconds that it may hold GPUs, or a text such as `8h`. */
+  time_limit?: number | null;
   /** What its training is known from. */
   trains_like: TrainsLike;
   work?: Work | null;
@@ -317,6 +331,8 @@ export type Job = {
   name: string;
   /** Nodes they are on. */
   nodes: number;
+  /** Who submitted it; empty if that is not known. */
+  owner?: string;
   /** Where it is in its life. */
   phase: Phase;
   /** When that phase began, in milliseconds since 1970; so all moments. */
@@ -457,7 +473,7 @@ export type JobSpec = {
   owner?: string;
   /** Higher goes first. A job below 0 is opportunistic: it uses what others leave. */
   priority?: number;
-  /** Replicas it begins with, where so many fit; a rigid job has exactly as many. */
+  /** Replicas it begins with, where so many fit, or `replicas_min`, if left out; a rigid job has exactly as many. */
   replicas?: number;
   /** Most replicas it may have; 64, or as many as it begins with, if left out. */
   replicas_max?: number | null;

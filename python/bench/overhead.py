@@ -1,9 +1,11 @@
 """What adapting costs per step: plain DDP, pollux.torch and AdaptDL, same script, same batch, two processes.
 
-The processes of all three stand ready and take turns, an epoch each, so that a busy machine slows all of them alike.
-What counts is the median over the rounds of the ratio to plain DDP in the same round.
+DDP has the same options on both sides: gradients are views of its buckets. The processes of all three stand ready and
+take turns, an epoch each, so that a busy machine slows all of them alike. What counts is the median over the rounds of
+the ratio to plain DDP in the same round.
 
     python bench/overhead.py --adaptdl
+    python bench/overhead.py --alone        # one process, against PyTorch without DDP
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from torch.utils import data
 import torch
 from torch import nn
 
-PROCESSES = 2
+PROCESSES = int(os.environ.get("WORLD_SIZE", "2"))
 ADAPTDL = ["adaptdl==0.2.11", "requests", "setuptools<81"]
 """It imports the second without asking for it, and a part of the third that later ones do not have."""
 ADAPTDL_HOME = Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "pollux" / "adaptdl-0.2.11"
@@ -53,6 +55,7 @@ CASES = [
     Case("mlp", "sgd", batch_size=64, steps=60),
     Case("mlp", "adamw", batch_size=64, steps=50),
     Case("cnn", "sgd", batch_size=32, steps=25),
+    Case("cnn", "adamw", batch_size=32, steps=25),
     Case("transformer", "sgd", batch_size=8, steps=8),
     Case("transformer", "adamw", batch_size=8, steps=8),
 ]
@@ -75,15 +78,18 @@ class Turn:
 
     wall_s: float
     cpu_s: float
-    steps: int
+    samples: int
     batch_size: int
 
 
 def plain(case: Case, epochs: int) -> Training:
-    """PyTorch as it comes."""
-    dist.init_process_group("gloo")
+    """PyTorch as it comes, but for gradients in buckets."""
     model, dataset = network_of(case)
     optimizer = optimizer_of(case, model)
+    if PROCESSES == 1:
+        batches: Any = data.DataLoader(dataset, case.batch_size, shuffle=True)
+        return Training(model, optimizer, batches, range(epochs), lambda: batches.batch_size)
+    dist.init_process_group("gloo")
     sampler: Any = data.DistributedSampler(dataset, shuffle=True)
     loader: Any = data.DataLoader(dataset, case.batch_size // PROCESSES, sampler=sampler)
 
@@ -92,7 +98,7 @@ def plain(case: Case, epochs: int) -> Training:
             sampler.set_epoch(epoch)
             yield epoch
 
-    model = nn.parallel.DistributedDataParallel(model)
+    model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     return Training(model, optimizer, loader, numbers(), lambda: loader.batch_size * PROCESSES)
 
 
@@ -120,7 +126,7 @@ def adaptdl(case: Case, epochs: int) -> Training:
     return Training(model, optimizer, loader, numbers, lambda: loader.batch_sampler.batch_size * PROCESSES)
 
 
-KINDS = {"plain DDP": plain, "pollux.torch": pollux, "AdaptDL": adaptdl}
+KINDS = {"plain": plain, "pollux.torch": pollux, "AdaptDL": adaptdl}
 
 
 def network_of(case: Case) -> tuple[Any, data.Dataset[Any]]:
@@ -156,23 +162,23 @@ def train(kind: str, case: Case, epochs: int) -> None:
     for _ in training.epochs:
         if not sys.stdin.readline():
             os._exit(1)  # Nobody waits for it any more.
-        begun, begun_cpu, steps, batch_size = time.perf_counter(), time.process_time(), 0, 0
+        begun, begun_cpu, samples, batch_size = time.perf_counter(), time.process_time(), 0, 0
         for inputs, targets in training.loader:
             training.optimizer.zero_grad()
             output = training.model(inputs).flatten(0, -2)
             loss: Any = nn.functional.cross_entropy(output, targets.flatten())
             loss.backward()
             training.optimizer.step()
-            steps += 1
+            samples += len(inputs)
             batch_size = batch_size or training.batch_size()
-        turn = Turn(time.perf_counter() - begun, time.process_time() - begun_cpu, steps, batch_size)
+        turn = Turn(time.perf_counter() - begun, time.process_time() - begun_cpu, samples, batch_size)
         print(json.dumps(vars(turn)), flush=True)
 
 
 class Pair:
     """The processes of one kind, which wait for their turn."""
 
-    def __init__(self, kind: str, case: Case, epochs: int, python: str, folder: Path):
+    def __init__(self, kind: str, case: Case, epochs: int, python: str, folder: Path, processes: int):
         self.kind, self._case, self._log = kind, case, folder / f"{case.name}-{kind}.log"
         checkpoints = folder / f"{case.name}-adaptdl"
         checkpoints.mkdir(exist_ok=True)
@@ -180,11 +186,11 @@ class Pair:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self._processes = []
-        for rank in range(PROCESSES):
+        for rank in range(processes):
             place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            place |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": PROCESSES, "LOCAL_WORLD_SIZE": PROCESSES}
+            place |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
             place |= {f"ADAPTDL_{name}": place[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
-            place |= {"ADAPTDL_REPLICA_RANK": rank, "ADAPTDL_NUM_REPLICAS": PROCESSES, "ADAPTDL_NUM_NODES": 1}
+            place |= {"ADAPTDL_REPLICA_RANK": rank, "ADAPTDL_NUM_REPLICAS": processes, "ADAPTDL_NUM_NODES": 1}
             place |= {"ADAPTDL_CHECKPOINT_PATH": checkpoints, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
             command = [python, __file__, "--kind", kind, "--case", case.name, "--rounds", str(epochs)]
             environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
@@ -201,9 +207,10 @@ class Pair:
             process.stdin.write("\n")
             process.stdin.flush()
         turns = [self._read(process) for process in self._processes]
-        wanted = (self._case.steps, self._case.batch_size)
-        if (turns[0].steps, turns[0].batch_size) != wanted:
-            raise SystemExit(f"{self.kind} ran {turns[0]}; accepted are {wanted} steps and samples each")
+        wanted = (self._case.steps * self._case.batch_size, self._case.batch_size)
+        ran = (sum(turn.samples for turn in turns), turns[0].batch_size)
+        if ran != wanted:
+            raise SystemExit(f"{self.kind} ran {ran} samples in all and in a step; expected are {wanted}")
         return Turn(max(turn.wall_s for turn in turns), sum(turn.cpu_s for turn in turns), *wanted)
 
     def _read(self, process: subprocess.Popen[str]) -> Turn:
@@ -220,9 +227,11 @@ class Pair:
             process.wait()
 
 
-def measure(case: Case, pythons: dict[str, str], rounds: int, warmup: int, folder: Path) -> dict[str, list[Turn]]:
+def measure(
+    case: Case, pythons: dict[str, str], rounds: int, warmup: int, folder: Path, processes: int
+) -> dict[str, list[Turn]]:
     """The turns of every kind, in rounds; who begins changes from round to round."""
-    pairs = [Pair(kind, case, warmup + rounds, python, folder) for kind, python in pythons.items()]
+    pairs = [Pair(kind, case, warmup + rounds, python, folder, processes) for kind, python in pythons.items()]
     turns: dict[str, list[Turn]] = {kind: [] for kind in pythons}
     try:
         for number in range(warmup + rounds):
@@ -242,7 +251,7 @@ def measure(case: Case, pythons: dict[str, str], rounds: int, warmup: int, folde
 def show(case: Case, turns: dict[str, list[Turn]]) -> None:
     """A row per kind."""
     parameters = sum(parameter.numel() for parameter in network_of(case)[0].parameters()) / 1e6
-    base = turns["plain DDP"]
+    base = turns["plain"]
     for kind, own in turns.items():
         ratios = sorted(turn.wall_s / other.wall_s for turn, other in zip(own, base))
         cpu_ratio = statistics.median(turn.cpu_s / other.cpu_s for turn, other in zip(own, base))
@@ -276,6 +285,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--adaptdl", action="store_true", help=f"set AdaptDL up in {ADAPTDL_HOME} unless it is there")
     parser.add_argument("--adaptdl-python", metavar="PATH", help="an interpreter that has AdaptDL and PyTorch")
+    parser.add_argument("--alone", action="store_true", help="one process, against PyTorch without DDP")
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES], help="only these")
     parser.add_argument("--rounds", type=int, default=21, help="turns of each kind that count")
     parser.add_argument("--warmup", type=int, default=3, help="turns of each kind that do not")
@@ -285,17 +295,18 @@ def main() -> None:
     if options.kind:
         train(options.kind, cases[0], options.rounds)
         return
-    pythons = {"plain DDP": sys.executable, "pollux.torch": sys.executable}
-    other = adaptdl_python(options.adaptdl_python, options.adaptdl)
-    if other is None:
+    pythons = {"plain": sys.executable, "pollux.torch": sys.executable}
+    other = None if options.alone else adaptdl_python(options.adaptdl_python, options.adaptdl)
+    if other is None and not options.alone:
         print("AdaptDL: not measured; --adaptdl sets it up, --adaptdl-python PATH takes one that is there\n")
-    else:
+    elif other is not None:
         pythons["AdaptDL"] = other
     print("| network, optimiser | kind | step in ms | ratio | middle half | ratio of processor time |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
-            show(case, measure(case, pythons, options.rounds, options.warmup, Path(folder)))
+            processes = 1 if options.alone else 2
+            show(case, measure(case, pythons, options.rounds, options.warmup, Path(folder), processes))
 
 
 if __name__ == "__main__":

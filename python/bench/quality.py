@@ -2,8 +2,9 @@
 
 Both train on scikit-learn's digits for the same progress, from the same seeds, with the same learning rate and
 schedule. The fixed side is a plain PyTorch loop without Pollux at a batch of 16, with a learning rate that suits it
-(`--sweep` tries those around it, on other seeds). The adaptive side may grow its batch to four times that. Ends with 1
-if an adaptive mean is more than `--tolerance` points below the fixed one.
+(`--sweep` tries those around it, on other seeds). The adaptive side may grow its batch to four times that. `--short`
+trains for 1,500 steps of 8 samples and lets the batch grow to 128: there is little time to learn what a large batch is
+worth. Ends with 1 if an adaptive mean is more than `--tolerance` points below the fixed one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -26,14 +27,30 @@ from torch import Tensor, nn
 
 TRAINED = 1197
 """Images to learn from."""
-BATCH_SIZE = 16
-BATCH_SIZE_MAX = 64
 LEARNING_RATES = {
-    "sgd": (0.02, 0.05, 0.1),
+    "sgd": (0.01, 0.02, 0.05, 0.1),
     "adamw": (0.001, 0.002, 0.005, 0.01),
 }
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long and with which batches to train."""
+
+    epochs: int
+    batch_size: int
+    batch_size_max: int
+
+    @property
+    def steps(self) -> int:
+        """Of the fixed batch."""
+        return self.epochs * -(-TRAINED // self.batch_size)
+
+
 CHOSEN = {"cnn/sgd": 0.05, "cnn/adamw": 0.005, "mlp/sgd": 0.05, "mlp/adamw": 0.002}
-CONFIGURATIONS = [*((name, 1) for name in CHOSEN), ("cnn/sgd", 2), ("mlp/sgd", 2)]
+"""Learning rates that serve the fixed batch best."""
+USUAL = Length(epochs=20, batch_size=16, batch_size_max=64)
+SHORT = Length(epochs=10, batch_size=8, batch_size_max=128)
 
 
 @dataclass(frozen=True)
@@ -72,8 +89,8 @@ def digits() -> Digits:
 
 
 def ingredients(
-    name: str, learning_rate: float, epochs: int, seed: int
-) -> tuple[nn.Module, torch.optim.Optimizer, object]:
+    name: str, learning_rate: float, length: Length, seed: int
+) -> tuple[nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler]:
     """Model, optimiser and schedule, the same for both sides."""
     torch.manual_seed(seed)
     architecture, method = name.split("/")
@@ -91,15 +108,15 @@ def ingredients(
         optimizer = torch.optim.SGD(model.parameters(), lr=learning_rate, momentum=0.9, weight_decay=1e-4)
     else:
         optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-2)
-    total = epochs * -(-TRAINED // BATCH_SIZE)
-    return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
+    return model, optimizer, torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, length.steps)
 
 
-def train_fixed(data: Digits, name: str, learning_rate: float, epochs: int, seed: int) -> Run:
+def train_fixed(data: Digits, name: str, learning_rate: float, length: Length, seed: int) -> Run:
     """Plain PyTorch."""
-    model, optimizer, schedule = ingredients(name, learning_rate, epochs, seed)
-    loader = DataLoader(data.train, BATCH_SIZE, shuffle=True, generator=torch.Generator().manual_seed(seed))
-    for _ in range(epochs):
+    model, optimizer, schedule = ingredients(name, learning_rate, length, seed)
+    batch_size, generator = length.batch_size, torch.Generator().manual_seed(seed)
+    loader = DataLoader(data.train, batch_size, shuffle=True, generator=generator)
+    for _ in range(length.epochs):
         model.train()
         for inputs, targets in loader:
             loss = nn.functional.cross_entropy(model(inputs), targets)
@@ -107,17 +124,23 @@ def train_fixed(data: Digits, name: str, learning_rate: float, epochs: int, seed
             loss.backward()
             optimizer.step()
             schedule.step()
-    return Run(data.accuracy(model), epochs * len(loader), BATCH_SIZE, epochs * TRAINED)
+    return Run(data.accuracy(model), length.steps, batch_size, length.epochs * TRAINED)
 
 
-def train_adaptive(data: Digits, name: str, learning_rate: float, epochs: int, seed: int) -> Run:
+def train_adaptive(data: Digits, name: str, length: Length, seed: int) -> Run:
     """The same progress with Pollux: as many steps of the fixed batch, each larger one for what it is worth."""
     import pollux.torch as px
 
-    model, optimizer, schedule = ingredients(name, learning_rate, epochs, seed)
+    model, optimizer, schedule = ingredients(name, CHOSEN[name], length, seed)
     model, optimizer = px.wrap(model, optimizer, scheduler=schedule)
+    most = length.batch_size_max
     loader = px.DataLoader(
-        data.train, BATCH_SIZE, max_batch_size=BATCH_SIZE_MAX, per_gpu=(8, BATCH_SIZE_MAX), shuffle=True, seed=seed
+        data.train,
+        length.batch_size,
+        max_batch_size=most,
+        per_gpu=(length.batch_size // 2, most),
+        shuffle=True,
+        seed=seed,
     )
     steps, batch_size = 0, 0
 
@@ -128,7 +151,7 @@ def train_adaptive(data: Digits, name: str, learning_rate: float, epochs: int, s
     # Between micro-batches the optimiser is called, but does nothing.
     optimizer.register_step_post_hook(count)
     model.train()
-    for inputs, targets in px.steps(epochs * -(-TRAINED // BATCH_SIZE), loader):
+    for inputs, targets in px.steps(length.steps, loader):
         loss = nn.functional.cross_entropy(model(inputs), targets)
         optimizer.zero_grad()
         loss.backward()
@@ -138,11 +161,11 @@ def train_adaptive(data: Digits, name: str, learning_rate: float, epochs: int, s
     return Run(data.accuracy(model), steps, batch_size, px.status().samples)
 
 
-def train_together(processes: int, name: str, epochs: int, seed: int) -> Run:
+def train_together(processes: int, name: str, length: Length, seed: int) -> Run:
     """One adaptive training under torchrun."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
     done = subprocess.run(
-        [*launcher, __file__, "--one", name, str(seed), "--epochs", str(epochs)],
+        [*launcher, __file__, "--one", name, str(seed), "--epochs", str(length.epochs)],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -154,40 +177,52 @@ def main() -> int:
     """Trains everything and prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--epochs", type=int)
+    parser.add_argument("--short", action="store_true", help="1,500 steps of 8 samples, and batches of up to 128")
     parser.add_argument("--tolerance", type=float, default=0.5, help="points that the adaptive mean may be below")
     parser.add_argument("--only", action="append", choices=list(CHOSEN), help="these alone, in one process")
     parser.add_argument("--sweep", action="store_true", help="which learning rate serves the fixed batch best")
     parser.add_argument("--one", nargs=2, metavar=("NAME", "SEED"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    data, epochs = digits(), arguments.epochs
+    length = SHORT if arguments.short else USUAL
+    length = replace(length, epochs=arguments.epochs or length.epochs)
+    data = digits()
     if arguments.one:
         name, seed = arguments.one
-        run = train_adaptive(data, name, CHOSEN[name], epochs, int(seed))
+        run = train_adaptive(data, name, length, int(seed))
         if os.environ.get("RANK", "0") == "0":
             print(json.dumps(asdict(run)))
         return 0
     if arguments.sweep:
-        sweep(data, arguments.seeds, epochs)
+        sweep(data, arguments.seeds, length)
         return 0
-    seeds = range(arguments.seeds)
-    configurations = [(name, 1) for name in arguments.only] if arguments.only else CONFIGURATIONS
+    return compare(data, configurations(arguments), length, arguments.seeds, arguments.tolerance)
+
+
+def configurations(arguments: argparse.Namespace) -> list[tuple[str, int]]:
+    """Trainings and how many processes each has."""
+    alone = [(name, 1) for name in arguments.only or CHOSEN]
+    return alone if arguments.only or arguments.short else [*alone, ("cnn/sgd", 2), ("mlp/sgd", 2)]
+
+
+def compare(data: Digits, trainings: list[tuple[str, int]], length: Length, count: int, tolerance: float) -> int:
+    """Prints the table; 1 if an adaptive mean is too far below the fixed one."""
+    seeds = range(count)
     print(
-        f"digits, {epochs} epochs, {len(seeds)} seeds, batch {BATCH_SIZE} fixed or up to {BATCH_SIZE_MAX}; "
-        "accuracy in %"
+        f"digits, {length.epochs} epochs, {count} seeds, batch {length.batch_size} fixed or up to "
+        f"{length.batch_size_max}; accuracy in %"
     )
     print("training    processes  fixed           adaptive        difference  batch  steps      samples")
     has_failed = False
-    for name, processes in configurations:
-        rate = CHOSEN[name]
-        fixed = [train_fixed(data, name, rate, epochs, seed) for seed in seeds]
+    for name, processes in trainings:
+        fixed = [train_fixed(data, name, CHOSEN[name], length, seed) for seed in seeds]
         if processes == 1:
-            adaptive = [train_adaptive(data, name, rate, epochs, seed) for seed in seeds]
+            adaptive = [train_adaptive(data, name, length, seed) for seed in seeds]
         else:
-            adaptive = [train_together(processes, name, epochs, seed) for seed in seeds]
+            adaptive = [train_together(processes, name, length, seed) for seed in seeds]
         difference = mean(adaptive, accuracy) - mean(fixed, accuracy)
-        has_failed |= difference < -arguments.tolerance
+        has_failed |= difference < -tolerance
         saved = 1.0 - mean(adaptive, lambda run: run.steps) / mean(fixed, lambda run: run.steps)
         more = mean(adaptive, lambda run: run.samples) / mean(fixed, lambda run: run.samples) - 1.0
         print(
@@ -198,11 +233,11 @@ def main() -> int:
     return int(has_failed)
 
 
-def sweep(data: Digits, seeds: int, epochs: int) -> None:
+def sweep(data: Digits, seeds: int, length: Length) -> None:
     """Accuracy of the fixed batch by learning rate, on seeds that the table does not use."""
     for name in CHOSEN:
         for rate in LEARNING_RATES[name.split("/")[1]]:
-            runs = [train_fixed(data, name, rate, epochs, 1000 + seed) for seed in range(seeds)]
+            runs = [train_fixed(data, name, rate, length, 1000 + seed) for seed in range(seeds)]
             print(f"{name:<10} {rate:<7g} {spread(runs)}", flush=True)
 
 

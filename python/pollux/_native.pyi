@@ -102,7 +102,8 @@ class Agent:
     def observe_gradients(
         self, steps: int, micro_batches: int, batch_size: float, micro_sqr: float, mean_sqr: float
     ) -> bool:
-        """Takes in squared gradient norms, averaged over steps: of the micro-batches, and of their mean.
+        """Takes in a measurement that stands for so many steps: squared gradient norms of the micro-batches, and of
+        their mean.
 
         False if they cannot be used: one micro-batch, or not finite.
         """
@@ -112,6 +113,8 @@ class Agent:
         """Takes in the loss of the training as it is now."""
     def advance(self, steps: int) -> None:
         """Counts finished steps of the current tuning."""
+    def bound_batch_size(self, max_batch_size: int) -> None:
+        """A batch is never larger from now on."""
     def set_batch_mode(self, adapts: bool, batch_size: int | None = None) -> None:
         """Who chooses the batch from the next choice on: the agent, or the user, who may have named one."""
     def resize(self, nodes: int, replicas: int, gpu_type: str = "gpu") -> tuple[int, int]:
@@ -129,9 +132,10 @@ class Agent:
     def gain(self) -> float:
         """Steps at the baseline batch that one step of the current tuning is worth."""
     def noise(self) -> tuple[float, float] | None:
-        """Squared norm and variance of the gradient at the baseline batch, once they can be trusted."""
+        """Squared norm and variance of the gradient at the baseline batch, as far as they are certain."""
     def noise_scale(self) -> float | None:
-        """Samples at which the noise of a gradient equals its signal, once that can be told."""
+        """Samples at which the noise of a gradient equals its signal, most likely: infinite where there is no signal,
+        nothing before ten measurements."""
     def efficiency(self) -> float:
         """What a sample of the current tuning is worth, against one at the baseline batch."""
     def progress(self) -> Progress:

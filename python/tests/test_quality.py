@@ -16,7 +16,7 @@ BENCH = Path(__file__).parents[1] / "bench" / "quality.py"
 
 
 def test_adaptive_training_is_about_as_accurate_as_a_fixed_batch() -> None:
-    # The batch of AdamW grows on any machine; whether that of SGD does within ten epochs is a matter of its speed.
+    # Whether a batch grows within ten epochs is a matter of the machine's speed.
     # Two seeds differ by half a point for no reason: only the benchmark, with five, can be as strict as 0.5.
     options = ["--only", "mlp/adamw", "--seeds", "2", "--epochs", "10", "--tolerance", "2"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use pollux_api::Job;
-use pollux_client::{Client, ClientError, Connection};
+use pollux_client::{Client, ClientError, Connection, JobQuery};
 use pollux_job::JobSpec;
 
 /// What anything may take on a busy machine.
@@ -126,7 +126,7 @@ impl Site {
 
     /// Every job that the server knows, live or ended.
     pub(crate) fn jobs(&self) -> Result<Vec<Job>, ClientError> {
-        Ok(self.client()?.jobs_up_to(None, 10_000)?.jobs)
+        Ok(self.client()?.jobs_up_to(10_000, JobQuery::default())?.jobs)
     }
 }
 

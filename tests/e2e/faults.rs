@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pollux_api::Event;
-use pollux_client::{Client, Connection, EventQuery, JobAction};
+use pollux_client::{Client, Connection, EventQuery, JobAction, JobQuery};
 use pollux_job::Phase;
 
 use crate::daemon::{Daemon, Site, eventually};
@@ -194,7 +194,7 @@ fn on_a_full_disk_submissions_are_refused_and_what_runs_goes_on() {
     large.env.insert("LARGE".to_owned(), "x".repeat(100_000));
     let refused = eventually("a full disk", || client.submit(&large).err());
     assert!(refused.to_string().contains("the disk of the state folder is full"), "{refused}");
-    assert!(client.jobs_up_to(None, 1_000).is_ok(), "reads still work");
+    assert!(client.jobs_up_to(1_000, JobQuery::default()).is_ok(), "reads still work");
     eventually("the epochs of the first", || (site.epochs("first").len() == 2).then_some(()));
     assert!(client.job(first).is_ok());
     drop(daemon);

@@ -172,16 +172,17 @@ pub(crate) fn finish_jobs(program: &Path, state: &Path) -> anyhow::Result<()> {
     let reader = store.reader()?;
     let row = reader.job(JobId(job.id))?.context("the job that ended")?;
     let ended = row.ended.context("its end")?;
-    let history = reader.history(0, Some(JobId(job.id)), 100)?;
-    let mut sequence = history.last().map_or(0, |entry| entry.sequence) + 1_000;
+    let history = reader.history(0, Some(JobId(job.id)), 100)?.into_iter();
+    let history: Vec<_> = history.filter_map(|line| Some((line.sequence, line.at, line.event.ok()?))).collect();
+    let mut sequence = history.last().map_or(0, |(sequence, ..)| *sequence) + 1_000;
     for first in (job.id + 1..=FINISHED).step_by(1_000) {
         let mut batch = Batch::default();
         for id in (first..(first + 1_000).min(FINISHED + 1)).map(JobId) {
             batch.submitted.push(SubmittedJob { id, ..row.submitted.clone() });
             batch.ended.push(EndedJob { id, ..ended.clone() });
-            for entry in &history {
+            for (_, at, event) in &history {
                 sequence += 1;
-                batch.history.push(HistoryEntry { sequence, job: Some(id), ..entry.clone() });
+                batch.history.push(HistoryEntry { sequence, at: *at, job: Some(id), event: event.clone() });
             }
         }
         store.commit(&batch)?;

@@ -3,6 +3,7 @@ use pollux_model::{
     NoiseEstimator, NoiseStatistics, Parallelism, ScalingContext, ThroughputModel,
 };
 
+use crate::evidence::Evidence;
 use crate::losses::Losses;
 use crate::profile::Profile;
 use crate::{AgentError, AgentReport, Placement, Progress, StepObservation, Tuning};
@@ -11,11 +12,9 @@ use crate::{AgentError, AgentReport, Placement, Progress, StepObservation, Tunin
 const GAIN_MIN: f64 = 0.05;
 /// At the end of one, where a change costs little, this much: what is measured varies, and neighbours take turns.
 const EPOCH_GAIN_MIN: f64 = 0.02;
-/// Steps of gradient statistics before they decide anything.
-const NOISE_STEPS_MIN: u64 = 10;
 /// Steps after a change that say nothing of the new configuration: caches, allocators and pipelines fill.
 const SETTLING_STEPS: u32 = 3;
-const STATE_VERSION: u32 = 2;
+const STATE_VERSION: u32 = 3;
 /// Version of a state that says something else than this one would.
 #[cfg(feature = "serde")]
 const UNREADABLE: u32 = 0;
@@ -37,6 +36,8 @@ pub struct AgentSettings {
     pub settling_steps: u32,
     /// Goodput that a change at the end of an epoch must promise more; a simulator, whose steps do not vary, sets 0.
     pub epoch_gain_min: f64,
+    /// What has to be measured before a batch grows; a simulator, which knows the noise, asks for nothing.
+    pub evidence: Evidence,
 }
 
 impl AgentSettings {
@@ -50,6 +51,7 @@ impl AgentSettings {
             batch_mode: BatchMode::Adaptive,
             settling_steps: SETTLING_STEPS,
             epoch_gain_min: EPOCH_GAIN_MIN,
+            evidence: Evidence::MEASURED,
         }
     }
 }
@@ -133,6 +135,8 @@ impl From<RawState> for AgentState {
 struct Running {
     placement: Placement,
     tuning: Tuning,
+    /// Measurements of gradients at this batch.
+    measurements: u32,
 }
 
 impl Running {
@@ -166,7 +170,7 @@ pub struct Agent {
 /// What the last steps ran, and how many of its steps are still to be ignored.
 #[derive(Clone, Debug, Default)]
 struct Settling {
-    running: Option<Running>,
+    running: Option<(Placement, Tuning)>,
     steps_left: u32,
 }
 
@@ -236,9 +240,9 @@ impl Agent {
         let checked = observation.checked()?;
         let tuning =
             Tuning { local_batch: observation.local_batch, accumulation_steps: observation.accumulation_steps };
-        let is_same = |running: &Running| (&running.placement, running.tuning) == (&observation.placement, tuning);
+        let is_same = |running: &(Placement, Tuning)| (&running.0, running.1) == (&observation.placement, tuning);
         if !self.settling.running.as_ref().is_some_and(is_same) {
-            let running = Some(Running { placement: observation.placement.clone(), tuning });
+            let running = Some((observation.placement.clone(), tuning));
             self.settling = Settling { running, steps_left: self.settings.settling_steps };
         }
         if self.settling.steps_left > 0 {
@@ -267,7 +271,11 @@ impl Agent {
 
     /// Takes the gradient norms of a step in; false if they cannot be used (one micro-batch, not finite).
     pub fn observe_gradients(&mut self, norms: &GradientNorms) -> bool {
-        self.state.noise.update(norms)
+        let is_used = self.state.noise.update(norms, self.settings.evidence.window_min);
+        if let Some(running) = &mut self.state.running {
+            running.measurements = running.measurements.saturating_add(u32::from(is_used));
+        }
+        is_used
     }
 
     /// Takes the loss of the training as it is now in; one that no training can have is refused and changes nothing.
@@ -290,9 +298,20 @@ impl Agent {
         &self.state.progress
     }
 
-    /// Signal and noise of the gradients, once they can be trusted.
+    /// What is certain of signal and noise of the gradients, once they were measured often enough.
     pub fn noise(&self) -> Option<NoiseStatistics> {
-        self.state.noise.statistics().filter(|_| self.state.noise.steps() >= NOISE_STEPS_MIN)
+        self.settings.evidence.certain(&self.state.noise)
+    }
+
+    /// The most likely signal and noise, once they were measured often enough.
+    pub fn likely_noise(&self) -> Option<NoiseStatistics> {
+        self.state.noise.statistics().filter(|_| self.settings.evidence.suffices(&self.state.noise))
+    }
+
+    /// The data set turned out to have so many samples: a batch is never larger than they allow.
+    pub fn bound_batch_size(&mut self, batch_size_max: u32) {
+        let limits = self.settings.limits;
+        self.settings.limits = limits.with_batch_size_max(limits.batch_size_max().min(batch_size_max));
     }
 
     /// Steps at the baseline batch that one step of the current tuning is worth; 1 as long as no noise proves more.
@@ -321,7 +340,7 @@ impl Agent {
     /// The job now runs on `placement` with a tuning that its user fixed.
     pub fn run_fixed(&mut self, placement: Placement, tuning: Tuning) {
         self.settle();
-        self.state.running = Some(Running { placement, tuning });
+        self.run(placement, tuning);
     }
 
     /// An epoch ended: counts it, and keeps the tuning unless another promises 2% more goodput or better. `None` before
@@ -377,12 +396,12 @@ impl Agent {
     }
 
     fn choose(&mut self, placement: Placement) -> Result<Tuning, AgentError> {
-        if let Some(tuning) = self.fixed(&placement) {
-            self.state.running = Some(Running { placement, tuning });
-            return Ok(tuning);
-        }
-        let choice = self.best(&placement)?;
-        Ok(self.adopt(placement, &choice))
+        let tuning = match self.fixed(&placement) {
+            Some(tuning) => tuning,
+            None => tuning_of(&self.best(&placement)?),
+        };
+        self.run(placement, tuning);
+        Ok(tuning)
     }
 
     /// The tuning of a placement, if the user chooses the batch.
@@ -393,23 +412,39 @@ impl Agent {
 
     /// A tuning that promises so much more goodput than the one that runs, if there is any; where the user chooses, what
     /// the user says, if another runs.
-    fn improve(&mut self, Running { placement, tuning }: Running, gain_min: f64) -> Result<Option<Tuning>, AgentError> {
+    fn improve(
+        &mut self,
+        Running { placement, tuning, .. }: Running,
+        gain_min: f64,
+    ) -> Result<Option<Tuning>, AgentError> {
         if let Some(fixed) = self.fixed(&placement) {
-            self.state.running = Some(Running { placement, tuning: fixed });
+            self.run(placement, fixed);
             return Ok((fixed != tuning).then_some(fixed));
         }
         let best = self.best(&placement)?;
-        let current = self.goodput(&placement).evaluate(placement.shape, tuning.local_batch, tuning.accumulation_steps);
+        let known = self.goodput(&placement, self.settings.limits);
+        let current = known.evaluate(placement.shape, tuning.local_batch, tuning.accumulation_steps);
         // A tuning that the limits forbid by now has no goodput: then any other is a gain.
         if current.is_ok_and(|current| best.goodput < current.goodput * (1.0 + gain_min)) {
             return Ok(None);
         }
-        Ok(Some(self.adopt(placement, &best)))
+        let tuning = tuning_of(&best);
+        self.run(placement, tuning);
+        Ok(Some(tuning))
     }
 
     fn best(&mut self, placement: &Placement) -> Result<BatchChoice, ModelError> {
         self.refit();
-        self.goodput(placement).best(placement.shape)
+        let user = self.settings.limits;
+        let (batch_size, measurements) =
+            self.state.running.as_ref().map_or((0, 0), |running| (running.batch_size(), running.measurements));
+        let proven = self.settings.evidence.limits(user, batch_size, measurements);
+        let best = self.goodput(placement, proven).best(placement.shape);
+        if best.is_ok() || proven == user {
+            return best;
+        }
+        // So many replicas cannot share a batch this small: the smallest that they can.
+        Goodput { noise: NoiseStatistics::NOISELESS, ..self.goodput(placement, user) }.best(placement.shape)
     }
 
     fn refit(&mut self) {
@@ -418,20 +453,24 @@ impl Agent {
         }
     }
 
-    fn adopt(&mut self, placement: Placement, choice: &BatchChoice) -> Tuning {
-        let tuning = Tuning { local_batch: choice.local_batch, accumulation_steps: choice.accumulation_steps };
-        self.state.running = Some(Running { placement, tuning });
-        tuning
+    fn run(&mut self, placement: Placement, tuning: Tuning) {
+        let mut running = Running { placement, tuning, measurements: 0 };
+        if let Some(before) = &self.state.running
+            && before.batch_size() == running.batch_size()
+        {
+            running.measurements = before.measurements;
+        }
+        self.state.running = Some(running);
     }
 
     /// The goodput as far as it is known. Until gradients were measured nothing proves that a larger batch helps, so
     /// the smallest is chosen; until steps were measured any model that prefers fewer samples will do.
-    fn goodput(&self, placement: &Placement) -> Goodput {
+    fn goodput(&self, placement: &Placement, limits: BatchLimits) -> Goodput {
         let profiled = self.state.profiles.iter().find(|profile| *profile.gpu_type() == placement.gpu_type);
         Goodput {
             throughput: profiled.and_then(Profile::model).copied().unwrap_or(ThroughputModel::UNMEASURED),
             noise: self.noise().unwrap_or(NoiseStatistics::NOISELESS),
-            limits: self.settings.limits,
+            limits,
         }
     }
 
@@ -448,6 +487,10 @@ impl Agent {
         let baseline = f64::from(self.settings.limits.batch_size_baseline());
         self.state.running.as_ref().map_or(1.0, |running| (running.batch_size() as f64 / baseline).max(1.0))
     }
+}
+
+const fn tuning_of(choice: &BatchChoice) -> Tuning {
+    Tuning { local_batch: choice.local_batch, accumulation_steps: choice.accumulation_steps }
 }
 
 #[cfg(test)]

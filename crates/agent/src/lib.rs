@@ -13,11 +13,13 @@
 mod observation;
 mod profile;
 mod losses;
+mod evidence;
 mod agent;
 mod report;
 mod error;
 
 pub use agent::{Agent, AgentSettings, AgentState};
 pub use error::AgentError;
+pub use evidence::Evidence;
 pub use observation::{Placement, StepObservation};
 pub use report::{AgentReport, Progress, Tuning, TypeReport};

@@ -1,6 +1,8 @@
 //! What an agent does with what it is shown.
 
-use pollux_agent::{Agent, AgentError, AgentSettings, AgentState, Placement, Progress, StepObservation, Tuning};
+use pollux_agent::{
+    Agent, AgentError, AgentSettings, AgentState, Evidence, Placement, Progress, StepObservation, Tuning,
+};
 use pollux_model::{
     BatchLimits, BatchMode, Goodput, GpuTypeName, GradientNorms, LearningRateRule, LossCurve, ModelError,
     NoiseStatistics, Parallelism, Shape, StepParams, ThroughputModel,
@@ -22,7 +24,7 @@ fn limits() -> BatchLimits {
 }
 
 fn settings() -> AgentSettings {
-    AgentSettings { settling_steps: 0, ..AgentSettings::new(limits()) }
+    AgentSettings { settling_steps: 0, evidence: Evidence::KNOWN, ..AgentSettings::new(limits()) }
 }
 
 fn on(nodes: u32, replicas: u32) -> Placement {
@@ -116,13 +118,73 @@ fn a_resize_to_the_same_shape_settles_anew() {
 }
 
 #[test]
-fn noise_is_not_trusted_before_ten_steps() {
-    let mut agent = Agent::new(settings());
-    agent.observe_gradients(&norms(9, 1.0, 20.0));
-    assert_eq!(agent.report().noise, None);
+fn noise_is_not_trusted_before_ten_measurements() {
+    let mut agent = Agent::new(AgentSettings::new(limits()));
+    // However many steps passed between them.
+    (0..9).for_each(|_| assert!(agent.observe_gradients(&norms(1_000, 1.0, 20.0))));
+    assert_eq!((agent.report().noise, agent.likely_noise()), (None, None));
     agent.observe_gradients(&norms(1, 1.0, 20.0));
     let noise = agent.report().noise.unwrap();
     assert!((noise.var() / noise.sqr() - 20.0).abs() < 1e-9, "{noise:?}");
+}
+
+/// An agent on four replicas, as in a real training, that knows how long steps take.
+fn measuring() -> Agent {
+    let settings = AgentSettings { evidence: Evidence::MEASURED, ..settings() };
+    let mut agent = Agent::restore(settings, Agent::new(self::settings()).state().clone()).expect("its own state");
+    for local_batch in [32, 128, 256] {
+        agent.observe_step(&step(on(1, 4), Tuning { local_batch, accumulation_steps: 0 })).expect("valid step");
+    }
+    agent.resize(on(1, 4)).expect("feasible");
+    agent
+}
+
+fn batch_size(tuning: Tuning) -> u32 {
+    4 * tuning.local_batch * (tuning.accumulation_steps + 1)
+}
+
+#[test]
+fn a_batch_grows_by_steps_each_of_which_is_measured() {
+    let mut agent = measuring();
+    let mut batches = Vec::new();
+    for _ in 0..60 {
+        agent.observe_gradients(&norms(1, 1.0, 10_000.0));
+        batches.extend(agent.retune().unwrap().map(batch_size));
+    }
+    assert_eq!(batches, [512, 2048]);
+    // A new process goes on with what the one before had come to.
+    let settings = AgentSettings { evidence: Evidence::MEASURED, ..settings() };
+    let mut restored = Agent::restore(settings, agent.state().clone()).unwrap();
+    assert_eq!(restored.resize(on(1, 4)).unwrap(), agent.resize(on(1, 4)).unwrap());
+}
+
+#[test]
+fn gradients_without_any_signal_are_no_licence_for_a_large_batch() {
+    let mut agent = measuring();
+    // The signal is 0 on average, but what it is made of varies: it may well be larger.
+    for idx in 0..40 {
+        let sqr = if idx % 2 == 0 { 15.0 } else { -15.0 };
+        agent.observe_gradients(&norms(1, sqr, 20.0));
+    }
+    assert_eq!(agent.likely_noise().unwrap().noise_scale(128), None, "the most likely noise scale is infinite");
+    let certain = agent.noise().unwrap().noise_scale(128).unwrap();
+    assert!(certain < 1_200.0, "{certain}");
+    for _ in 0..5 {
+        agent.retune().unwrap();
+    }
+    assert!(agent.report().tuning.map(batch_size).unwrap() <= 512);
+    assert!(agent.gain() < 3.0);
+}
+
+#[test]
+fn a_data_set_bounds_the_batch() {
+    let mut agent = trained();
+    agent.resize(on(1, 4)).unwrap();
+    agent.bound_batch_size(320);
+    assert_eq!(agent.report().limits.batch_size_max(), 320);
+    assert!(agent.retune().unwrap().map(batch_size).unwrap() <= 320);
+    agent.bound_batch_size(1);
+    assert_eq!(agent.report().limits.batch_size_max(), 128, "the baseline batch is always allowed");
 }
 
 #[test]

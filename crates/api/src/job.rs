@@ -10,6 +10,9 @@ pub struct Job {
     pub id: u64,
     /// For people.
     pub name: String,
+    /// Who submitted it; empty if that is not known.
+    #[serde(default)]
+    pub owner: String,
     /// Where it is in its life.
     pub phase: Phase,
     /// When that phase began, in milliseconds since 1970; so all moments.
@@ -109,9 +112,9 @@ pub struct JobDetail {
 /// A specification is strict about what users write. What a newer server tells may have fields that are unknown here;
 /// version 0.1 called it a request, and some of its fields otherwise.
 fn spec_of_any_version<'de, D: Deserializer<'de>>(deserializer: D) -> Result<JobSpec, D::Error> {
-    let mut fields = serde_json::Map::deserialize(deserializer)?;
-    fields.retain(|name, _| JobSpec::has_field(name));
-    serde_json::from_value(fields.into()).map_err(Error::custom)
+    let fields: serde_json::Map<String, serde_json::Value> = Deserialize::deserialize(deserializer)?;
+    let known = fields.into_iter().filter_map(|(name, value)| Some((JobSpec::field(&name)?.to_owned(), value)));
+    serde_json::from_value(known.collect()).map_err(Error::custom)
 }
 
 #[cfg(test)]
@@ -130,5 +133,9 @@ mod tests {
             ..JobSpec::new("resnet", 1)
         };
         assert_eq!(read, expected);
+        let earlier = r#"{"name": "resnet", "command": ["train"], "working_dir": "/", "environment": {"A": "1"},
+            "replicas_requested": 1, "retries_max": 3}"#;
+        let read = spec_of_any_version(&mut serde_json::Deserializer::from_str(earlier)).unwrap();
+        assert_eq!(read, expected, "as version 0.1 tells it");
     }
 }

@@ -1,4 +1,4 @@
-use pollux_job::{Flexibility, Phase, Work};
+use pollux_job::{Dependency, Flexibility, Phase, Work, written};
 use serde::{Deserialize, Serialize};
 
 /// Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it
@@ -82,15 +82,41 @@ pub struct HypotheticalJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_max: Option<u32>,
+    /// GPUs of one replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1024))]
+    pub gpus_per_replica: Option<u32>,
+    /// CPUs of one replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    pub cpus: Option<u32>,
+    /// Memory of one replica in bytes, or as text such as `16G`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "written::bytes")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    pub memory: Option<u64>,
+    /// Types of GPU it may run on, by name; an empty list allows any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_types: Option<Vec<String>>,
     /// How it may be moved and resized.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub flexibility: Option<Flexibility>,
+    /// Total batch that its user fixes, for policies that leave it to users.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    pub batch_size: Option<u32>,
     /// Higher goes first, where a policy knows priorities.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
     /// How long it is to train.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
+    /// Seconds that it may hold GPUs, or a text such as `8h`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "written::seconds")]
+    #[cfg_attr(feature = "openapi", schema(minimum = 1))]
+    pub time_limit: Option<u64>,
+    /// Live jobs that have to end before it starts. Those of the job it trains like do not count.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<Dependency>,
 }
 
 /// What a training is known from.
@@ -181,7 +207,8 @@ mod tests {
     #[test]
     fn changes_read_as_documented_and_unknown_fields_are_refused() {
         let text = r#"{"changes": [
-            {"submit": {"trains_like": {"job": 3}, "replicas_max": 4, "work": {"epochs": 2}}},
+            {"submit": {"trains_like": {"job": 3}, "replicas_max": 4, "work": {"epochs": 2}, "memory": "16G",
+                "gpus_per_replica": 2, "gpu_types": ["A100"], "time_limit": "1h", "depends_on": [3]}},
             {"add_nodes": {"count": 2, "gpus": 4}},
             {"drain": {"node": "local"}},
             {"policy": {"name": "castor"}},

@@ -77,10 +77,11 @@ pub struct Endpoint {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AssignmentState {
-    /// It does, or will.
-    Run,
     /// All of it is to save and exit.
     Stop,
+    /// It does, or will. So does one in a state that only a later scheduler knows.
+    #[serde(other)]
+    Run,
 }
 
 /// One replica of a group.

@@ -50,6 +50,8 @@ fn a_new_worker_understands_an_assignment_of_an_old_server() {
     assert_eq!(from_later::<Assignment>("assignment"), assignment);
     assert_eq!(read::<Assignment>("assignment_stop").state, AssignmentState::Stop);
     assert_eq!(from_later::<Failure>("failure"), read("failure"));
+    let later = text("assignment").replace(r#""run""#, r#""hibernate""#);
+    assert_eq!(serde_json::from_str::<Assignment>(&later).unwrap(), assignment, "who does not understand trains on");
 }
 
 #[test]

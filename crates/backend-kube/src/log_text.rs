@@ -2,17 +2,7 @@
 //! supervisor says how many it has written.
 
 use pollux_backend::{LogChunk, LogStart};
-
-/// Bytes between marks: a kubelet keeps far more.
-pub const MARK_EVERY: u64 = 64 * 1024;
-
-const BEFORE: &str = "[pollux: ";
-const AFTER: &str = " bytes until here]\n";
-
-/// The line that says how much was written before it.
-pub fn mark(position: u64) -> String {
-    format!("{BEFORE}{position}{AFTER}")
-}
+use pollux_supervisor::position_of;
 
 /// What is kept of a log, without marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,13 +60,10 @@ impl LogText {
     }
 }
 
-fn position_of(line: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(line).ok()?;
-    text.strip_prefix(BEFORE)?.strip_suffix(AFTER)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use pollux_supervisor::mark;
+
     use super::*;
 
     fn text(start: u64, bytes: &str) -> Option<LogText> {

@@ -9,8 +9,6 @@ pub const JOB_LABEL: &str = "pollux.dev/job";
 pub const REPLICA_LABEL: &str = "pollux.dev/replica";
 /// Annotation with the epoch of the scheduler that ordered a pod.
 pub const EPOCH_ANNOTATION: &str = "pollux.dev/epoch";
-/// Annotation by which a supervisor is told to end: milliseconds of grace.
-pub const STOP_ANNOTATION: &str = "pollux.dev/stop";
 /// What holds a pod back until everything that it needs is there.
 pub const GATE: &str = "pollux.dev/placement";
 /// What keeps a pod that others have deleted until its end was seen.

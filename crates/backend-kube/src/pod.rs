@@ -10,9 +10,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use pollux_backend::ReplicaOrder;
+use pollux_supervisor::Supervision;
 
 use crate::names::{EPOCH_ANNOTATION, FINALIZER, GATE, JOB_LABEL, REPLICA_LABEL, pod_name};
-use crate::{JobPods, KubeSettings, Supervision};
+use crate::{JobPods, KubeSettings};
 
 /// Volumes that every pod of ours has.
 const TOOLS: &str = "pollux-tools";

@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::Pod;
 use pollux_backend::{Exit, Observation, ReplicaId, ReplicaOrder};
+use pollux_supervisor::{Ending, STOP_ANNOTATION};
 
-use crate::names::{FINALIZER, STOP_ANNOTATION};
-use crate::stage::{Ending, Stage, may_have_run, stage};
+use crate::names::FINALIZER;
+use crate::stage::{Stage, may_have_run, stage};
 
 /// SIGTERM: how a replica ends that was told to before it ran.
 const TERM: i32 = 15;

@@ -1,8 +1,8 @@
 //! From a pod to how far its replica has come.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
-use pollux_backend::{Exit, Observation, ReplicaId};
-use serde::{Deserialize, Serialize};
+use pollux_backend::Exit;
+use pollux_supervisor::{Ending, Report};
 
 use crate::names::GATE;
 
@@ -22,40 +22,6 @@ pub(crate) enum Stage {
     Running,
     /// Nothing of it runs any more.
     Ended(Ending),
-}
-
-/// What a supervisor leaves behind as its pod's termination message. Later versions may add fields.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Report {
-    /// How its program ended.
-    pub ending: Ending,
-    /// Bytes that the program wrote.
-    #[serde(default)]
-    pub written: Option<u64>,
-}
-
-/// How a replica ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Ending {
-    /// Its program ran.
-    Exited(Exit),
-    /// Its program could not be run.
-    StartFailed {
-        /// One line that says why.
-        reason: String,
-        /// Whether another attempt makes sense.
-        retryable: bool,
-    },
-}
-
-impl Ending {
-    pub(crate) fn observation(self, replica: ReplicaId) -> Observation {
-        match self {
-            Self::Exited(exit) => Observation::Exited { replica, exit },
-            Self::StartFailed { reason, retryable } => Observation::StartFailed { replica, reason, retryable },
-        }
-    }
 }
 
 /// What a pod's object says.

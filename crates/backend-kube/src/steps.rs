@@ -6,9 +6,10 @@ use k8s_openapi::api::core::v1::{Pod, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use pollux_backend::ReplicaOrder;
+use pollux_supervisor::STOP_ANNOTATION;
 use serde_json::json;
 
-use crate::names::{FINALIZER, GATE, MANAGER, STOP_ANNOTATION, pod_name};
+use crate::names::{FINALIZER, GATE, MANAGER, pod_name};
 use crate::pod::{pod, secret};
 use crate::replica::Step;
 use crate::stage::is_gated;

@@ -32,6 +32,11 @@ pub(crate) fn discover() -> Result<Vec<Gpu>, LocalError> {
     })
 }
 
+/// Names of the GPUs that jobs of this machine can have, one for each.
+pub fn gpu_names() -> Result<Vec<String>, LocalError> {
+    Ok(discover()?.into_iter().map(|gpu| gpu.name).collect())
+}
+
 fn list(program: &str) -> Result<Vec<Gpu>, LocalError> {
     let mut command = Command::new(program);
     command.args(["--query-gpu=index,uuid,name", "--format=csv,noheader"]);

@@ -49,6 +49,7 @@ mod test_folder;
 
 pub use backend::LocalBackend;
 pub use error::LocalError;
+pub use gpus::gpu_names;
 pub use limits::raise_files_max;
 pub use nodes::NodeSummary;
 pub use settings::{LocalSettings, LogLimits, NodeLayout};

@@ -182,7 +182,7 @@ pub fn stopping_what_is_gone_tells_its_end_again(trial: &mut Trial) {
     let replica = trial.start("exit 5");
     assert_eq!(trial.exit_of(replica), Exit::Code(5));
     for _ in 0..2 {
-        trial.unhear();
+        trial.clear_observations();
         trial.stop(replica, LONG_GRACE);
         assert_eq!(trial.exit_of(replica), Exit::Code(5));
     }
@@ -234,7 +234,7 @@ pub fn starting_twice_runs_once(trial: &mut Trial) {
     trial.wait_for_log(replica, "once");
     trial.stop(replica, LONG_GRACE);
     let exit = trial.exit_of(replica);
-    trial.unhear();
+    trial.clear_observations();
     trial.backend().start(&order);
     assert_eq!(trial.exit_of(replica), exit);
     let other = trial.start("exit 0");

@@ -8,10 +8,12 @@
 mod act;
 mod dashboard;
 mod describe;
+mod doctor;
 mod error;
 mod events;
 mod explain;
 mod export;
+mod gpu_types;
 mod job_file;
 mod log_lines;
 mod logs;
@@ -23,6 +25,7 @@ mod ps;
 mod reconnect;
 mod sanitizer;
 mod server_args;
+mod size_args;
 mod submit;
 mod text;
 mod token;
@@ -71,6 +74,8 @@ pub(crate) enum LiveCommand {
     Top(top::TopArgs),
     /// Print or open the link to the dashboard
     Dashboard(dashboard::DashboardArgs),
+    /// Check what this machine has, and whether `pollux.torch` works on it
+    Doctor(doctor::DoctorArgs),
     /// Show, create, list and revoke tokens, which open the scheduler
     Token(token::TokenArgs),
 }
@@ -94,6 +99,7 @@ pub(crate) fn run(command: &LiveCommand) -> anyhow::Result<()> {
         LiveCommand::Prune(args) => prune::run(args),
         LiveCommand::Top(args) => top::run(args),
         LiveCommand::Dashboard(args) => dashboard::run(args),
+        LiveCommand::Doctor(args) => doctor::run(args),
         LiveCommand::Token(args) => token::run(args),
     }
 }

@@ -70,7 +70,9 @@ fn main() -> ExitCode {
         // Whoever read our output has read enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&format!("{error:#}"));
+            if !error.is::<up::Logged>() {
+                output::complain(&format!("{error:#}"));
+            }
             ExitCode::from(exit_code(&error))
         }
     }

@@ -19,6 +19,8 @@ use pollux_lab::policy_named;
 use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
 use pollux_server::{Daemon, Retention, ServerSettings};
+use thiserror::Error;
+use tracing::{error, info};
 
 use crate::live::StateArgs;
 use crate::output;
@@ -88,7 +90,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
 
-    /// Where workers reach the server [default: a door of their own on this machine]
+    /// Where workers reach the server [default: a listener of their own on this machine]
     #[arg(long, value_name = "URL")]
     worker_url: Option<String>,
 
@@ -103,6 +105,21 @@ pub(crate) struct UpArgs {
 /// Schedules until a signal comes.
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
     let _log = logging::start(&args.log);
+    schedule(args).map_err(|error| {
+        if !args.log.is_json() {
+            return error;
+        }
+        error!("{error:#}");
+        error.context(Logged)
+    })
+}
+
+/// Its cause is in the log already, and nothing else may be on stderr.
+#[derive(Debug, Error)]
+#[error("it is in the log")]
+pub(crate) struct Logged;
+
+fn schedule(args: &UpArgs) -> anyhow::Result<()> {
     pollux_backend_local::raise_files_max();
     let state_dir = args.state.folder()?;
     let policy = policy_named(&args.policy).map_err(UpError::Policy)?;
@@ -121,9 +138,9 @@ pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let daemon = Daemon::start(settings, &http_settings(args), open_backend).map_err(UpError::from)?;
     signals.stop(daemon.stopper()).context("cannot listen for signals")?;
-    introduce(&Introduction { url: daemon.url(), state_dir: &state_dir, nodes: &nodes, policy: &policy, args })?;
+    print_banner(&Banner { url: daemon.url(), state_dir: &state_dir, nodes: &nodes, policy: &policy, args })?;
     daemon.wait().map_err(UpError::from)?;
-    output::note(&"ended; jobs train on, and the next `pollux up` carries on with them");
+    info!("ended; jobs train on, and the next `pollux up` carries on with them");
     Ok(())
 }
 
@@ -165,19 +182,12 @@ fn http_settings(args: &UpArgs) -> HttpSettings {
     HttpSettings {
         listen: args.listen,
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
-        hosts: args.host.iter().cloned().chain(args.worker_url.as_deref().and_then(host_of)).collect(),
+        hosts: args.host.clone(),
     }
 }
 
-/// The host of an address, under which the server is then reached.
-fn host_of(url: &str) -> Option<String> {
-    let rest = url.split_once("://")?.1;
-    let host = rest.split('/').next()?;
-    Some(host.rsplit_once(':').map_or(host, |(name, _)| name).to_owned())
-}
-
 /// What users have to know of a scheduler that has started.
-struct Introduction<'a> {
+struct Banner<'a> {
     url: &'a str,
     state_dir: &'a Path,
     nodes: &'a [NodeSummary],
@@ -185,9 +195,9 @@ struct Introduction<'a> {
     args: &'a UpArgs,
 }
 
-fn introduce(introduction: &Introduction<'_>) -> anyhow::Result<()> {
+fn print_banner(banner: &Banner<'_>) -> anyhow::Result<()> {
     let mut text = Vec::new();
-    introduction.write(&mut text)?;
+    banner.write(&mut text)?;
     let mut stdout = anstream::stdout().lock();
     match stdout.write_all(&text).and_then(|()| stdout.flush()) {
         // Nobody needs to listen for it to work.
@@ -196,7 +206,7 @@ fn introduce(introduction: &Introduction<'_>) -> anyhow::Result<()> {
     }
 }
 
-impl Introduction<'_> {
+impl Banner<'_> {
     fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let bold = Style::new().bold();
         let state_dir = fs::canonicalize(self.state_dir).unwrap_or_else(|_| self.state_dir.to_owned());

@@ -76,9 +76,11 @@ pub enum NodeAction {
 
 /// Which jobs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct JobQuery {
+pub struct JobQuery<'a> {
     /// Of this phase only.
     pub phase: Option<Phase>,
+    /// Of this owner only.
+    pub owner: Option<&'a str>,
     /// So many at most; what a server thinks right, if left out.
     pub limit: Option<u32>,
     /// Live ones that were submitted after this one only, then ended ones.
@@ -87,7 +89,7 @@ pub struct JobQuery {
     pub before: Option<u64>,
 }
 
-impl JobQuery {
+impl JobQuery<'_> {
     /// What to ask for after an answer; nothing if it was the last.
     pub const fn next(self, answer: &JobList) -> Option<Self> {
         match (answer.next_after_live, answer.next_before) {
@@ -172,17 +174,18 @@ impl Client {
     }
 
     /// One answer's worth of jobs.
-    pub fn jobs(&self, query: JobQuery) -> Result<JobList, ClientError> {
+    pub fn jobs(&self, query: JobQuery<'_>) -> Result<JobList, ClientError> {
         let phase = query.phase.map(|phase| format!("phase={}", phase.word()));
+        let owner = query.owner.map(|owner| format!("owner={}", escaped(owner)));
         let limit = query.limit.map(|limit| format!("limit={limit}"));
         let after_live = query.after_live.map(|after| format!("after_live={after}"));
         let before = query.before.map(|before| format!("before={before}"));
-        self.get(&with_query("jobs", [phase, limit, after_live, before]))
+        self.get(&with_query("jobs", [phase, owner, limit, after_live, before]))
     }
 
     /// Up to so many jobs, in as many requests as it takes.
-    pub fn jobs_up_to(&self, phase: Option<Phase>, limit: u32) -> Result<JobList, ClientError> {
-        let query = JobQuery { phase, limit: Some(limit.min(PAGE_MAX)), ..JobQuery::default() };
+    pub fn jobs_up_to(&self, limit: u32, query: JobQuery<'_>) -> Result<JobList, ClientError> {
+        let query = JobQuery { limit: Some(limit.min(PAGE_MAX)), ..query };
         let mut list = self.jobs(query)?;
         let mut known: BTreeSet<u64> = list.jobs.iter().map(|job| job.id).collect();
         while let Some(next) = query.next(&list) {
@@ -366,7 +369,7 @@ fn job_of(query: EventQuery) -> Option<String> {
     query.job.map(|job| format!("job={job}"))
 }
 
-/// A name as one part of a path.
+/// A name as one part of a path or query.
 fn escaped(name: &str) -> String {
     let mut part = String::with_capacity(name.len());
     for byte in name.bytes() {

@@ -44,12 +44,17 @@ impl Messages {
                 return Ok(None);
             }
             let line = line.trim_end_matches(['\n', '\r']);
-            if line.is_empty() && !message.data.is_empty() {
-                return Ok(Some(message));
+            if line.is_empty() {
+                // Every line of data ends with a break, of which the last does not count.
+                if message.data.pop().is_some() {
+                    return Ok(Some(message));
+                }
+                message = Message::default();
             }
             let field = |name: &str| line.strip_prefix(name).map(|text| text.strip_prefix(' ').unwrap_or(text));
             if let Some(text) = field("data:") {
                 message.data += text;
+                message.data.push('\n');
             }
             if let Some(text) = field("event:") {
                 text.clone_into(&mut message.name);
@@ -62,5 +67,23 @@ impl Messages {
         let garbage =
             |error: serde_json::Error| ClientError::Garbage { url: self.url.clone(), reason: error.to_string() };
         serde_json::from_str(data).map_err(garbage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[test]
+    fn messages_are_read_as_the_standard_says() {
+        let text =
+            ": a comment\nevent: left out\n\ndata: one\ndata:two\nid: 7\n\nevent: end\r\ndata:  {}\r\n\r\ndata: half";
+        let mut messages = Messages::new(String::new(), Box::new(Cursor::new(text)));
+        let mut next = || messages.next().unwrap().map(|message| (message.name, message.data));
+        assert_eq!(next(), Some((String::new(), "one\ntwo".to_owned())));
+        assert_eq!(next(), Some(("end".to_owned(), " {}".to_owned())));
+        assert_eq!(next(), None);
     }
 }

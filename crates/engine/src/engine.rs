@@ -78,7 +78,7 @@ impl Engine {
         let outcome = match event {
             Event::JobSubmitted { job, spec } => self.submit(job, spec, out),
             Event::Report { job, revision, report } => self.learn(job, revision, report),
-            Event::OracleSpoke { job, oracle } => self.set_oracle(job, oracle),
+            Event::OracleSet { job, oracle } => self.set_oracle(job, oracle),
             Event::GroupReady { job, revision, pause_s } => self.ready(job, revision, pause_s),
             Event::GroupSilent { job, revision } => self.silent(job, revision),
             Event::GroupPending { job, revision } => self.pending(job, revision),

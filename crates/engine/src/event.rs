@@ -25,7 +25,7 @@ pub enum Event {
         report: AgentReport,
     },
     /// A simulator tells the truth about a job, for a policy that needs it; a live cluster never can.
-    OracleSpoke {
+    OracleSet {
         /// Which job.
         job: JobId,
         /// The truth.

@@ -21,7 +21,7 @@ impl Engine {
             job.size_change = Some(SizeChange { at: self.now, from: allocation.replicas(), to: 0 });
             job.leave(&allocation, why);
             if job.guest_of.is_some() {
-                self.nodes.crowd(job.per_replica(), &allocation);
+                self.nodes.add_departing(job.per_replica(), &allocation);
             }
             out.push(Command::Stop { job: id, revision: job.revision, allocation, why });
         }
@@ -68,7 +68,7 @@ impl Engine {
             let beside = leaving.seats.owned.common(&group);
             leaving.seats.owned = leaving.seats.owned.minus(&beside);
             leaving.seats.shared = leaving.seats.shared.plus(&beside);
-            self.nodes.crowd(host.per_replica(), &beside);
+            self.nodes.add_departing(host.per_replica(), &beside);
         }
     }
 
@@ -93,7 +93,7 @@ impl Engine {
         job.revision = job.revision.next();
         job.leave(&remove, StopReason::Resized);
         if job.guest_of.is_some() {
-            self.nodes.crowd(job.per_replica(), &remove);
+            self.nodes.add_departing(job.per_replica(), &remove);
         }
         job.group = keep.clone();
         self.nodes.expect(id, &add);

@@ -92,7 +92,7 @@ impl Engine {
     /// Nodes come and go rarely: a scan is cheaper than an index.
     fn note_stranded(&mut self) {
         for job in self.jobs.values_mut() {
-            job.stranded = self.nodes.strand(&job.group);
+            job.stranded = self.nodes.has_unreachable(&job.group);
         }
     }
 

@@ -252,7 +252,7 @@ impl Nodes {
     }
 
     /// Whether a part of an allocation is on a node that does not answer.
-    pub(crate) fn strand(&self, allocation: &Allocation) -> bool {
+    pub(crate) fn has_unreachable(&self, allocation: &Allocation) -> bool {
         allocation.iter().any(|(id, _)| self.get(id).is_some_and(Node::is_unreachable))
     }
 
@@ -275,7 +275,7 @@ impl Nodes {
     }
 
     /// Notes replicas that are on their way out beside the owners of their GPUs.
-    pub(crate) fn crowd(&mut self, replica: ReplicaResources, allocation: &Allocation) {
+    pub(crate) fn add_departing(&mut self, replica: ReplicaResources, allocation: &Allocation) {
         for (id, replicas) in allocation.iter() {
             self.get_mut(id).expect("what was on a lost node is forgotten").crowding += replica.gpus_of(replicas);
         }

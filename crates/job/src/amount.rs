@@ -57,7 +57,7 @@ pub fn bytes(text: &str) -> Result<u64, AmountError> {
 
 /// How amounts are read from files and requests: as numbers, or as people write them.
 #[cfg(feature = "serde")]
-pub(crate) mod written {
+pub mod written {
     use serde::{Deserialize, Deserializer};
 
     #[derive(Deserialize)]
@@ -80,11 +80,13 @@ pub(crate) mod written {
         }
     }
 
-    pub(crate) fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    /// Seconds, or a duration such as `8h`; for `deserialize_with`.
+    pub fn seconds<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
         read(deserializer, super::seconds, super::DURATION)
     }
 
-    pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    /// Bytes, or a size such as `16G`; for `deserialize_with`.
+    pub fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
         read(deserializer, super::bytes, super::SIZE)
     }
 }

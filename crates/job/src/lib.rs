@@ -30,7 +30,11 @@ mod spec;
 mod launch;
 #[cfg(feature = "serde")]
 mod fields;
+#[cfg(feature = "serde")]
+mod reading;
 
+#[cfg(feature = "serde")]
+pub use amount::written;
 pub use amount::{AmountError, bytes, seconds};
 pub use dependency::{After, Dependency};
 pub use error::SpecError;

@@ -23,7 +23,7 @@ const TIME_LIMIT_MAX_S: u64 = 10 * 366 * 86_400;
 /// What a user asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
+#[cfg_attr(feature = "serde", serde(default, deny_unknown_fields, remote = "Self"))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobSpec {
     /// For people; need not be unique. The name of the script or program, if left out.
@@ -42,14 +42,13 @@ pub struct JobSpec {
     #[cfg_attr(feature = "openapi", schema(value_type = String, pattern = "^/", required))]
     pub working_dir: PathBuf,
     /// Variables of the program, besides those of the node.
-    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty", alias = "environment"))]
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
     pub env: BTreeMap<String, String>,
     /// Variables of the program whose values are never shown again.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
     pub secrets: BTreeMap<String, Secret>,
-    /// Replicas it begins with, where so many fit; a rigid job has exactly as many.
-    #[cfg_attr(feature = "serde", serde(alias = "replicas_requested"))]
+    /// Replicas it begins with, where so many fit, or `replicas_min`, if left out; a rigid job has exactly as many.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas: u32,
     /// Fewest replicas it can run with.
@@ -89,7 +88,6 @@ pub struct JobSpec {
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     pub work: Option<Work>,
     /// Failures after which it is tried again.
-    #[cfg_attr(feature = "serde", serde(alias = "retries_max"))]
     #[cfg_attr(feature = "openapi", schema(maximum = 1000))]
     pub retries: u32,
     /// Seconds that it may hold GPUs, or a text such as `8h`; then it is stopped.
@@ -143,10 +141,11 @@ impl JobSpec {
         Self { name: name.to_owned(), replicas, ..Self::default() }
     }
 
-    /// Whether a field of that name can be read.
+    /// What a field is called today, of whatever version its name is; nothing if there is none.
     #[cfg(feature = "serde")]
-    pub fn has_field(name: &str) -> bool {
-        crate::fields::of::<Self>().contains(&name)
+    pub fn field(name: &str) -> Option<&str> {
+        let renamed = crate::reading::RENAMED.iter().find(|(before, _)| *before == name).map(|&(_, today)| today);
+        renamed.or_else(|| crate::fields::of::<Self>().contains(&name).then_some(name))
     }
 
     /// Fewest replicas a plan may give it.

@@ -40,6 +40,13 @@ impl BatchLimits {
         self.batch_size_max
     }
 
+    /// The same limits with another largest batch, which is never below the baseline.
+    #[must_use]
+    pub const fn with_batch_size_max(self, batch_size_max: u32) -> Self {
+        let baseline = self.batch_size_baseline;
+        Self { batch_size_max: if batch_size_max > baseline { batch_size_max } else { baseline }, ..self }
+    }
+
     /// The smallest micro-batch of a replica.
     pub const fn local_batch_min(&self) -> u32 {
         self.local_batch_min

@@ -55,7 +55,7 @@ impl Preconditioner<'_> {
 /// The two squared norms of a step that tell signal from noise, and the batch they came from.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientNorms {
-    /// Steps the norms are an average over: 1, or more where a trainer passes them on now and then.
+    /// Steps the norms stand for: 1, or more where a trainer measures only some of them.
     pub steps: u32,
     /// `n`: micro-batch gradients that were averaged, over all replicas.
     pub micro_batches: u32,
@@ -139,34 +139,65 @@ pub struct NoiseSample {
 
 /// Smoothed noise statistics of a job. It refers everything to the baseline batch, so it survives any change of
 /// replicas, batch or accumulation.
+///
+/// Signal and noise are averaged apart: the noise scale is a ratio of averages, because the average of ratios is far
+/// too large where the signal is small.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(try_from = "RawEstimator"))]
 pub struct NoiseEstimator {
     batch_size_baseline: u32,
-    steps: u64,
+    measurements: u64,
     sqr_sum: f64,
     var_sum: f64,
     /// Sum of the weights in the two sums: dividing by it removes the bias towards the zero they start from.
     weight: f64,
+    /// Sum of the squares of these weights.
+    weight_sqr: f64,
+    /// Sums of squared deviations from the averages, by the squares of the weights.
+    sqr_spread: f64,
+    var_spread: f64,
 }
 
 impl NoiseEstimator {
     /// An estimator that has seen nothing.
     pub const fn new(batch_size_baseline: u32) -> Self {
-        Self { batch_size_baseline, steps: 0, sqr_sum: 0.0, var_sum: 0.0, weight: 0.0 }
+        Self {
+            batch_size_baseline,
+            measurements: 0,
+            sqr_sum: 0.0,
+            var_sum: 0.0,
+            weight: 0.0,
+            weight_sqr: 0.0,
+            sqr_spread: 0.0,
+            var_spread: 0.0,
+        }
     }
 
-    /// Averages a step in. A step that cannot be used (one micro-batch, a norm that is not finite) is skipped and
-    /// returns false.
-    pub fn update(&mut self, norms: &GradientNorms) -> bool {
+    /// Averages a measurement in, by the samples it stands for, but over no fewer than `window_min` measurements: where
+    /// a batch is large a few of them would be the whole average. One that cannot be used (one micro-batch, a norm that
+    /// is not finite) is skipped and returns false.
+    pub fn update(&mut self, norms: &GradientNorms, window_min: u32) -> bool {
         let Some(NoiseSample { sqr, var }) = norms.estimate(self.batch_size_baseline) else { return false };
         let scale = norms.batch_size / f64::from(self.batch_size_baseline);
-        let keep = SMOOTHING.powf(scale * f64::from(norms.steps));
+        let keep = SMOOTHING.powf(scale * f64::from(norms.steps)).max(1.0 - 1.0 / f64::from(window_min.max(1)));
+        let before = [self.sqr_sum / self.weight, self.var_sum / self.weight];
         self.sqr_sum = keep * self.sqr_sum + (1.0 - keep) * sqr;
         self.var_sum = keep * self.var_sum + (1.0 - keep) * var;
         self.weight = keep * self.weight + (1.0 - keep);
-        self.steps = self.steps.saturating_add(u64::from(norms.steps));
+        self.weight_sqr = keep.powi(2) * self.weight_sqr + (1.0 - keep).powi(2);
+        if self.measurements > 0 {
+            let deviation = |value: f64, before: f64, after: f64| (value - before) * (value - after);
+            let squares = [
+                deviation(sqr, before[0], self.sqr_sum / self.weight),
+                deviation(var, before[1], self.var_sum / self.weight),
+            ];
+            let spread =
+                |sum: f64, square: f64| (keep.powi(2) * sum + (1.0 - keep).powi(2) * square.max(0.0)).min(f64::MAX);
+            self.sqr_spread = spread(self.sqr_spread, squares[0]);
+            self.var_spread = spread(self.var_spread, squares[1]);
+        }
+        self.measurements = self.measurements.saturating_add(1);
         true
     }
 
@@ -175,19 +206,36 @@ impl NoiseEstimator {
         self.batch_size_baseline
     }
 
-    /// Steps averaged in so far.
-    pub const fn steps(&self) -> u64 {
-        self.steps
+    /// Measurements averaged in so far.
+    pub const fn measurements(&self) -> u64 {
+        self.measurements
     }
 
-    /// The current estimates; `None` before the first usable step or while they carry no information.
+    /// The most likely signal and noise; `None` before the first usable measurement or while they carry no information.
     pub fn statistics(&self) -> Option<NoiseStatistics> {
+        self.certain(0.0)
+    }
+
+    /// The least noise and the most signal that the measurements allow for, so many standard errors from the most likely
+    /// ones: what a larger batch is worth at least.
+    pub fn certain(&self, deviations: f64) -> Option<NoiseStatistics> {
         if self.weight <= 0.0 {
             return None;
         }
         let sqr = (self.sqr_sum / self.weight).max(0.0);
         let var = (self.var_sum / self.weight).max(0.0);
-        NoiseStatistics::new(sqr, var).ok()
+        if deviations <= 0.0 {
+            return NoiseStatistics::new(sqr, var).ok();
+        }
+        let margin = |spread| deviations * self.standard_error(spread);
+        NoiseStatistics::new(sqr + margin(self.sqr_spread), (var - margin(self.var_spread)).max(0.0)).ok()
+    }
+
+    /// How far an average may be off, from how far what it was made of is from it.
+    fn standard_error(&self, spread: f64) -> f64 {
+        // What n values vary around their own average is (n - 1)/n of their variance; here 1/n is the share of squares.
+        let share = self.weight_sqr / self.weight.powi(2);
+        spread.sqrt() / self.weight / (1.0 - share).sqrt()
     }
 }
 
@@ -195,10 +243,13 @@ impl NoiseEstimator {
 #[derive(serde::Deserialize)]
 struct RawEstimator {
     batch_size_baseline: u32,
-    steps: u64,
+    measurements: u64,
     sqr_sum: f64,
     var_sum: f64,
     weight: f64,
+    weight_sqr: f64,
+    sqr_spread: f64,
+    var_spread: f64,
 }
 
 #[cfg(feature = "serde")]
@@ -206,7 +257,16 @@ impl TryFrom<RawEstimator> for NoiseEstimator {
     type Error = ModelError;
 
     fn try_from(raw: RawEstimator) -> Result<Self, ModelError> {
-        let RawEstimator { batch_size_baseline, steps, sqr_sum, var_sum, weight } = raw;
+        let RawEstimator {
+            batch_size_baseline,
+            measurements,
+            sqr_sum,
+            var_sum,
+            weight,
+            weight_sqr,
+            sqr_spread,
+            var_spread,
+        } = raw;
         let refuse = |name, value, accepted| Err(ModelError::Parameter { name, value, accepted });
         if batch_size_baseline == 0 {
             return refuse("batch_size_baseline", 0.0, "1 or more");
@@ -216,9 +276,16 @@ impl TryFrom<RawEstimator> for NoiseEstimator {
                 return refuse(name, sum, "finite numbers");
             }
         }
-        if !(0.0..=1.0).contains(&weight) {
-            return refuse("weight", weight, "0 to 1");
+        for (name, spread) in [("sqr_spread", sqr_spread), ("var_spread", var_spread)] {
+            if !spread.is_finite() || spread < 0.0 {
+                return refuse(name, spread, "finite numbers from 0");
+            }
         }
-        Ok(Self { batch_size_baseline, steps, sqr_sum, var_sum, weight })
+        for (name, weight) in [("weight", weight), ("weight_sqr", weight_sqr)] {
+            if !(0.0..=1.0).contains(&weight) {
+                return refuse(name, weight, "0 to 1");
+            }
+        }
+        Ok(Self { batch_size_baseline, measurements, sqr_sum, var_sum, weight, weight_sqr, sqr_spread, var_spread })
     }
 }

@@ -147,7 +147,7 @@ fn the_smoothed_estimate_survives_changes_of_replicas_and_accumulation() {
     for phase in 0..60 {
         let (micro_batches, local_batch) = [(2, 16), (8, 16), (4, 64), (2, 128)][phase % 4];
         for _ in 0..1_000 {
-            assert!(estimator.update(&world.step(micro_batches, local_batch, Preconditioner::Identity)));
+            assert!(estimator.update(&world.step(micro_batches, local_batch, Preconditioner::Identity), 1));
             let statistics = estimator.statistics().unwrap();
             sqr_sum += statistics.sqr();
             var_sum += statistics.var();
@@ -161,12 +161,56 @@ fn the_smoothed_estimate_survives_changes_of_replicas_and_accumulation() {
     assert!((var_sum / count / var - 1.0_f64).abs() < 0.02, "var {} of {var}", var_sum / count);
 }
 
+/// Estimates of the noise scale after so many steps, against the truth.
+fn certain_noise_scales(steps: u32, deviations: f64) -> Vec<f64> {
+    let ratio = |seed| {
+        let mut world = World::new(seed, 0.3, 4.0);
+        let (sqr, var) = world.truth(|_| 1.0);
+        let mut estimator = NoiseEstimator::new(BASELINE);
+        (0..steps).for_each(|_| assert!(estimator.update(&world.step(2, 16, Preconditioner::Identity), 64)));
+        estimator.certain(deviations).and_then(|found| found.noise_scale(BASELINE)).unwrap_or(f64::INFINITY)
+            / (f64::from(BASELINE) * var / sqr)
+    };
+    (0..200).map(ratio).collect()
+}
+
+#[test]
+fn what_is_certain_is_rarely_too_much_and_comes_close_with_time() {
+    let above = |ratios: &[f64]| ratios.iter().filter(|ratio| **ratio > 1.0).count();
+    let few = certain_noise_scales(20, 2.0);
+    assert!(above(&few) <= 10, "{} of 200 are too large after 20 steps", above(&few));
+    assert!(above(&certain_noise_scales(20, 0.0)) > 60, "the most likely estimate is too large half of the time");
+    let mut many = certain_noise_scales(3_000, 2.0);
+    many.sort_by(f64::total_cmp);
+    assert!((0.6..1.0).contains(&many[100]), "the median is {} of the truth", many[100]);
+}
+
+#[test]
+fn an_average_is_over_enough_measurements_however_large_the_batch() {
+    let spread = |window_min| {
+        let mut world = World::new(5, 1.0, 4.0);
+        let (sqr, _) = world.truth(|_| 1.0);
+        let mut estimator = NoiseEstimator::new(BASELINE);
+        let mut off: f64 = 0.0;
+        for idx in 0..4_000 {
+            let norms = world.step(2, 16, Preconditioner::Identity);
+            // As if it stood for 64 steps that nobody measured.
+            assert!(estimator.update(&GradientNorms { steps: 64, ..norms }, window_min));
+            if idx > 500 {
+                off = off.max((estimator.statistics().unwrap().sqr() / sqr - 1.0).abs());
+            }
+        }
+        off
+    };
+    assert!(spread(64) < 0.7 * spread(1), "{} and {}", spread(64), spread(1));
+}
+
 #[test]
 fn steps_that_are_not_finite_or_have_one_micro_batch_are_skipped() {
     let mut world = World::new(3, 1.0, 1.0);
     let mut estimator = NoiseEstimator::new(BASELINE);
     assert_eq!(estimator.statistics(), None);
-    estimator.update(&world.step(4, 8, Preconditioner::Identity));
+    estimator.update(&world.step(4, 8, Preconditioner::Identity), 1);
     let before = estimator;
     let good = world.step(4, 8, Preconditioner::Identity);
     for bad in [
@@ -179,39 +223,39 @@ fn steps_that_are_not_finite_or_have_one_micro_batch_are_skipped() {
         GradientNorms { batch_size: 0.0, ..good },
         GradientNorms { batch_size: f64::INFINITY, ..good },
     ] {
-        assert!(!estimator.update(&bad), "{bad:?} was averaged in");
+        assert!(!estimator.update(&bad, 1), "{bad:?} was averaged in");
         assert_eq!(estimator, before);
     }
-    assert!(estimator.update(&good));
+    assert!(estimator.update(&good, 1));
 }
 
 #[test]
 fn the_first_step_is_not_pulled_towards_zero() {
     let norms = GradientNorms { steps: 1, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 };
     let mut estimator = NoiseEstimator::new(BASELINE);
-    estimator.update(&norms);
+    estimator.update(&norms, 1);
     let statistics = estimator.statistics().unwrap();
     assert!((statistics.sqr() - 3.0).abs() < 1e-12 && (statistics.var() - 2.0).abs() < 1e-12, "{statistics:?}");
 }
 
 #[test]
-fn norms_averaged_over_many_steps_weigh_as_many_steps() {
+fn norms_that_stand_for_many_steps_weigh_as_many_steps() {
     let norms = |steps, mean_sqr| GradientNorms { steps, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr };
     let (mut one_by_one, mut at_once) = (NoiseEstimator::new(BASELINE), NoiseEstimator::new(BASELINE));
-    one_by_one.update(&norms(1, 3.0));
-    at_once.update(&norms(1, 3.0));
-    (0..100).for_each(|_| assert!(one_by_one.update(&norms(1, 4.0))));
-    at_once.update(&norms(100, 4.0));
+    one_by_one.update(&norms(1, 3.0), 1);
+    at_once.update(&norms(1, 3.0), 1);
+    (0..100).for_each(|_| assert!(one_by_one.update(&norms(1, 4.0), 1)));
+    at_once.update(&norms(100, 4.0), 1);
     let (slow, quick) = (one_by_one.statistics().unwrap(), at_once.statistics().unwrap());
     assert!((slow.sqr() / quick.sqr() - 1.0).abs() < 1e-9, "{slow:?} and {quick:?}");
-    assert_eq!(one_by_one.steps(), at_once.steps());
+    assert_eq!((one_by_one.measurements(), at_once.measurements()), (101, 2));
 }
 
 /// Statistics after a step that says (1, 1) at the baseline batch and a second step.
 fn after(second: &GradientNorms) -> NoiseStatistics {
     let first = GradientNorms { steps: 1, micro_batches: 2, batch_size: 32.0, micro_sqr: 3.0, mean_sqr: 2.0 };
     let mut estimator = NoiseEstimator::new(BASELINE);
-    assert!(estimator.update(&first) && estimator.update(second));
+    assert!(estimator.update(&first, 1) && estimator.update(second, 1));
     estimator.statistics().expect("two steps with signal")
 }
 

@@ -44,9 +44,11 @@ fn a_curve_that_no_loss_follows_is_refused() {
 #[test]
 fn sums_that_no_average_can_have_are_refused() {
     let mut estimator = NoiseEstimator::new(32);
-    estimator.update(&GradientNorms { steps: 3, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 });
+    estimator.update(&GradientNorms { steps: 3, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 }, 1);
     check(&estimator, "weight", 1.5, "weight 1.5: accepted are 0 to 1");
     check(&estimator, "weight", -0.5, "weight -0.5: accepted are 0 to 1");
+    check(&estimator, "weight_sqr", 2.0, "weight_sqr 2: accepted are 0 to 1");
+    check(&estimator, "var_spread", -1.0, "var_spread -1: accepted are finite numbers from 0");
     let mut json = serde_json::to_value(estimator).unwrap();
     json["batch_size_baseline"] = 0.into();
     let error = serde_json::from_value::<NoiseEstimator>(json).unwrap_err();
@@ -54,15 +56,11 @@ fn sums_that_no_average_can_have_are_refused() {
 }
 
 #[test]
-fn a_count_of_steps_stops_at_the_largest_number() {
-    let text = r#"{"batch_size_baseline":32,"steps":18446744073709551615,"sqr_sum":0.5,"var_sum":0.5,"weight":0.5}"#;
+fn a_count_of_measurements_stops_at_the_largest_number() {
+    let text = r#"{"batch_size_baseline":32,"measurements":18446744073709551615,"sqr_sum":0.5,"var_sum":0.5,
+        "weight":0.5,"weight_sqr":0.1,"sqr_spread":0.0,"var_spread":0.0}"#;
     let mut estimator: NoiseEstimator = serde_json::from_str(text).unwrap();
-    assert!(estimator.update(&GradientNorms {
-        steps: 3,
-        micro_batches: 2,
-        batch_size: 64.0,
-        micro_sqr: 5.0,
-        mean_sqr: 4.0
-    }));
-    assert_eq!(estimator.steps(), u64::MAX);
+    let norms = GradientNorms { steps: 3, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 };
+    assert!(estimator.update(&norms, 1));
+    assert_eq!(estimator.measurements(), u64::MAX);
 }

@@ -1,7 +1,7 @@
 use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
 use crate::priority::{OPPORTUNISTIC, opportunistic, priority_ranks, priority_step};
-use crate::waiting::Terms;
+use crate::waiting::WaitLimits;
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
 
 /// Its weights let nobody wait who has had too little; this is for gangs that others would have to make room for together.
@@ -95,8 +95,9 @@ impl Policy for Castor {
         }
         let settings = self.settings;
         let rules = self.rules();
-        let terms = Terms { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
-        let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &terms);
+        let limits =
+            WaitLimits { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
+        let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &limits);
         let weights = self.weights(now, view, &elastic);
         let factor = |idx: usize, speedup: f64| {
             let job = &view.jobs[idx];

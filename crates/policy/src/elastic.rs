@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use pollux_model::{Goodput, GpuType, Shape};
 
-use crate::givers::Givers;
+use crate::cheapest_donors::CheapestDonors;
 use crate::optimiser::{JobOptions, Keep, Problem, ProblemNode, Solution};
-use crate::waiting::{Settled, Terms, settle};
+use crate::waiting::{Settled, WaitLimits, settle};
 use crate::{
     Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, JobView, NodeId, PlacementRules, Plan, Quality,
     Reason, ReplicaResources, Timestamp,
@@ -117,7 +117,7 @@ impl<'a> Elastic<'a> {
         view: &'a ClusterView<'a>,
         tables: &mut GoodputTables,
         profile_limit: f64,
-        terms: &Terms,
+        limits: &WaitLimits,
     ) -> Self {
         tables.retain(view);
         let usable: Vec<usize> = (0..view.nodes.len()).filter(|&idx| view.nodes[idx].schedulable).collect();
@@ -142,7 +142,7 @@ impl<'a> Elastic<'a> {
         let possible = |idx: usize, kind: GpuType, replicas: u32| {
             kinds.binary_search(&kind).is_ok_and(|kind| speedups[idx].best(kind, replicas) > 0.0)
         };
-        let settled = settle(now, view, terms, &possible);
+        let settled = settle(now, view, limits, &possible);
         Self { view, usable, kinds, speedups, settled }
     }
 
@@ -239,19 +239,19 @@ impl<'a> Elastic<'a> {
 
     /// The optimiser's answer as a plan with reasons.
     pub(crate) fn plan(&self, problem: &Problem, solution: &Solution, quality: Quality) -> Plan {
-        let givers = Givers::of(problem, solution);
+        let donors = CheapestDonors::of(problem, solution);
         let assignments = self.view.jobs.iter().enumerate().map(|(idx, job)| {
             let id = |place: usize| self.view.nodes[self.usable[place]].id;
             let planned = || solution.places[idx].iter().map(|&(place, replicas)| (id(place), replicas)).collect();
             let allocation = self.settled.fixed[idx].clone().unwrap_or_else(planned);
             let places = allocation.iter().filter_map(|(node, replicas)| Some((self.place(node)?, replicas)));
-            let reason = self.reason(idx, &places.collect::<Vec<_>>(), problem, &givers);
+            let reason = self.reason(idx, &places.collect::<Vec<_>>(), problem, &donors);
             Assignment { job: job.id, allocation, guest_of: job.pinned_to(), reason }
         });
         Plan { assignments: assignments.collect(), quality: Some(quality) }
     }
 
-    fn reason(&self, idx: usize, places: &[(usize, u32)], problem: &Problem, givers: &Givers<'_>) -> Reason {
+    fn reason(&self, idx: usize, places: &[(usize, u32)], problem: &Problem, donors: &CheapestDonors<'_>) -> Reason {
         let job = &self.view.jobs[idx];
         let speedups = &self.speedups[idx];
         if job.is_pinned() {
@@ -288,14 +288,14 @@ impl<'a> Elastic<'a> {
         } else {
             Binding::Contention
         };
-        let payer = givers.cheapest_but(idx).map(|giver| {
-            let places = &givers.places[giver];
+        let payer = donors.cheapest_but(idx).map(|donor| {
+            let places = &donors.places[donor];
             let held: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
             let kind = places.first().map_or(0, |&(place, _)| problem.nodes[place].kind);
-            let speedups = &self.speedups[giver];
+            let speedups = &self.speedups[donor];
             let now = speedups.at(kind, held, places.len() > 1);
             let left = if held > 1 { speedups.best(kind, held - 1) } else { 0.0 };
-            (self.view.jobs[giver].id, if now > 0.0 { left / now - 1.0 } else { 0.0 })
+            (self.view.jobs[donor].id, if now > 0.0 { left / now - 1.0 } else { 0.0 })
         });
         let one_fewer = if replicas > 1 { with(replicas - 1) } else { (replicas == 1).then_some(-1.0) };
         Reason { binding, one_more, one_fewer, payer }

@@ -36,7 +36,7 @@ mod optimus;
 mod slaq;
 mod optimiser;
 mod waiting;
-mod givers;
+mod cheapest_donors;
 mod elastic;
 mod pollux;
 mod castor;

@@ -199,6 +199,25 @@ pub enum PlanError {
     },
 }
 
+impl PlanError {
+    /// The rule that was broken, in one word.
+    pub const fn rule(&self) -> &'static str {
+        match self {
+            Self::Job { .. } => "job",
+            Self::Node { .. } => "node",
+            Self::Capacity { .. } => "capacity",
+            Self::Cpus { .. } => "cpus",
+            Self::Memory { .. } => "memory",
+            Self::GpuType { .. } => "gpu_type",
+            Self::Bounds { .. } => "bounds",
+            Self::Pinned { .. } => "pinned",
+            Self::MixedTypes { .. } => "mixed_types",
+            Self::Interference { .. } => "interference",
+            Self::Guest { .. } => "guest",
+        }
+    }
+}
+
 impl Plan {
     /// Refuses a plan that breaks capacity, bounds, gangs, pins, or the rules its policy promised.
     pub fn check(&self, view: &ClusterView<'_>, rules: PlacementRules) -> Result<(), PlanError> {

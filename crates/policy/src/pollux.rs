@@ -1,7 +1,7 @@
 use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
 use crate::priority::priority_weights;
-use crate::waiting::Terms;
+use crate::waiting::WaitLimits;
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
 
 /// Stands in for minus infinity: at this power the smallest speedup outweighs all others by orders of magnitude.
@@ -56,8 +56,9 @@ impl Policy for Pollux {
         }
         let settings = self.settings;
         let rules = self.rules();
-        let terms = Terms { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
-        let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &terms);
+        let limits =
+            WaitLimits { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
+        let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &limits);
         let weights = priority_weights(view);
         let mean = PowerMean::new(settings.fairness);
         let factor = |job: usize, _| {

@@ -15,7 +15,7 @@ pub(crate) const TURN_S: f64 = 600.0;
 
 /// What a policy promises those who wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct WaitLimits {
     /// Seconds that a job may wait before it goes first, where every job could have its fewest GPUs at once. Where there
     /// are not enough for that it is as many times longer as all jobs need more than there is. Jobs that could not run
     /// if they were alone do not count, nor do those that need other kinds of GPU.
@@ -39,10 +39,10 @@ pub(crate) struct Settled {
 pub(crate) fn settle(
     now: Timestamp,
     view: &ClusterView<'_>,
-    terms: &Terms,
+    limits: &WaitLimits,
     possible: &dyn Fn(usize, GpuType, u32) -> bool,
 ) -> Settled {
-    let mut queue = Queue::new(now, view, terms, possible);
+    let mut queue = Queue::new(now, view, limits, possible);
     queue.let_overdue_in();
     queue.keep_turns();
     queue.begin_as_asked();
@@ -75,7 +75,7 @@ impl<'a> Queue<'a> {
     fn new(
         now: Timestamp,
         view: &'a ClusterView<'a>,
-        terms: &Terms,
+        limits: &WaitLimits,
         possible: &'a dyn Fn(usize, GpuType, u32) -> bool,
     ) -> Self {
         let everything = FreeGpus::of(view);
@@ -88,11 +88,11 @@ impl<'a> Queue<'a> {
             now,
             view,
             possible,
-            one_multi_node_job_per_node: terms.one_multi_node_job_per_node,
+            one_multi_node_job_per_node: limits.one_multi_node_job_per_node,
             opportunistic: opportunistic(view),
             crowding: crowding(view, &everything.by_kind(), &kinds),
             kinds,
-            patience_s: terms.patience_s,
+            patience_s: limits.patience_s,
             spanned: BTreeSet::new(),
             idle,
             unfixed: FreeGpus::beside_pinned(view),

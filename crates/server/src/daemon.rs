@@ -4,15 +4,18 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::Uri;
 use pollux_backend::{Backend, Observer};
+use pollux_store::HistoryEvent;
 use serde_json::json;
 use tokio::runtime::{self, Runtime};
 use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
 
+use crate::history_event::Sentence;
 use crate::http::{AppState, HttpSettings, Listeners, prune_regularly, sample, serve};
 use crate::tokens::LOCAL_TOKEN;
-use crate::{Handle, HistoryEvent, Server, ServerError, ServerSettings, files};
+use crate::{Handle, Server, ServerError, ServerSettings, files};
 
 const TOKEN_FILE: &str = "token";
 const SERVER_FILE: &str = "server.json";
@@ -48,11 +51,11 @@ impl Daemon {
         http: &HttpSettings,
         open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, E>,
     ) -> Result<Self, ServerError> {
-        let listeners = Listeners::bind(http, &settings.state_dir)?;
-        let url = match &settings.worker_url {
-            Some(url) => worker_url(url, http.tls.is_some())?,
-            None => listeners.local_url(),
-        };
+        let workers = settings.worker_url.as_deref().map(|url| worker_url(url, http.tls.is_some())).transpose()?;
+        let mut http = http.clone();
+        http.hosts.extend(workers.as_ref().map(|(_, host)| host.clone()));
+        let listeners = Listeners::bind(&http, &settings.state_dir)?;
+        let url = workers.map_or_else(|| listeners.local_url(), |(url, _)| url);
         let runtime = runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .max_blocking_threads(32)
@@ -62,9 +65,9 @@ impl Daemon {
             .map_err(ServerError::Thread)?;
         let server = Server::start(ServerSettings { url, ..settings }, open_backend)?;
         if let Some(record) = server.damaged() {
-            warn!(record, "{}", HistoryEvent::Damaged { record });
+            warn!(record, "{}", Sentence(&HistoryEvent::Damaged { record }));
         }
-        match introduce(&server, &listeners) {
+        match publish_address(&server, &listeners) {
             Ok(()) => Ok(Self::answer(server, runtime, listeners)),
             Err(error) => {
                 // What cannot be reached must not schedule.
@@ -132,34 +135,60 @@ impl Daemon {
             // A client only finds out a moment later.
             warn!(file = %self.server_file.display(), %error, "the file that says where the server is stays");
         }
-        self.server.join().inspect_err(|error| error!(%error, "the scheduler has ended"))
+        self.server.join()
     }
 }
 
-/// An address at which workers can be told to look. What they say must not be read along on the way.
-fn worker_url(url: &str, has_tls: bool) -> Result<String, ServerError> {
-    let is_local = |rest: &str| {
-        let host = rest.split('/').next().unwrap_or_default();
-        let name = host.rsplit_once(':').map_or(host, |(name, _)| name).trim_matches(['[', ']']);
+/// An address at which workers can be told to look, and its host. What they say must not be read along on the way.
+fn worker_url(url: &str, has_tls: bool) -> Result<(String, String), ServerError> {
+    let refused = || ServerError::WorkerUrl { url: url.to_owned() };
+    let parsed: Uri = url.parse().map_err(|_| refused())?;
+    let host = parsed.host().filter(|host| !host.is_empty()).ok_or_else(refused)?;
+    let is_local = || {
+        let name = host.trim_matches(['[', ']']);
         name == "localhost" || name.parse().is_ok_and(|address: IpAddr| address.is_loopback())
     };
-    let is_usable = match url.split_once("://") {
-        Some(("https", rest)) => has_tls && !rest.is_empty(),
-        Some(("http", rest)) => is_local(rest),
+    let is_usable = match parsed.scheme_str() {
+        Some("https") => has_tls,
+        Some("http") => is_local(),
         Some(_) | None => false,
     };
     match is_usable {
-        true => Ok(url.trim_end_matches('/').to_owned()),
-        false => Err(ServerError::WorkerUrl { url: url.to_owned() }),
+        true => Ok((url.trim_end_matches('/').to_owned(), host.to_owned())),
+        false => Err(refused()),
     }
 }
 
 /// Lets those who may read the state folder find and open the server.
-fn introduce(server: &Server, listeners: &Listeners) -> Result<(), ServerError> {
+fn publish_address(server: &Server, listeners: &Listeners) -> Result<(), ServerError> {
     let state_dir = server.state_dir();
     let token = files::token(&state_dir.join(TOKEN_FILE))?;
     server.handle().replace_token(LOCAL_TOKEN, &token).wait().map_err(ServerError::Token)?;
     listeners.remember(state_dir)?;
     let found = json!({"url": listeners.local_url(), "pid": std::process::id()});
     files::write(&state_dir.join(SERVER_FILE), &format!("{found}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_are_told_an_address_that_nobody_reads_along_and_its_host_is_known() {
+        for (url, host) in [
+            ("https://pollux.example:8443/", "pollux.example"),
+            ("https://[fd00::1]/", "[fd00::1]"),
+            ("https://10.0.0.7", "10.0.0.7"),
+            ("http://[::1]:7878", "[::1]"),
+            ("http://localhost:7878/", "localhost"),
+        ] {
+            let told = worker_url(url, true).unwrap();
+            assert_eq!(told, (url.trim_end_matches('/').to_owned(), host.to_owned()));
+        }
+        for url in ["", "pollux.example", "https://", "http://pollux.example", "http://127.0.0.1.example", "ftp://::1/"]
+        {
+            assert!(worker_url(url, true).is_err(), "{url}");
+        }
+        assert!(worker_url("https://pollux.example", false).is_err());
+    }
 }

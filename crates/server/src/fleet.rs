@@ -48,7 +48,7 @@ enum ReplicaState {
     /// it is to leave.
     Ended,
     /// Told to leave, and not counted by the engine any more.
-    Stray,
+    Untracked,
 }
 
 impl Replica {
@@ -278,7 +278,7 @@ impl Fleet {
         let members = self.groups.get(&job).map_or(&[][..], |group| &group.members);
         let is_here = |replica: &Replica| match replica.state {
             ReplicaState::Ordered | ReplicaState::Running | ReplicaState::Ended => true,
-            ReplicaState::Leaving(_) | ReplicaState::Stray => false,
+            ReplicaState::Leaving(_) | ReplicaState::Untracked => false,
         };
         let there = self.replicas.iter().filter(|(_, it)| it.job == job && it.node == node && is_here(it));
         let mut there: Vec<ReplicaId> = there.map(|(&id, _)| id).collect();
@@ -357,7 +357,7 @@ impl Fleet {
                 }
                 self.left(id, out);
             }
-            ReplicaState::Stray => self.left(id, out),
+            ReplicaState::Untracked => self.left(id, out),
             ReplicaState::Ended => {}
             ReplicaState::Ordered | ReplicaState::Running => {
                 replica.state = ReplicaState::Ended;
@@ -427,7 +427,7 @@ impl Fleet {
     /// Ends a replica that the engine does not know of.
     pub(crate) fn evict(&mut self, id: ReplicaId, out: &mut Effects) {
         self.leave_group(id, out);
-        self.stop_replica(id, ReplicaState::Stray, out);
+        self.stop_replica(id, ReplicaState::Untracked, out);
     }
 
     /// Nodes with replicas, those on their way out included.
@@ -460,7 +460,7 @@ impl Fleet {
             ReplicaState::Ordered | ReplicaState::Running | ReplicaState::Ended => {
                 !self.groups.get(&replica.job).is_some_and(|group| group.members.contains(id))
             }
-            ReplicaState::Leaving(_) | ReplicaState::Stray => false,
+            ReplicaState::Leaving(_) | ReplicaState::Untracked => false,
         };
         self.replicas.iter().filter(is_unassigned).map(|(&id, _)| id).collect()
     }

@@ -4,6 +4,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use pollux_api::ClusterStatus;
+use pollux_backend::Exit;
+use pollux_engine::{FailureReason, StopReason};
+use pollux_policy::PlanError;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -11,6 +14,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
+use serde::Serialize;
 
 /// Seconds of work inside of the scheduler.
 const WORK_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -30,15 +34,18 @@ pub struct Metrics {
     registry: Registry,
     pub(crate) rounds: Counter,
     pub(crate) plan_seconds: Histogram,
-    pub(crate) plans_rejected: Counter,
     pub(crate) commits: Counter,
     pub(crate) commit_seconds: Histogram,
     /// Those that wait for a change of their assignment.
     pub(crate) waiting_workers: Gauge,
     pub(crate) connections: Gauge,
+    plans_rejected: Counters,
     group_changes: Counters,
+    group_stops: Counters,
+    replicas_ended: Counters,
     failed_starts: Counters,
     jobs_ended: Counters,
+    jobs_failed: Counters,
     refusals: Counters,
     connections_refused: Counters,
     requests: Counters,
@@ -74,14 +81,17 @@ impl Metrics {
             registry: Registry::default(),
             rounds: Counter::default(),
             plan_seconds: Histogram::new(WORK_S),
-            plans_rejected: Counter::default(),
+            plans_rejected: counters("reason", &["capacity"]),
             commits: Counter::default(),
             commit_seconds: Histogram::new(WORK_S),
             waiting_workers: Gauge::default(),
             connections: Gauge::default(),
             group_changes: counters("kind", &["launch", "resize", "stop"]),
+            group_stops: counters("reason", &["preempted", "failed", "node_lost", "time_limit"]),
+            replicas_ended: counters("how", &["success", "exit_code", "signal", "lost"]),
             failed_starts: counters("kind", &["machine", "permanent"]),
             jobs_ended: counters("phase", &["succeeded", "failed", "cancelled"]),
+            jobs_failed: counters("reason", &["permanent", "retries", "machines", "time_limit", "dependency"]),
             refusals: counters("reason", &["unauthorized"]),
             connections_refused: counters("reason", &["too_many", "tls"]),
             requests: counters("status", &["1xx", "2xx", "3xx", "4xx", "5xx"]),
@@ -107,14 +117,20 @@ impl Metrics {
         registry.register("events", "Events in the history of the cluster", levels.events.clone());
         registry.register("rounds", "Plans made", self.rounds.clone());
         registry.register("plan_seconds", "What plans took", self.plan_seconds.clone());
-        registry.register("plans_rejected", "Plans that could not be used", self.plans_rejected.clone());
+        let rejected = "Plans that could not be used, by what was wrong with them";
+        registry.register("plans_rejected", rejected, self.plans_rejected.clone());
         registry.register("commits", "Durable writes to the journal", self.commits.clone());
         registry.register("commit_seconds", "What durable writes took", self.commit_seconds.clone());
         let changes = "Groups of replicas ordered, changed and ended";
         registry.register("group_changes", changes, self.group_changes.clone());
+        let stops = "Groups or parts of them that were told to leave, by reason";
+        registry.register("group_stops", stops, self.group_stops.clone());
+        let ended = "Replicas that ended, by how they did";
+        registry.register("replicas_ended", ended, self.replicas_ended.clone());
         let failed = "Replicas that could not be started, by what is at fault";
         registry.register("failed_starts", failed, self.failed_starts.clone());
         registry.register("jobs_ended", "Jobs that are over, by how they ended", self.jobs_ended.clone());
+        registry.register("jobs_failed", "Jobs that were given up, by reason", self.jobs_failed.clone());
         let waiting = "Workers that wait for a change of their assignment";
         registry.register("waiting_workers", waiting, self.waiting_workers.clone());
         registry.register("connections", "Connections that are open", self.connections.clone());
@@ -135,6 +151,35 @@ impl Metrics {
 
     pub(crate) fn count_group_change(&self, kind: &'static str) {
         self.group_changes.get_or_create(&label("kind", kind)).inc();
+    }
+
+    pub(crate) fn count_stop(&self, why: StopReason) {
+        self.group_stops.get_or_create(&label("reason", &word(&why))).inc();
+    }
+
+    pub(crate) fn count_rejected_plan(&self, error: &PlanError) {
+        self.plans_rejected.get_or_create(&label("reason", error.rule())).inc();
+    }
+
+    pub(crate) fn count_ended_replica(&self, exit: Exit) {
+        let how = match exit {
+            Exit::Code(0) => "success",
+            Exit::Code(_) => "exit_code",
+            Exit::Signal(_) => "signal",
+            Exit::Lost => "lost",
+        };
+        self.replicas_ended.get_or_create(&label("how", how)).inc();
+    }
+
+    pub(crate) fn count_failed_job(&self, reason: &FailureReason) {
+        let reason = match reason {
+            FailureReason::Permanent { .. } => "permanent",
+            FailureReason::RetriesExhausted { .. } => "retries",
+            FailureReason::MachineFailures { .. } => "machines",
+            FailureReason::TimeLimit { .. } => "time_limit",
+            FailureReason::Dependency { .. } => "dependency",
+        };
+        self.jobs_failed.get_or_create(&label("reason", reason)).inc();
     }
 
     pub(crate) fn count_failed_start(&self, kind: &'static str) {
@@ -166,9 +211,7 @@ impl Metrics {
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.levels.jobs.clear();
         for (phase, count) in &status.jobs {
-            // Its name, without the quotes of JSON.
-            let phase = crate::text(phase);
-            let labels = label("phase", phase.trim_matches('"'));
+            let labels = label("phase", &word(phase));
             self.levels.jobs.get_or_create(&labels).set(whole(*count));
         }
         self.levels.nodes.set(whole(*nodes as u64));
@@ -186,6 +229,11 @@ impl Metrics {
 
 fn label(name: &'static str, value: &str) -> Label {
     [(name, value.to_owned())]
+}
+
+/// The name of one of our enums' variants: without the quotes of JSON.
+fn word(value: &impl Serialize) -> String {
+    crate::text(value).trim_matches('"').to_owned()
 }
 
 /// Counters whose usual values are told though they are 0.

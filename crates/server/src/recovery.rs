@@ -9,7 +9,7 @@ use pollux_backend::{Backend, Epoch, Observer, ReplicaId};
 use pollux_engine::{Engine, Event, FailureKind, SettingsError};
 use pollux_job::{JobId, JobSpec, Phase};
 use pollux_policy::PolicyState;
-use pollux_store::{Batch, JobRow, Record, Snapshot, Store, StoreError};
+use pollux_store::{Batch, HistoryEvent, JobRow, Record, Snapshot, Store, StoreError};
 use tokio::sync::broadcast;
 use tracing::{debug, warn};
 
@@ -17,11 +17,12 @@ use crate::assignments::Assignments;
 use crate::clock::Clock;
 use crate::fleet::{Effects, Fleet};
 use crate::handle::Message;
+use crate::history_event::Sentence;
 use crate::node_registry::NodeRegistry;
 use crate::reader_pool::ReaderPool;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, HistoryEvent, Metrics, ServerError, ServerSettings};
+use crate::{Handle, Metrics, ServerError, ServerSettings};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -146,10 +147,12 @@ impl Scheduler {
     pub(crate) fn resume(&mut self) -> Result<(), ServerError> {
         let now = self.clock.now();
         if let Some(record) = self.damaged {
-            self.remember(now, None, &HistoryEvent::Damaged { record });
+            self.remember(now, None, HistoryEvent::Damaged { record });
         }
         if let Some(policy) = self.forgotten_policy.take() {
-            self.remember(now, None, &HistoryEvent::PolicyForgot { policy });
+            let forgot = HistoryEvent::PolicyForgot { policy };
+            warn!("{}", Sentence(&forgot));
+            self.remember(now, None, forgot);
         }
         let mut commands = Vec::new();
         for (job, spec) in self.forgotten_jobs() {
@@ -173,7 +176,7 @@ impl Scheduler {
         for id in repeated {
             self.order(id)?;
         }
-        self.note_ends(now);
+        self.archive_ended_jobs(now);
         self.pending.regrouped.extend(self.fleet.groups().map(|(job, _)| job).collect::<Vec<_>>());
         self.flush()
     }
@@ -183,7 +186,15 @@ impl Scheduler {
         let ended: Vec<JobId> = self.engine.ended_jobs().map(pollux_engine::Job::id).collect();
         let is_forgotten = |job: &JobId| self.engine.job(*job).is_none() && !ended.contains(job);
         let forgotten = self.specs.iter().filter(|(job, _)| is_forgotten(job));
-        forgotten.map(|(job, spec)| (*job, spec.without_launch())).collect()
+        // What it waits for and is over by now was met when it was submitted, or is told by the engine.
+        let is_known =
+            |job: JobId| self.engine.job(job).is_some() || self.specs.contains_key(&job) || ended.contains(&job);
+        let submitted = |spec: &JobSpec| {
+            let mut spec = spec.without_launch();
+            spec.depends_on.retain(|dependency| is_known(dependency.job));
+            spec
+        };
+        forgotten.map(|(job, spec)| (*job, submitted(spec))).collect()
     }
 
     /// Jobs whose end is written, but which the engine still has: under other settings their end made no sense to it.

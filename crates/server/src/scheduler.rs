@@ -14,7 +14,7 @@ use pollux_backend::{Backend, Checkpoints, Epoch, ReplicaId, ReplicaOrder};
 use pollux_engine::{Command, Engine, Event, Refusal};
 use pollux_job::{JobId, JobSpec};
 use pollux_policy::Timestamp;
-use pollux_store::{Batch, HistoryEntry, Record, Store};
+use pollux_store::{Batch, HistoryEntry, HistoryEvent, Record, Store};
 use tokio::sync::broadcast;
 use tracing::{debug, error, info, warn};
 
@@ -24,7 +24,7 @@ use crate::fleet::Fleet;
 use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
-use crate::{Cluster, HistoryEvent, Metrics, Refused, ServerError, ServerSettings, narration};
+use crate::{Cluster, Metrics, Refused, ServerError, ServerSettings, event_log, history_event};
 pub(crate) use execution::LOGGED_MAX;
 use inbox::{Inbox, TokenChange};
 
@@ -147,7 +147,7 @@ impl Scheduler {
     /// Takes in what was asked for and seen, and does what follows.
     fn turn(&mut self, inbox: &mut Inbox) -> Result<(), ServerError> {
         let now = self.clock.now();
-        self.look_around(now, inbox);
+        self.check_deadlines(now, inbox);
         let is_durable = self.record(now, inbox)?;
         let mut commands = Vec::new();
         for event in std::mem::take(&mut inbox.seen) {
@@ -167,7 +167,7 @@ impl Scheduler {
         }
         self.tick(now, &mut commands);
         self.carry_out(now, commands)?;
-        self.note_ends(now);
+        self.archive_ended_jobs(now);
         self.flush()?;
         for (answer, outcome) in answers {
             answer(outcome);
@@ -259,7 +259,7 @@ impl Scheduler {
         self.engine.step(now, event, commands);
         let refused = commands.iter().skip(before).position(|command| matches!(command, Command::Refused(_)));
         if let Some(Command::Refused(refusal)) = refused.map(|idx| commands.remove(before + idx)) {
-            narration::refused_event(&refusal);
+            event_log::refused_event(&refusal);
             return Err(refusal);
         }
         let node = match said {
@@ -274,13 +274,13 @@ impl Scheduler {
             // The others are about jobs.
             _ => "",
         };
-        narration::event(&said, node);
-        let history_event = HistoryEvent::of_event(&said, node);
+        event_log::event(&said, node);
+        let history_event = history_event::of_event(&said, node);
         if let Some(job) = ready {
             self.fleet.settle(job);
         }
         if let Some((job, history_event)) = history_event {
-            self.remember(now, job, &history_event);
+            self.remember(now, job, history_event);
         }
         Ok(())
     }
@@ -314,14 +314,14 @@ impl Scheduler {
         }
     }
 
-    pub(crate) fn remember(&mut self, at: Timestamp, job: Option<JobId>, history_event: &HistoryEvent) {
-        let entry = self.entry(at, job, history_event);
+    pub(crate) fn remember(&mut self, at: Timestamp, job: Option<JobId>, event: HistoryEvent) {
+        let entry = self.entry(at, job, event);
         self.unwritten.history.push(entry);
     }
 
-    fn entry(&mut self, at: Timestamp, job: Option<JobId>, history_event: &HistoryEvent) -> HistoryEntry {
+    fn entry(&mut self, at: Timestamp, job: Option<JobId>, event: HistoryEvent) -> HistoryEntry {
         self.last_history += 1;
-        HistoryEntry { sequence: self.last_history, at, job, text: crate::text(history_event) }
+        HistoryEntry { sequence: self.last_history, at, job, event }
     }
 
     fn cluster(&self) -> Cluster<'_> {

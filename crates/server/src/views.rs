@@ -8,9 +8,10 @@ use pollux_engine::{FailureCause, FailureReason, JobState, work_done};
 use pollux_job::Phase;
 use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
-use pollux_store::{HistoryEntry, JobRow};
+use pollux_store::{HistoryEntry, HistoryLine, JobRow, UnreadableEvent};
 
-use crate::{Cluster, HistoryEvent};
+use crate::Cluster;
+use crate::history_event::Sentence;
 
 /// A live job.
 pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
@@ -20,6 +21,7 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
     api::Job {
         id: job.id().0,
         name: job.spec().name.clone(),
+        owner: job.spec().owner.clone(),
         phase: job.phase(),
         phase_since_ms: job.phase_since().0,
         submitted_ms: usage.submitted.0,
@@ -74,6 +76,7 @@ pub fn job_of_row(row: &JobRow) -> api::Job {
     let mut job = api::Job {
         id,
         name: spec.name.clone(),
+        owner: spec.owner.clone(),
         phase: Phase::Queued,
         phase_since_ms: submitted,
         submitted_ms: submitted,
@@ -200,17 +203,28 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
     api::NodeList { nodes, held_back: held_back.collect() }
 }
 
-/// A line of history. One that cannot be read, such as a later version's, is shown as such.
+/// Something that happened.
 pub fn event(entry: &HistoryEntry) -> api::Event {
-    let known: Result<HistoryEvent, _> = serde_json::from_str(&entry.text);
-    let mut detail: serde_json::Map<_, _> = serde_json::from_str(&entry.text).unwrap_or_default();
+    told(entry, &crate::text(&entry.event), Sentence(&entry.event).to_string())
+}
+
+/// A line of history. One that cannot be read, such as a later version's, is shown as such.
+pub fn line(line: &HistoryLine) -> api::Event {
+    match &line.event {
+        Ok(event) => told(line, &crate::text(event), Sentence(event).to_string()),
+        Err(UnreadableEvent { text, reason }) => told(line, text, format!("this cannot be read: {reason}")),
+    }
+}
+
+fn told<E>(entry: &HistoryEntry<E>, written: &str, text: String) -> api::Event {
+    let mut detail: serde_json::Map<_, _> = serde_json::from_str(written).unwrap_or_default();
     let kind = detail.remove("happened").and_then(|kind| kind.as_str().map(str::to_owned));
     api::Event {
         sequence: entry.sequence,
         at_ms: entry.at.0,
         job: entry.job.map(|job| job.0),
         kind: kind.unwrap_or_else(|| "unreadable".to_owned()),
-        text: known.map_or_else(|error| format!("this cannot be read: {error}"), |event| event.to_string()),
+        text,
         detail: serde_json::Value::Object(detail),
     }
 }

@@ -6,7 +6,7 @@ use rusqlite::Connection;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{GroupRow, JobSummary, NodeRow, Record, StoreError, v1, v2};
+use crate::{GroupRow, HistoryEvent, JobSummary, NodeRow, Record, StoreError, UnreadableEvent, v1, v2};
 
 /// What is written today. A folder with rows of another has a schema version of its own, so that earlier programs refuse
 /// it as a whole.
@@ -29,6 +29,13 @@ impl Unread {
         match self {
             Self::Format(found) => StoreError::NewerRecord { what: what(), found, supported: FORMAT },
             Self::Damaged(reason) => StoreError::Unreadable { what: what(), reason },
+        }
+    }
+
+    fn reason(&self) -> String {
+        match self {
+            Self::Format(found) => format!("format {found}; expected format {FORMAT} or an earlier one"),
+            Self::Damaged(reason) => reason.to_string(),
         }
     }
 }
@@ -80,6 +87,12 @@ impl Formats {
 
     pub(crate) fn group(&self, written: Written) -> Result<GroupRow, Unread> {
         read(written, |group: v1::Group| group.into())
+    }
+
+    /// Lines from before they said their format have the shape of today's.
+    pub(crate) fn event(&self, written: Written) -> Result<HistoryEvent, UnreadableEvent> {
+        let text = written.1.clone();
+        read(written, |event: HistoryEvent| event).map_err(|unread| UnreadableEvent { text, reason: unread.reason() })
     }
 
     pub(crate) fn node(&self, written: Written) -> Result<NodeRow, Unread> {

@@ -8,7 +8,7 @@
 //!
 //! The crate knows sequence numbers, snapshots, and the formats in which rows are or were written. It decides nothing:
 //! whatever the engine and the server keep becomes text here, and what any version wrote becomes what they use today.
-//! Only the lines of the history are texts of its callers. [`Store`] is the main type; one process at a time has it.
+//! [`Store`] is the main type; one process at a time has it.
 
 #![warn(clippy::let_underscore_must_use)]
 
@@ -24,7 +24,10 @@ mod reader;
 
 pub use error::StoreError;
 pub use reader::{EndedQuery, Reader};
-pub use record::{Batch, EndedJob, HistoryEntry, JobRow, JobSummary, Record, ReplicaRow, SubmittedJob, TokenRow};
+pub use record::{
+    Batch, EndedJob, HistoryEntry, HistoryLine, JobRow, JobSummary, Record, ReplicaRow, SubmittedJob, TokenRow,
+    UnreadableEvent,
+};
 pub use recovery::{Recovered, Snapshot};
 pub use store::Store;
-pub use v2::{GroupRow, NodeRow};
+pub use v2::{GroupRow, HistoryEvent, NodeRow, ReplicaExit};

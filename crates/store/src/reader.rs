@@ -8,9 +8,11 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, params};
 use crate::format::{Formats, Unread, Written};
 use crate::recovery::{unsigned, written};
 use crate::store::number;
-use crate::{EndedJob, HistoryEntry, JobRow, StoreError, SubmittedJob};
+use crate::{EndedJob, HistoryEntry, HistoryLine, JobRow, StoreError, SubmittedJob};
 
 const JOB_COLUMNS: &str = "id, submitted_ms, ended_ms, request_version, request, summary_version, summary";
+
+const OWNED: &str = "AND CASE WHEN json_valid(request) THEN request ->> '$.owner' = ?5 END";
 
 /// No index helps to find a part of a name; a hundred thousand are looked through in a moment. Requests that make no
 /// sense have none.
@@ -26,6 +28,8 @@ pub struct EndedQuery<'a> {
     pub before: Option<JobId>,
     /// In this phase.
     pub phase: Option<&'a str>,
+    /// Of this owner. Jobs of format 1 have none.
+    pub owner: Option<&'a str>,
     /// With this in their names, or as their number. Capitals of ASCII make no difference.
     pub search: Option<&'a str>,
 }
@@ -56,15 +60,16 @@ impl Reader {
 
     /// Ended jobs, the newest first; of one whose row cannot be read its number.
     pub fn ended_jobs(&self, asked: EndedQuery<'_>, limit: usize) -> Result<Vec<Result<JobRow, JobId>>, StoreError> {
-        let EndedQuery { before, phase, search } = asked;
+        let EndedQuery { before, phase, owner, search } = asked;
         let before = before.map_or(i64::MAX, |before| number(before.0));
         let of_phase = if phase.is_some() { "AND phase = ?3" } else { "AND ?3 IS NULL" };
         let found = if search.is_some() { FOUND } else { "AND ?4 IS NULL" };
+        let owned = if owner.is_some() { OWNED } else { "AND ?5 IS NULL" };
         let query = format!(
-            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} {found}
+            "SELECT {JOB_COLUMNS} FROM jobs WHERE ended_ms IS NOT NULL AND id < ?1 {of_phase} {found} {owned}
              ORDER BY id DESC LIMIT ?2"
         );
-        self.jobs(&query, params![before, number(limit as u64), phase, search])
+        self.jobs(&query, params![before, number(limit as u64), phase, search, owner])
     }
 
     /// The jobs that ended last, the latest first; of one whose row cannot be read its number.
@@ -86,7 +91,7 @@ impl Reader {
     }
 
     /// What happened after a number, in order; to one job, if one is named.
-    pub fn history(&self, after: u64, job: Option<JobId>, limit: usize) -> Result<Vec<HistoryEntry>, StoreError> {
+    pub fn history(&self, after: u64, job: Option<JobId>, limit: usize) -> Result<Vec<HistoryLine>, StoreError> {
         self.entries("sequence > ?1 ORDER BY sequence", after, job, limit)
     }
 
@@ -96,7 +101,7 @@ impl Reader {
         before: u64,
         job: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<HistoryEntry>, StoreError> {
+    ) -> Result<Vec<HistoryLine>, StoreError> {
         let mut entries = self.entries("sequence < ?1 ORDER BY sequence DESC", before, job, limit)?;
         entries.reverse();
         Ok(entries)
@@ -108,10 +113,10 @@ impl Reader {
         bound: u64,
         job: Option<JobId>,
         limit: usize,
-    ) -> Result<Vec<HistoryEntry>, StoreError> {
+    ) -> Result<Vec<HistoryLine>, StoreError> {
         let of_job = if job.is_some() { "job = ?3" } else { "?3 IS NULL" };
         let mut query = self.connection.prepare_cached(&format!(
-            "SELECT sequence, at_ms, job, text FROM history WHERE {of_job} AND {range} LIMIT ?2"
+            "SELECT sequence, at_ms, job, version, text FROM history WHERE {of_job} AND {range} LIMIT ?2"
         ))?;
         let rows =
             query.query_map(params![number(bound), number(limit as u64), job.map(|job| number(job.0))], |row| {
@@ -120,7 +125,7 @@ impl Reader {
                     sequence: unsigned(row, 0)?,
                     at: Timestamp(unsigned(row, 1)?),
                     job: job.and_then(|job| u64::try_from(job).ok()).map(JobId),
-                    text: row.get(3)?,
+                    event: self.formats.event(written(row, 3)?),
                 })
             })?;
         Ok(rows.collect::<Result<_, _>>()?)

@@ -2,7 +2,7 @@ use pollux_engine::{Event, JobState, JobUsage, ReceivedReport};
 use pollux_job::{JobId, JobSpec};
 use pollux_policy::{NodeId, Plan, Timestamp};
 
-use crate::{GroupRow, NodeRow};
+use crate::{GroupRow, HistoryEvent, NodeRow};
 
 /// One line of the journal: with the snapshot before it, enough to get the engine back to where it was.
 #[derive(Clone, Debug, PartialEq)]
@@ -138,14 +138,26 @@ pub struct ReplicaRow {
 }
 
 /// Something that happened, for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HistoryEntry {
+#[derive(Clone, Debug, PartialEq)]
+pub struct HistoryEntry<E = HistoryEvent> {
     /// Grows; given by the caller.
     pub sequence: u64,
     /// When.
     pub at: Timestamp,
     /// To which job, if to one.
     pub job: Option<JobId>,
-    /// What, in the caller's own words.
+    /// What.
+    pub event: E,
+}
+
+/// A line of history as it is read back.
+pub type HistoryLine = HistoryEntry<Result<HistoryEvent, UnreadableEvent>>;
+
+/// A line of history that this version cannot read: damaged, or of a later one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnreadableEvent {
+    /// As it is written.
     pub text: String,
+    /// Why it cannot be read.
+    pub reason: String,
 }

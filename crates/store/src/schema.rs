@@ -13,7 +13,7 @@ const APPLICATION_ID: i64 = 0x504c_4c58;
 
 /// One step per version; a released one is never edited. A new format of rows is a step, too, be it an empty one: by its
 /// number earlier programs refuse the file.
-const MIGRATIONS: [&str; 3] = [
+const MIGRATIONS: [&str; 4] = [
     "
     CREATE TABLE journal (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE damaged (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
@@ -52,7 +52,22 @@ const MIGRATIONS: [&str; 3] = [
     ALTER TABLE groups ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
     ALTER TABLE nodes ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
 ",
+    // So do lines of history. Secrets of jobs that are over are forgotten.
+    "
+    ALTER TABLE history ADD COLUMN version INTEGER NOT NULL DEFAULT 1;
+    UPDATE jobs SET request = json_set(request, '$.secrets',
+        json((SELECT json_group_object(key, '') FROM json_each(request, '$.secrets'))))
+    WHERE CASE WHEN request_version = 2 AND json_valid(request) THEN json_type(request, '$.secrets') = 'object' END
+        AND ended_ms IS NOT NULL;
+",
 ];
+
+/// Of jobs that are over nobody needs the values of secrets any more; their names are shown.
+pub(crate) const FORGET_SECRETS: &str = "
+    UPDATE jobs SET request = json_set(request, '$.secrets',
+        json((SELECT json_group_object(key, '') FROM json_each(request, '$.secrets'))))
+    WHERE CASE WHEN request_version = 2 AND json_valid(request) THEN json_type(request, '$.secrets') = 'object' END
+        AND ended_ms IS NOT NULL";
 
 const VERSION: i64 = MIGRATIONS.len() as i64;
 

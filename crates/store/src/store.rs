@@ -144,11 +144,13 @@ fn write_jobs(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreE
     let mut end = transaction.prepare_cached(
         "UPDATE jobs SET ended_ms = ?2, phase = ?3, summary_version = ?4, summary = ?5 WHERE id = ?1",
     )?;
+    let mut forget_secrets = transaction.prepare_cached(&format!("{} AND id = ?1", schema::FORGET_SECRETS))?;
     let mut forget_tokens = transaction.prepare_cached("DELETE FROM tokens WHERE job = ?1")?;
     for job in &batch.ended {
         let (phase, summary) = (job.summary.state.to_string(), write(&v2::Summary::from(&job.summary))?);
         end.execute(params![number(job.id.0), number(job.ended.0), phase, FORMAT, summary])?;
         forget_tokens.execute([number(job.id.0)])?;
+        forget_secrets.execute([number(job.id.0)])?;
     }
     Ok(())
 }
@@ -200,11 +202,11 @@ fn write_tokens(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), Stor
 }
 
 fn write_history(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    let mut insert =
-        transaction.prepare_cached("INSERT INTO history (sequence, at_ms, job, text) VALUES (?1, ?2, ?3, ?4)")?;
+    let mut insert = transaction
+        .prepare_cached("INSERT INTO history (sequence, at_ms, job, version, text) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     for entry in &batch.history {
         let job = entry.job.map(|job| number(job.0));
-        insert.execute(params![number(entry.sequence), number(entry.at.0), job, entry.text])?;
+        insert.execute(params![number(entry.sequence), number(entry.at.0), job, FORMAT, write(&entry.event)?])?;
     }
     Ok(())
 }

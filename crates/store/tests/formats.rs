@@ -1,5 +1,7 @@
 //! Whatever an engine is told and knows is read back as it was.
 
+use std::collections::BTreeSet;
+
 use pollux_agent::{AgentReport, Progress, Tuning, TypeReport};
 use pollux_engine::{
     Engine, EngineSettings, EngineState, Event, FailureCause, FailureKind, FailureReason, JobState, Leaving,
@@ -10,7 +12,7 @@ use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, StepPar
 use pollux_policy::{
     Allocation, Assignment, Binding, NodeId, Oracle, Plan, PolicySettings, Quality, Reason, ThemisSettings, Timestamp,
 };
-use pollux_store::{Batch, Record, Snapshot, Store, SubmittedJob};
+use pollux_store::{Batch, HistoryEntry, HistoryEvent, Record, ReplicaExit, Snapshot, Store, SubmittedJob};
 use rusqlite::Connection;
 
 const JOB: JobId = JobId(7);
@@ -72,9 +74,11 @@ fn events() -> Vec<Event> {
     let mut events = vec![
         Event::JobSubmitted { job, spec: spec() },
         Event::Report { job, revision, report: report() },
-        Event::OracleSpoke { job, oracle: oracle() },
+        Event::OracleSet { job, oracle: oracle() },
         Event::GroupReady { job, revision, pause_s: Some(0.1) },
         Event::GroupSilent { job, revision },
+        Event::GroupPending { job, revision },
+        Event::GroupPlaced { job, revision },
         Event::ReplicasReleased { job, revision, allocation },
         Event::JobSucceeded { job, revision },
         Event::NodeJoined {
@@ -99,7 +103,40 @@ fn events() -> Vec<Event> {
     ];
     events.extend(kinds.map(|kind| Event::ReplicaFailed { job, revision, node, kind }));
     events.extend(kinds.map(|kind| Event::LaunchFailed { job, revision, node, kind }));
+    let there: BTreeSet<usize> = events.iter().map(kind_of).collect();
+    assert_eq!(there, (0..KINDS).collect(), "every kind of event is tried");
     events
+}
+
+const KINDS: usize = 23;
+
+/// The number of an event's kind. A new kind asks for a number here, and for an event of it above.
+fn kind_of(event: &Event) -> usize {
+    match event {
+        Event::JobSubmitted { .. } => 0,
+        Event::Report { .. } => 1,
+        Event::OracleSet { .. } => 2,
+        Event::GroupReady { .. } => 3,
+        Event::GroupSilent { .. } => 4,
+        Event::GroupPending { .. } => 5,
+        Event::GroupPlaced { .. } => 6,
+        Event::ReplicasReleased { .. } => 7,
+        Event::JobSucceeded { .. } => 8,
+        Event::ReplicaFailed { .. } => 9,
+        Event::LaunchFailed { .. } => 10,
+        Event::NodeJoined { .. } => 11,
+        Event::NodeResources { .. } => 12,
+        Event::NodeLost { .. } => 13,
+        Event::NodeRetired { .. } => 14,
+        Event::NodeUnreachable { .. } => 15,
+        Event::NodeReachable { .. } => 16,
+        Event::NodeDrain { .. } => 17,
+        Event::NodeUndrain { .. } => 18,
+        Event::Cancel { .. } => 19,
+        Event::Pause { .. } => 20,
+        Event::Resume { .. } => 21,
+        Event::Tick => KINDS - 1,
+    }
 }
 
 #[test]
@@ -226,4 +263,62 @@ fn what_a_policy_remembers_in_another_version_is_dropped_and_nothing_else() {
         let unreadable_policy = Some("themis".to_owned());
         assert_eq!(kept(folder.path()), Snapshot { sequence: 0, state: expected, unreadable_policy }, "{change}");
     }
+}
+
+/// What is written of each kind of line; a changed word would make earlier lines unreadable.
+#[test]
+fn every_line_of_history_is_written_in_words_of_its_format_and_read_back() {
+    let failed = JobState::Failed {
+        reason: FailureReason::RetriesExhausted { retries: 2, cause: FailureCause::Replica { node: NODE } },
+    };
+    let lines = [
+        (HistoryEvent::Submitted { name: "a".to_owned() }, r#"{"happened":"submitted","name":"a"}"#),
+        (HistoryEvent::Launched { replicas: 2, nodes: 1 }, r#"{"happened":"launched","replicas":2,"nodes":1}"#),
+        (
+            HistoryEvent::Resized { kept: 1, removed: 2, added: 3 },
+            r#"{"happened":"resized","kept":1,"removed":2,"added":3}"#,
+        ),
+        (HistoryEvent::Ready { pause_s: Some(0.5) }, r#"{"happened":"ready","pause_s":0.5}"#),
+        (HistoryEvent::Silent, r#"{"happened":"silent"}"#),
+        (
+            HistoryEvent::Stopped { replicas: 1, why: StopReason::TimeLimit },
+            r#"{"happened":"stopped","replicas":1,"why":"time_limit"}"#,
+        ),
+        (
+            HistoryEvent::Exited { replica: 4, exit: ReplicaExit::Code(3) },
+            r#"{"happened":"exited","replica":4,"exit":{"code":3}}"#,
+        ),
+        (
+            HistoryEvent::Exited { replica: 4, exit: ReplicaExit::Lost },
+            r#"{"happened":"exited","replica":4,"exit":"lost"}"#,
+        ),
+        (HistoryEvent::Ended { phase: JobState::Succeeded }, r#"{"happened":"ended","phase":"succeeded"}"#),
+        (
+            HistoryEvent::Ended { phase: failed },
+            r#"{"happened":"ended","phase":{"failed":{"reason":{"retries_exhausted":{"retries":2,"cause":{"replica":{"node":3}}}}}}}"#,
+        ),
+        (
+            HistoryEvent::Pending { replica: 4, reason: "no image".to_owned() },
+            r#"{"happened":"pending","replica":4,"reason":"no image"}"#,
+        ),
+        (HistoryEvent::Damaged { record: 7 }, r#"{"happened":"damaged","record":7}"#),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    let entry = |(sequence, (event, _)): (u64, &(HistoryEvent, &str))| HistoryEntry {
+        sequence,
+        at: Timestamp(1),
+        job: None,
+        event: event.clone(),
+    };
+    let history: Vec<HistoryEntry> = (1..).zip(&lines).map(entry).collect();
+    store.commit(&Batch { history, ..Batch::default() }).unwrap();
+    let database = Connection::open(folder.path().join("pollux.db")).unwrap();
+    let mut query = database.prepare("SELECT version, text FROM history ORDER BY sequence").unwrap();
+    let written = query.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    let written: Vec<(i64, String)> = written.collect::<Result<_, _>>().unwrap();
+    assert_eq!(written, lines.each_ref().map(|(_, text)| (2, (*text).to_owned())));
+    let read: Vec<_> =
+        store.reader().unwrap().history(0, None, 99).unwrap().into_iter().map(|line| line.event).collect();
+    assert_eq!(read, lines.map(|(event, _)| Ok(event)));
 }

@@ -3,10 +3,12 @@
 use std::fs;
 use std::path::Path;
 
-use pollux_engine::{Engine, EngineSettings, JobState};
-use pollux_job::{Flexibility, JobId, JobSpec, Phase, Work};
-use pollux_policy::{Allocation, NodeId, PolicySettings, PolluxSettings, Timestamp};
-use pollux_store::{Batch, EndedQuery, Record, Recovered, Store, StoreError, SubmittedJob};
+use pollux_engine::{Engine, EngineSettings, FailureReason, JobState, JobUsage};
+use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, Secret, Work};
+use pollux_policy::{Allocation, NodeId, PolicySettings, PolluxSettings, Timestamp, TiresiasSettings};
+use pollux_store::{
+    Batch, EndedJob, EndedQuery, HistoryEvent, JobSummary, Record, Recovered, Store, StoreError, SubmittedJob,
+};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -124,7 +126,102 @@ fn history_of_format_1_is_there_to_the_last_line() {
     let (store, _) = Store::open(folder.path()).unwrap();
     let lines = store.reader().unwrap().history(0, None, 1_000).unwrap();
     assert_eq!(lines.len(), 148);
-    assert!(lines.iter().all(|line| line.text.starts_with(r#"{"happened":""#)));
+    assert!(lines.iter().all(|line| line.event.is_ok()), "{lines:?}");
+}
+
+#[test]
+fn jobs_of_format_2_are_all_there_as_they_were_asked_for() {
+    let folder = folder_of("v2");
+    let (store, recovered) = Store::open(folder.path()).unwrap();
+    let specs: Vec<(u64, &JobSpec)> = recovered.live_jobs.iter().map(|job| (job.id.0, &job.spec)).collect();
+    assert_eq!(specs.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [2, 4, 6, 8, 9, 10, 11, 12]);
+    let speech = JobSpec {
+        owner: "local".to_owned(),
+        command: ["/srv/pollux/bin/pollux-trainer", "--epochs", "4000", "--pace", "good"].map(str::to_owned).into(),
+        working_dir: "/srv/pollux/work".into(),
+        env: [("SEED".to_owned(), "7".to_owned())].into(),
+        secrets: [("KEY".to_owned(), Secret::new("hidden".to_owned()))].into(),
+        replicas_max: Some(8),
+        work: Some(Work::Epochs(4000)),
+        time_limit: Some(28_800),
+        ..JobSpec::new("speech", 1)
+    };
+    assert_eq!(specs[0].1, &speech);
+    let recommender = specs[1].1;
+    let resources = (recommender.gpus_per_replica, recommender.cpus, recommender.memory, recommender.priority);
+    assert_eq!(resources, (2, Some(1), Some(64 << 20), 2));
+    assert_eq!((specs[2].1.flexibility, specs[2].1.batch_size), (Flexibility::Rigid, Some(128)));
+    assert_eq!(specs[5].1.depends_on, [Dependency { job: JobId(2), after: After::Success }]);
+    assert_eq!(specs[6].1.gpu_types, ["NVIDIA A100-SXM4-40GB"]);
+
+    let ended = store.reader().unwrap().ended_jobs(EndedQuery::default(), 10).unwrap();
+    let ended: Vec<_> = ended.into_iter().map(|job| job.unwrap().ended.unwrap().summary).collect();
+    let phases: Vec<Phase> = ended.iter().map(|summary| summary.state.phase()).collect();
+    assert_eq!(phases, [Phase::Succeeded, Phase::Failed, Phase::Cancelled, Phase::Failed, Phase::Succeeded]);
+    assert_eq!(ended[1].state, JobState::Failed { reason: FailureReason::TimeLimit { limit_s: 2 } });
+    assert_eq!((recovered.last_job, recovered.damaged, store.epoch()), (Some(JobId(13)), None, 3));
+}
+
+#[test]
+fn the_engine_of_format_2_goes_on_where_it_was_with_what_its_policy_remembers() {
+    let folder = folder_of("v2");
+    let (_, recovered) = Store::open(folder.path()).unwrap();
+    let snapshot = recovered.snapshot.as_ref().unwrap();
+    assert!(snapshot.state.policy.is_some() && snapshot.unreadable_policy.is_none());
+    let engine = replayed(&recovered, &PolicySettings::Tiresias(TiresiasSettings::default()));
+    engine.check_invariants();
+    let phases: Vec<_> = engine.jobs().map(|job| (job.id().0, job.phase())).collect();
+    let queued = [9, 10, 11, 12].map(|id| (id, Phase::Queued));
+    let expected = [(2, Phase::Running), (4, Phase::Running), (6, Phase::Paused), (8, Phase::Running)];
+    assert_eq!(phases, [&expected[..], &queued].concat());
+    let groups: Vec<_> =
+        recovered.groups.iter().map(|(job, group)| (job.0, group.generation, group.members.len())).collect();
+    assert_eq!(groups.iter().filter(|(.., members)| *members > 0).count(), 3, "{groups:?}");
+    assert!(recovered.nodes.iter().all(|(_, node)| node.gpu_type == "cpu" && !node.address.is_empty()));
+}
+
+#[test]
+fn lines_of_history_that_do_not_say_their_format_are_read_and_one_of_a_later_format_is_shown_as_such() {
+    let folder = folder_of("v2");
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let lines = || store.reader().unwrap().history(0, None, 1_000).unwrap();
+    assert_eq!((lines().len(), lines().iter().filter(|line| line.event.is_err()).count()), (60, 0));
+    assert_eq!(lines()[2].event, Ok(HistoryEvent::Submitted { name: "vision".to_owned() }));
+    database(folder.path()).execute("UPDATE history SET version = 9 WHERE sequence = 3", []).unwrap();
+    let unreadable = lines()[2].event.clone().unwrap_err();
+    assert_eq!(unreadable.reason, "format 9; expected format 2 or an earlier one");
+    assert_eq!(unreadable.text, r#"{"happened":"submitted","name":"vision"}"#);
+    assert_eq!(lines().iter().filter(|line| line.event.is_err()).count(), 1);
+}
+
+#[test]
+fn the_secrets_of_a_job_are_forgotten_when_it_ends() {
+    let folder = folder_of("v2");
+    let is_kept = || {
+        let request: String =
+            database(folder.path()).query_row("SELECT request FROM jobs WHERE id = 2", [], |row| row.get(0)).unwrap();
+        request.contains("hidden")
+    };
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    assert!(is_kept());
+    let usage = JobUsage::new(Timestamp(1));
+    let summary = JobSummary { state: JobState::Cancelled, failure: None, usage, report: None, replicas: Vec::new() };
+    let ended = vec![EndedJob { id: JobId(2), ended: Timestamp(9), summary }];
+    store.commit(&Batch { ended, ..Batch::default() }).unwrap();
+    assert!(!is_kept());
+    let spec = store.reader().unwrap().job(JobId(2)).unwrap().unwrap().submitted.spec;
+    assert_eq!(spec.secrets.keys().collect::<Vec<_>>(), ["KEY"], "their names are shown");
+
+    // What an earlier version left behind goes when its folder is opened.
+    let folder = folder_of("v2");
+    let before = database(folder.path());
+    before
+        .execute("UPDATE jobs SET request = json_set(request, '$.secrets', json('{\"A\":\"b\"}')) WHERE id = 1", [])
+        .unwrap();
+    drop(before);
+    let (store, _) = Store::open(folder.path()).unwrap();
+    let spec = store.reader().unwrap().job(JobId(1)).unwrap().unwrap().submitted.spec;
+    assert_eq!(spec.secrets, [("A".to_owned(), Secret::new(String::new()))].into());
 }
 
 #[test]

@@ -7,10 +7,14 @@ use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureReason, J
 use pollux_job::JobSpec;
 use pollux_policy::{JobId, NodeId, Plan, PolicySettings, Timestamp};
 use pollux_store::{
-    Batch, EndedJob, EndedQuery, GroupRow, HistoryEntry, JobSummary, NodeRow, Record, ReplicaRow, Store, StoreError,
-    SubmittedJob, TokenRow,
+    Batch, EndedJob, EndedQuery, GroupRow, HistoryEntry, HistoryEvent, JobSummary, NodeRow, Record, ReplicaRow, Store,
+    StoreError, SubmittedJob, TokenRow,
 };
 use rusqlite::Connection;
+
+fn submitted(id: u64) -> HistoryEvent {
+    HistoryEvent::Submitted { name: format!("job {id}") }
+}
 
 fn submission(id: u64) -> Batch {
     let at = Timestamp(id * 10);
@@ -19,7 +23,7 @@ fn submission(id: u64) -> Batch {
         records: vec![Record::Event { at, event }],
         submitted: vec![SubmittedJob { id: JobId(id), submitted: at, spec: JobSpec::new(&format!("job {id}"), 1) }],
         tokens: vec![TokenRow { digest: [id as u8; 32], job: Some(JobId(id)), label: String::new() }],
-        history: vec![HistoryEntry { sequence: id, at, job: Some(JobId(id)), text: format!("submitted {id}") }],
+        history: vec![HistoryEntry { sequence: id, at, job: Some(JobId(id)), event: submitted(id) }],
         ..Batch::default()
     }
 }
@@ -190,7 +194,7 @@ fn ended_jobs_are_paged_from_the_newest_and_found_by_phase_and_name() {
         entries.iter().map(|entry| entry.sequence).collect()
     };
     assert_eq!((last(4, None), last(u64::MAX, Some(JobId(6)))), (vec![2, 3], vec![6]), "the newest, in order");
-    assert_eq!(reader.history(0, Some(JobId(6)), 9).unwrap()[0].text, "submitted 6");
+    assert_eq!(reader.history(0, Some(JobId(6)), 9).unwrap()[0].event, Ok(submitted(6)));
 }
 
 #[test]
@@ -222,7 +226,7 @@ fn a_newer_state_folder_is_refused_and_left_as_it_is() {
     database(folder.path()).pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.path().join("pollux.db")).unwrap();
     let error = Store::open(folder.path()).unwrap_err();
-    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 3, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 4, .. }), "{error}");
     assert_eq!(fs::read(folder.path().join("pollux.db")).unwrap(), before);
 }
 

@@ -110,10 +110,23 @@ impl Client {
 /// Whoever presents a certificate that is not vouched for is not the scheduler, or was set up wrongly.
 fn failure(error: &ureq::Error) -> Failure {
     let reason = error.to_string();
-    match reason.contains("certificate") {
-        true => Failure::Untrusted(reason),
-        false => Failure::Away(reason),
-    }
+    if is_untrusted(error) { Failure::Untrusted(reason) } else { Failure::Away(reason) }
+}
+
+#[cfg(feature = "rustls")]
+fn is_untrusted(error: &ureq::Error) -> bool {
+    let cause = match error {
+        ureq::Error::Rustls(cause) => Some(cause),
+        ureq::Error::Io(error) => error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()),
+        // The others are about what was sent and answered.
+        _ => None,
+    };
+    matches!(cause, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+#[cfg(not(feature = "rustls"))]
+const fn is_untrusted(_: &ureq::Error) -> bool {
+    false
 }
 
 type ConfigBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;

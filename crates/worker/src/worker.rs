@@ -160,7 +160,7 @@ impl Drop for Worker {
 fn listen(client: &Client, mailbox: &Mailbox) {
     let mut after = 0;
     let mut unmet = false;
-    let mut trouble = Trouble::new("assignments", "asking again");
+    let mut trouble = FailureNotice::new("assignments", "asking again");
     loop {
         let asked = Instant::now();
         let pause = match client.assignment(after, unmet, LONG_POLL) {
@@ -192,7 +192,7 @@ fn listen(client: &Client, mailbox: &Mailbox) {
 
 /// Tells what is in the mailbox, as soon as somebody listens.
 fn send(client: &Client, mailbox: &Mailbox) {
-    let mut trouble = Trouble::new("reports", "training goes on");
+    let mut trouble = FailureNotice::new("reports", "training goes on");
     while let Some(message) = mailbox.next() {
         let sent = match &message {
             Outgoing::Ask => client.assignment(0, false, Duration::ZERO).map(|assignment| mailbox.heard(assignment)),
@@ -227,14 +227,14 @@ fn send(client: &Client, mailbox: &Mailbox) {
 }
 
 /// Failures in a row; the user is told of the first and of the end.
-struct Trouble {
+struct FailureNotice {
     subject: &'static str,
     outlook: &'static str,
     failures: u32,
     refused: bool,
 }
 
-impl Trouble {
+impl FailureNotice {
     const fn new(subject: &'static str, outlook: &'static str) -> Self {
         Self { subject, outlook, failures: 0, refused: false }
     }
@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn who_is_refused_does_not_hammer_on_the_door() {
-        let mut trouble = Trouble::new("assignments", "trains on");
+        let mut trouble = FailureNotice::new("assignments", "trains on");
         assert_eq!(trouble.pause(&Failure::Refused(StatusCode::UNAUTHORIZED)), backoff::LONGEST);
         assert!(trouble.pause(&Failure::Away("no answer".to_owned())) < backoff::LONGEST);
     }

@@ -270,7 +270,7 @@ function commandLine({ spec }: JobDetail): string {
   }
   if (spec.retries !== undefined && spec.retries !== 3) add("--retries", spec.retries);
   for (const [name, value] of Object.entries(spec.env ?? {})) add("--env", `${name}=${value}`);
-  for (const name of Object.keys(spec.secrets ?? {})) add("--secret", name);
+  for (const name of Object.keys(spec.secrets ?? {})) add("--secrets", name);
   const submit = ["pollux submit", ...options, `-- ${spec.command.map(quoted).join(" ")}`].join(" \\\n  ");
   return `cd ${quoted(spec.working_dir)}\n${submit}`;
 }

@@ -145,7 +145,7 @@ export function JobsPage() {
         </p>
       )}
       <Table jobs={jobs} sort={sort} more={more} />
-      <Footing jobs={jobs} filter={filter} text={text} sort={sort} isPartial={more !== undefined} />
+      <TableFooter jobs={jobs} filter={filter} text={text} sort={sort} isPartial={more !== undefined} />
       {isSubmitting && <SubmitDialog close={() => setSubmitting(false)} />}
     </div>
   );
@@ -332,7 +332,7 @@ interface FootingProps {
   isPartial: boolean;
 }
 
-function Footing({ jobs, filter, text, sort, isPartial }: FootingProps) {
+function TableFooter({ jobs, filter, text, sort, isPartial }: FootingProps) {
   if (!isLoaded.value) return <p class="soft pad">Loading…</p>;
   if (jobs.length > 0) {
     const note = isPartial ? `, more come as you scroll${sort ? "; these are sorted" : ""}` : "";

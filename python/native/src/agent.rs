@@ -102,6 +102,11 @@ impl Agent {
         self.agent.advance(steps);
     }
 
+    fn bound_batch_size(&mut self, max_batch_size: i64) -> Result<(), NativeError> {
+        self.agent.bound_batch_size(count("max_batch_size", max_batch_size)?);
+        Ok(())
+    }
+
     #[pyo3(signature = (adapts, batch_size = None))]
     fn set_batch_mode(&mut self, adapts: bool, batch_size: Option<u32>) {
         self.agent.set_batch_mode(BatchMode::of(adapts, batch_size));
@@ -152,7 +157,8 @@ impl Agent {
     }
 
     fn noise_scale(&self) -> Option<f64> {
-        self.agent.noise()?.noise_scale(self.limits.batch_size_baseline())
+        let noise = self.agent.likely_noise()?;
+        Some(noise.noise_scale(self.limits.batch_size_baseline()).unwrap_or(f64::INFINITY))
     }
 
     fn efficiency(&self) -> f64 {

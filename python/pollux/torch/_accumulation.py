@@ -35,6 +35,8 @@ class Accumulation:
         """Whether the optimiser has taken what it wants of the micro-batch at hand."""
         self.filled = 0
         """Micro-batches of the step whose gradients wait."""
+        self.is_spoiled = False
+        """Whether the loop has thrown a micro-batch of the step away, and with it all of them."""
         self._emphasis = 1.0
         self.on_gradient: Callable[[Tensor, Tensor], None] = lambda _parameter, _gradient: None
         """Gets a parameter and its gradient of every micro-batch, before it is added to the others."""
@@ -48,6 +50,9 @@ class Accumulation:
         if micro_batch == 0:
             self.clear()
             self.filled = 0
+        self.is_spoiled = self.is_last and self.filled < micro_batch
+        if self.is_spoiled:
+            self.clear()
         if micro_batches > 1 and not self._handles:
             hook = self._after_gradient
             self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
@@ -63,6 +68,12 @@ class Accumulation:
         self._aside.clear()
         self._added.clear()
         self._reduced.clear()
+
+    def skip(self) -> None:
+        """Forgets the gradients of a step that there will not be."""
+        self.clear()
+        for parameter in self._parameters:
+            parameter.grad = None
 
     def discard(self) -> None:
         """The user throws away what came in the micro-batch at hand."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
+from pollux import _native as native
+from pollux._native import Worker
+
+from ._errors import UsageError
 from ._group import Member
 
 DEFAULT_GPU_TYPE = "gpu"
@@ -36,3 +41,28 @@ class Assignment:
     def rank_of(self, replica: int) -> int | None:
         """The place of a process, if it has one."""
         return next((rank for rank, member in enumerate(self.members) if member.replica == replica), None)
+
+
+def assignment_of(heard: native.Assignment) -> Assignment:
+    """As the scheduler tells it."""
+    members = tuple(Member(item["replica"], item["local_rank"]) for item in heard["replicas"])
+    if "rendezvous" not in heard:
+        return Assignment(heard["generation"], members, (heard["master_address"], heard["master_port"]), is_given=True)
+    place = heard["rendezvous"]
+    return Assignment(heard["generation"], members, (place["address"], place["port"]) if place else None)
+
+
+def started_for(worker: Worker) -> Assignment:
+    """The group that the environment tells of."""
+    missing = [name for name in ("RANK", "WORLD_SIZE") if name not in os.environ]
+    if missing:
+        raise UsageError(f"{missing[0]} is not set, but POLLUX_JOB_ID is; accepted are both or neither")
+    heard = worker.assignment()
+    if heard is not None and heard["generation"] == worker.generation and heard["state"] == "run":
+        return assignment_of(heard)
+    # The scheduler is further: this group will not meet any more, only ranks are known of it.
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    local, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+    members = [Member(-1 - idx, (local + idx - rank) % local_size) for idx in range(world_size)]
+    members[rank] = Member(worker.replica, local)
+    return Assignment(worker.generation, tuple(members), None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ from pollux import PolluxError
 from pollux._native import Agent
 
 from ._assignment import DEFAULT_GPU_TYPE
-from ._board import Board
 from ._clock import Times
 from ._deal import Deal, Tuning
 from ._errors import say
+from ._metrics_writer import MetricsWriter
 from ._terms import Row, Terms
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ CHECK_PERIOD_S = 0.5
 """Check-ins are this far apart, unless steps are longer."""
 EAGER_CHECKS = 12
 """So many steps after a change are followed by a check-in each."""
+UNKNOWN_CHECK_EVERY = 64
+"""So many steps apart at most until the noise is known: a batch cannot grow before, however short the steps are."""
 MEASURE_SHARE = 0.005
 """What measuring gradients may cost of a step."""
 MEASURE_EVERY_MAX = 64
@@ -47,6 +49,12 @@ class Limits:
     max_batch_size: int
     local_batch_min: int
     local_batch_max: int
+
+    def within(self, epoch_samples: int) -> Limits:
+        """For an epoch of so many samples, which is two steps at least: the last one may be of any size, so that a
+        single one could never be measured."""
+        most = max(self.batch_size, epoch_samples // 2)
+        return replace(self, max_batch_size=min(self.max_batch_size, most))
 
     def nearest(self, replicas: int) -> Tuning:
         """The user's batch over so many, rounded up."""
@@ -91,6 +99,10 @@ class Brain:
         self._retune_at = 0.0
         self._report_at = 0.0
 
+    def end_data(self, epoch_samples: int) -> None:
+        """An epoch of a stream is over, which tells how many samples it has."""
+        self._agent.bound_batch_size(self._settings.limits.within(epoch_samples).max_batch_size)
+
     def state(self) -> str:
         """All it has learned."""
         return self._agent.state()
@@ -109,15 +121,18 @@ class Brain:
             self._agent.run_fixed(nodes, replicas, tuning.local_batch, tuning.accumulation_steps, self._gpu_type)
         return self._complete(replace(terms, tuning=tuning, check_every=1, measure_every=1))
 
-    def count(self, step: Deal, times: Times, is_typical: bool, nodes: int) -> None:
-        """A step is done; a typical one is as large, and in as many pieces, as all are meant to be."""
+    def count(self) -> None:
+        """A step is done."""
+        self._agent.advance(1)
+
+    def time(self, step: Deal, times: Times, is_typical: bool, nodes: int) -> None:
+        """What a step took; a typical one is as large, and in as many pieces, as all are meant to be."""
         if is_typical:
             if not self._shares_gpus:
                 self._observe(step, times, nodes)
             self._step_s = times.total_s if self._step_s == 0.0 else 0.9 * self._step_s + 0.1 * times.total_s
         self._rate_samples += step.samples
         self._rate_s += times.total_s
-        self._agent.advance(1)
 
     def _observe(self, step: Deal, times: Times, nodes: int) -> None:
         accumulation_steps = step.micro_batches - 1
@@ -134,18 +149,21 @@ class Brain:
         self._agent.set_batch_mode(conditions.adapts_batch, conditions.batch_size)
         self._shares_gpus = conditions.shares_gpus
 
-    def learn(self, rows: list[Row], mean_sqr: float, passed: int, terms: Terms) -> None:
+    def learn(self, rows: list[Row], mean_sqr: Sequence[float], passed: int, terms: Terms) -> None:
         """Takes in what the ranks have measured since the last check-in, for all steps that have passed since."""
         steps = self._measured = rows[0].steps
-        if steps == 0:
+        # Where a process had no share in a step, the mean is not that of all.
+        if steps == 0 or not all(row.is_whole for row in rows):
             return
         replicas = len(rows)
         batch_size = terms.tuning.batch_size(replicas)
-        own_sqr = sum(row.own_sqr for row in rows) / replicas / steps
         # A process that is alone compares micro-batches with the step that they are a part of.
         parts = replicas if replicas > 1 else max(2, terms.tuning.accumulation_steps + 1)
-        self._agent.observe_gradients(max(passed, steps), parts, batch_size, own_sqr, mean_sqr / steps)
-        is_bad = any(not math.isfinite(row.own_sqr) for row in rows)
+        each = max(1, round(max(passed, steps) / len(mean_sqr)))
+        for idx, mean in enumerate(mean_sqr):
+            own_sqr = sum(row.own_sqr[idx] for row in rows) / replicas
+            self._agent.observe_gradients(each, parts, batch_size, own_sqr, mean)
+        is_bad = any(not math.isfinite(own_sqr) for row in rows for own_sqr in row.own_sqr)
         self._bad_checks = self._bad_checks + 1 if is_bad else 0
         if is_bad:
             self._eager = EAGER_CHECKS
@@ -174,13 +192,17 @@ class Brain:
         check_every = 1
         if self._eager == 0 and self._step_s > 0.0:
             check_every = max(1, round(CHECK_PERIOD_S / self._step_s))
+            if self._agent.noise() is None:
+                check_every = min(check_every, UNKNOWN_CHECK_EVERY)
         measure_every = terms.measure_every
         if self._measured > 0 and self._step_s > 0.0:
             wanted = math.ceil(cost_s / self._measured / (MEASURE_SHARE * self._step_s))
             measure_every = min(max(wanted, 1), MEASURE_EVERY_MAX)
+        if self._eager > 0:
+            measure_every = 1  # A batch grows on once it was measured.
         return self._complete(replace(terms, check_every=check_every, measure_every=measure_every))
 
-    def tell(self, membership: Membership, position: Position, board: Board, batch_size: int) -> None:
+    def report(self, membership: Membership, position: Position, writer: MetricsWriter, batch_size: int) -> None:
         """Lets the scheduler and the user's curves know, now and then."""
         now = time.monotonic()
         if now < self._report_at:
@@ -193,8 +215,8 @@ class Brain:
             membership.worker.report(membership.generation, report)
         spent = time.monotonic() - now
         self._report_at = now + max(REPORT_PERIOD_S, spent / THINKING_SHARE)
-        if board.is_wanted:
-            board.write(position.samples, {"batch_size": batch_size, **self.figures()})
+        if writer.is_wanted:
+            writer.write(position.samples, {"batch_size": batch_size, **self.figures()})
 
     def noise(self) -> tuple[float, float] | None:
         """Squared norm and variance of a gradient of the user's batch, once they can be trusted."""

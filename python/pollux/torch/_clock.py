@@ -1,14 +1,21 @@
-"""How long a step takes, and how much of it the ranks wait for each other's gradients."""
+"""How long a step takes, and how much of it the ranks wait for each other's gradients.
+
+On a processor a mark is the time. A GPU runs behind the program that feeds it, so there a mark is an event of its own,
+which is read once the GPU is through with it: nobody waits for it.
+"""
 
 from __future__ import annotations
 
 import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, Protocol, TypeVar
 
 import torch
 
-from ._gradients import GradientReader
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -26,14 +33,90 @@ class Times:
         return self.compute_s + self.sync_s
 
 
-class StepClock:
-    """Measures steps. On a GPU the wait is read from its own events one step later, so that nobody waits for it."""
+class Mark(Protocol):
+    """A moment."""
 
-    def __init__(self, device: torch.device):
-        self._events = _Events() if device.type == "cuda" else None
-        self._ended: float | None = None
-        self._begun = 0.0
-        self._fetch_s = 0.0
+    def is_past(self) -> bool:
+        """Whether its time can be read without waiting."""
+
+    def seconds_since(self, earlier: Mark) -> float:
+        """From another mark of the same kind to this one; both are past."""
+
+
+class HostMark:
+    """Now, on a processor."""
+
+    def __init__(self) -> None:
+        self._at = time.perf_counter()
+
+    def is_past(self) -> bool:
+        """Always."""
+        return True
+
+    def seconds_since(self, earlier: Mark) -> float:
+        """From another one to this."""
+        assert isinstance(earlier, HostMark)
+        return self._at - earlier._at
+
+
+class GpuMark:
+    """When the current stream of the GPU gets to what it is told next."""
+
+    def __init__(self) -> None:
+        self._event = torch.cuda.Event(enable_timing=True)
+        self._event.record()
+
+    def is_past(self) -> bool:
+        """Whether the GPU is there."""
+        return bool(self._event.query())
+
+    def seconds_since(self, earlier: Mark) -> float:
+        """As the GPU counts it."""
+        assert isinstance(earlier, GpuMark)
+        return float(earlier._event.elapsed_time(self._event)) / 1000.0
+
+
+def mark_on(device: torch.device) -> Mark:
+    """Now, as a device counts."""
+    return GpuMark() if device.type == "cuda" else HostMark()
+
+
+@dataclass(frozen=True)
+class _Marks:
+    begun: Mark
+    ended: Mark
+    waits: list[tuple[Mark, Mark]]
+    left_out_s: float
+
+    def times(self) -> Times:
+        total = max(self.ended.seconds_since(self.begun) - self.left_out_s, 0.0)
+        sync = sum(max(synced.seconds_since(computed), 0.0) for computed, synced in self.waits)
+        sync = min(sync, total)
+        return Times(total - sync, sync)
+
+
+class StepClock(Generic[T]):
+    """Measures steps. A step on a GPU is told of when the GPU is through with it, which may be some steps later."""
+
+    def __init__(self) -> None:
+        self._device = torch.device("cpu")
+        self._waiting: deque[tuple[T, _Marks]] = deque()
+        self._begun: Mark | None = None
+        self._computed: Mark | None = None
+        self._waits: list[tuple[Mark, Mark]] = []
+        """One for each model that has its gradients."""
+        self._left_out_s = 0.0
+        self._ended: Mark | None = None
+
+    def use(self, device: torch.device) -> None:
+        """Steps run there from now on."""
+        self._device = device
+        self.restart()
+
+    def restart(self) -> None:
+        """Another group trains: what is not known yet of steps before is of no use."""
+        self._waiting.clear()
+        self.forget()
 
     def forget(self) -> None:
         """The next step follows a pause."""
@@ -41,59 +124,53 @@ class StepClock:
 
     def begin(self) -> None:
         """The first micro-batch of a step is here."""
-        now = time.perf_counter()
-        self._fetch_s = now - self._ended if self._ended is not None else 0.0
-        self._begun = now
-
-    def end(self, reader: GradientReader) -> Times:
-        """The loop is done with a step."""
-        now = time.perf_counter()
-        self._ended = now
-        total = now - self._begun + self._fetch_s
-        sync = 0.0
-        if self._events is not None:
-            sync = self._events.wait_s()
-        elif reader.synced_at is not None and reader.computed_at is not None:
-            sync = reader.synced_at - reader.computed_at
-        sync = min(max(sync, 0.0), total)
-        return Times(total - sync, sync)
+        self._begun = mark_on(self._device)
+        self._computed, self._waits, self._left_out_s = None, [], 0.0
 
     def leave_out(self, seconds: float) -> None:
         """So much of the step at hand was not training."""
-        self._begun += seconds
+        self._left_out_s += seconds
 
     def computed(self) -> None:
         """This rank has its own gradients."""
-        if self._events is not None:
-            self._events.computed()
+        self._computed = mark_on(self._device)
 
     def synced(self) -> None:
         """The mean of all gradients is there."""
-        if self._events is not None:
-            self._events.synced()
+        if self._computed is not None:
+            self._waits.append((self._computed, mark_on(self._device)))
+
+    def end(self, step: T) -> None:
+        """The loop is done with a step. Fetching its batch counts, unless there was a pause before."""
+        assert self._begun is not None
+        ended = mark_on(self._device)
+        self._waiting.append((step, _Marks(self._ended or self._begun, ended, self._waits, self._left_out_s)))
+        self._ended = ended
+
+    def known(self) -> Iterator[tuple[T, Times]]:
+        """Steps whose times are known by now, each of them once."""
+        while self._waiting and self._waiting[0][1].ended.is_past():
+            step, marks = self._waiting.popleft()
+            yield step, marks.times()
 
 
-class _Events:
+class CostMeter:
+    """What some of the work costs, on the device that does it."""
+
     def __init__(self) -> None:
-        self._pairs: list[tuple[Any, Any]] = []
-        self._open: Any = None
-        self._last_s = 0.0
+        self._spans: deque[tuple[Mark, Mark]] = deque()
 
-    def computed(self) -> None:
-        self._open = torch.cuda.Event(enable_timing=True)
-        self._open.record()
+    @contextmanager
+    def span(self, device: torch.device) -> Iterator[None]:
+        """The work within counts."""
+        begun = mark_on(device)
+        yield
+        self._spans.append((begun, mark_on(device)))
 
-    def synced(self) -> None:
-        if self._open is None:
-            return
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        self._pairs.append((self._open, event))
-        self._open = None
-
-    def wait_s(self) -> float:
-        """Of the newest step that the GPU is through with."""
-        while self._pairs and self._pairs[0][1].query():
-            begun, ended = self._pairs.pop(0)
-            self._last_s = begun.elapsed_time(ended) / 1000.0
-        return self._last_s
+    def take_s(self) -> float:
+        """What is known of it by now, since it was asked last."""
+        cost_s = 0.0
+        while self._spans and self._spans[0][1].is_past():
+            begun, ended = self._spans.popleft()
+            cost_s += ended.seconds_since(begun)
+        return cost_s

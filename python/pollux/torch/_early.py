@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ._device import device
 from ._errors import UsageError
 from ._group import refuse_foreign_group
 from ._membership import Membership
@@ -15,6 +16,7 @@ def meet_early() -> None:
     if _met is not None:
         raise UsageError("the processes of this training have met already; call it once, before px.wrap")
     _met = Membership()
+    _met.device = device()
     _met.enter_early()
 
 

@@ -48,7 +48,8 @@ def classify(error: BaseException, session: Session) -> Failure:
         return Failure.MEMORY if session.is_training else Failure.USER
     if not isinstance(error, RuntimeError):
         return Failure.USER
-    if session.reader.is_lost or isinstance(error, LostError | torch.distributed.DistError):
+    is_lost = any(part.reader.is_lost for part in session.parts)
+    if is_lost or isinstance(error, LostError | torch.distributed.DistError):
         return Failure.LOST
     # A process that is alone has nobody to lose, but files and databases speak of peers, too.
     is_alone = group is not None and group.world_size == 1
@@ -87,6 +88,7 @@ def _code(session: Session, failure: Failure, error: BaseException) -> int | Non
     """What to exit with after an error that a restart mends; `None` if it is the user's."""
     if failure is Failure.USER or (failure is Failure.MEMORY and not _lower_bound(session)):
         return None
+    group = session.group
     if failure is Failure.LOST:
         what = str(error).splitlines()[0][:120]
         if _SILENT in what:
@@ -97,7 +99,13 @@ def _code(session: Session, failure: Failure, error: BaseException) -> int | Non
             )
         else:
             say(f"another process is gone ({what})")
-    group = session.group
+        has_arrived = all(part.reader.has_arrived() for part in session.parts)
+        # Before anything reads parameters: a GPU may wait for ever for what the other was to send.
+        if group is not None:
+            group.abort()
+        if not has_arrived:
+            say("the last step was not finished everywhere; the checkpoint before counts")
+            return RESTART
     # A step is done or it is not: what rank 0 has is the state after the last whole one.
     if group is not None and group.is_leader and not (session.is_updating or session.has_left):
         try:

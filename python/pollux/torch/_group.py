@@ -9,6 +9,7 @@ import io
 import itertools
 import os
 import pickle
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -46,27 +47,53 @@ class Member:
 class Group:
     """PyTorch's default process group, made for a list of members."""
 
-    def __init__(self, rank: int, members: Sequence[Member], store: dist.Store | None):
+    def __init__(
+        self,
+        rank: int,
+        members: Sequence[Member],
+        store: dist.Store | None,
+        device: torch.device,
+        forming: datetime.timedelta = FORMING,
+    ):
         self.rank = rank
+        self.device = device
         self.members = list(members)
         self.newcomers: list[int] = []
         self._store = store  # Lives as long as the group: rank 0 serves it.
-        if len(members) == 1:
-            store = dist.HashStore()
+        world_size = len(members)
         if store is None:
-            dist.init_process_group(_backend(), timeout=TIMEOUT)
-        else:
-            _guard(
-                dist.init_process_group,
-                _backend(),
-                store=store,
-                rank=rank,
-                world_size=len(members),
-                timeout=FORMING,
-            )
-            # All are there when all have said something.
-            _guard(dist.barrier)
-            _set_timeout(TIMEOUT)
+            assert world_size == 1
+            store = dist.HashStore()
+        # A process that is alone sends nothing: it needs no communicator. All others form theirs here, where the time
+        # counts as a pause, and not within the first step.
+        is_on_gpu = device.type == "cuda" and world_size > 1
+        if is_on_gpu:
+            _guard(refuse_shared_gpu, store, rank, world_size, gpu_of(device))
+        _guard(
+            dist.init_process_group,
+            _backend(),
+            store=store,
+            rank=rank,
+            world_size=world_size,
+            timeout=forming,
+            device_id=device if is_on_gpu else None,
+        )
+        self._world = dist.group.WORLD
+        self._connect(device if is_on_gpu else None, forming)
+        _set_timeout(TIMEOUT)
+
+    def _connect(self, gpu: torch.device | None, forming: datetime.timedelta) -> None:
+        """All are there when all have said something, by every way they will."""
+        self.sum([0.0])
+        if gpu is None:
+            return
+        work = _guard(dist.all_reduce, torch.zeros(1, device=gpu), async_op=True)
+        deadline = time.monotonic() + forming.total_seconds()
+        while not work.is_completed():
+            if time.monotonic() > deadline:
+                self.abort()
+                raise LostError(f"the GPUs of {self.world_size} processes did not meet within {forming}")
+            time.sleep(0.01)
 
     @property
     def world_size(self) -> int:
@@ -108,7 +135,7 @@ class Group:
         _guard(dist.all_gather, rows, mine)
         return [row.tolist() for row in rows]
 
-    def tell(self, values: Sequence[float]) -> list[float]:
+    def broadcast(self, values: Sequence[float]) -> list[float]:
         """What rank 0 says; the others give as many values of any kind."""
         if self.world_size == 1:
             return list(values)
@@ -124,9 +151,9 @@ class Group:
         _guard(dist.all_reduce, total)
         return total.tolist()
 
-    def tell_text(self, text: str) -> str:
+    def broadcast_text(self, text: str) -> str:
         """A text of rank 0."""
-        [length] = self.tell([float(len(text.encode()))])
+        [length] = self.broadcast([float(len(text.encode()))])
         if self.world_size == 1:
             return text
         data = torch.zeros(int(length), dtype=torch.uint8)
@@ -140,9 +167,11 @@ class Group:
         if not self.newcomers:
             return None
         ranks = [0, *self.newcomers]
-        circle = _guard(dist.new_group, ranks, timeout=TIMEOUT)
         if self.rank not in ranks:
             return None
+        # States go by way of processors. Without those who have them already: splitting a communicator of GPUs would
+        # take all ranks.
+        circle = _guard(dist.new_group, ranks, timeout=TIMEOUT, backend="gloo", use_local_synchronization=True)
         handed = None
         if self.is_leader:
             _send(state, circle)
@@ -151,10 +180,18 @@ class Group:
         dist.destroy_process_group(circle)
         return handed
 
+    def abort(self) -> None:
+        """Gives up communication between GPUs: another rank is lost, and whatever waits for it would wait for ever."""
+        world = dist.group.WORLD
+        if world is not None and world.bound_device_id is not None:
+            world._get_backend(world.bound_device_id).abort()
+
     def close(self) -> None:
         """Leaves; the others have to leave, too."""
-        if dist.is_initialized():
+        # The user may have made another one since.
+        if self._world is not None and self._world is dist.group.WORLD:
             dist.destroy_process_group()
+        self._world = None
         self._store = None
 
 
@@ -206,11 +243,11 @@ class _Unpickler(pickle.Unpickler):
 
 
 @functools.cache
-def _launched() -> tuple[dist.Store, int]:
+def launched_store() -> dist.Store:
     """Where the processes of a launcher find each other, which is kept as long as anybody may ask."""
     prefer_loopback(os.environ.get("MASTER_ADDR", ""))
-    store, _, world_size = next(dist.rendezvous("env://", timeout=TIMEOUT))
-    return dist.PrefixStore("pollux-barrier", store), world_size
+    store: dist.Store = next(dist.rendezvous("env://", timeout=TIMEOUT))[0]
+    return store
 
 
 _barriers = itertools.count()
@@ -218,10 +255,10 @@ _barriers = itertools.count()
 
 def wait_for_launched() -> None:
     """Waits for all that were started with this process, without a group."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
+    if world_size == 1:
         return
-    store, world_size = _launched()
-    idx = next(_barriers)
+    store, idx = dist.PrefixStore("pollux-barrier", launched_store()), next(_barriers)
     if store.add(f"{idx}/here", 1) == world_size:
         store.set(f"{idx}/all", "1")
     store.wait([f"{idx}/all"], TIMEOUT)
@@ -240,6 +277,28 @@ def _set_timeout(timeout: datetime.timedelta) -> None:
     # PyTorch before 2.15 has it under a private name.
     setter = getattr(dist, "set_timeout", None) or dist.distributed_c10d._set_pg_timeout
     setter(timeout)
+
+
+def gpu_of(device: torch.device) -> str:
+    """A name of a GPU that no other has."""
+    return str(torch.cuda.get_device_properties(device).uuid)
+
+
+def refuse_shared_gpu(store: dist.Store, rank: int, world_size: int, gpu: str) -> None:
+    """Two processes of one training on one GPU would be told by NCCL in words that look like a lost process."""
+    store.set(f"gpu/{rank}", gpu)
+    for other in range(world_size):
+        if other != rank and store.get(f"gpu/{other}").decode() == gpu:
+            raise UsageError(
+                f"ranks {rank} and {other} are on the same GPU ({gpu}); expected is one process for each GPU, with the "
+                "model on px.device()"
+            )
+
+
+def refuse_other_gpu(group: torch.device, model: torch.device) -> None:
+    """Communication of a group that met before there was a model is bound to a GPU."""
+    if model.type == "cuda" and model != group:
+        raise UsageError(f"the model is on {model}, but the processes have met for {group}; put it on px.device()")
 
 
 def _backend() -> str:

@@ -45,6 +45,8 @@ class DataLoader:
                 f"a dataset of {self.epoch_samples} samples is smaller than batch_size={batch_size}; "
                 f"accepted is a batch_size up to {self.epoch_samples}"
             )
+        if self.epoch_samples is not None:
+            self.limits = self.limits.within(self.epoch_samples)
         global _latest
         _latest = weakref.ref(self)
 
@@ -103,6 +105,7 @@ class DataLoader:
                             "torch.utils.data.DataLoader to evaluate"
                         )
                     session.position.is_ended, session.is_training = True, False
+                    session.end_data()
                     session.check_in(0, ends_epoch=True)
         except GeneratorExit:
             # The user has left in the middle of a batch. The step is done or it is not.

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import itertools
 import operator
 import os
 import socket
@@ -22,12 +23,12 @@ from typing import Any, NoReturn
 
 import torch.distributed as dist
 
-from pollux import _native as native
+import torch
 from pollux._native import Termination, Worker
 
-from ._assignment import DEFAULT_GPU_TYPE, Assignment, Conditions
+from ._assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of, started_for
 from ._errors import LostError, UsageError
-from ._group import Group, Member, prefer_loopback, refuse_foreign_group
+from ._group import TIMEOUT, Group, Member, launched_store, prefer_loopback, refuse_foreign_group, refuse_other_gpu
 
 STOPPED = 143
 """Exit code of a process that left as it was told to."""
@@ -52,6 +53,8 @@ class Membership:
     def __init__(self) -> None:
         _refuse_launcher_in_job()
         self.worker = Worker.from_env()
+        self.device = torch.device("cpu")
+        """Where the model is."""
         self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
         self.is_late = False
@@ -82,7 +85,7 @@ class Membership:
         heard = self.worker.assignment() if self.worker else None
         if heard is None or heard["state"] != "run" or heard["generation"] <= self.generation:
             return None
-        return _assignment(heard)
+        return assignment_of(heard)
 
     def conditions(self) -> Conditions:
         """What the scheduler says of the training at the moment, besides who belongs to it."""
@@ -101,6 +104,7 @@ class Membership:
         """Finds the others, once everything slow is done."""
         early, self._early = self._early, None
         if early is not None and not self.is_late:
+            refuse_other_gpu(early.device, self.device)
             return early
         if early is not None:
             early.close()
@@ -115,19 +119,19 @@ class Membership:
         self._early = self._meet(comes_late=False)
         self.is_late = self._early is None
         if self._early is None:
-            self._early = Group(0, [Member(self.replica, 0)], None)
+            self._early = Group(0, [Member(self.replica, 0)], None, self.device)
 
     def _meet(self, comes_late: bool) -> Group | None:
         """The group, or `None` if it is already training and nobody is to come late."""
         if self.worker is None:
-            group = _own_group()
+            group = _own_group(self.device)
             group.introduce(group.members[group.rank], is_new=True)
             return group
         # Once it trains, no training ends because the scheduler did. Until then a mistake can still be mended.
         while not self.worker.answered(FIRST_ANSWER_S):
             self._apply_before_training()
             time.sleep(_GLANCE_S)
-        assignment = _started_for(self.worker)
+        assignment = started_for(self.worker)
         while True:
             leads = assignment.rank_of(self.replica) == 0
             entered = self._lead(assignment) if leads else self._follow(assignment, comes_late)
@@ -143,7 +147,7 @@ class Membership:
 
     def _lead(self, assignment: Assignment) -> Group | Assignment:
         if len(assignment.members) == 1:
-            return Group(0, assignment.members, None)
+            return Group(0, assignment.members, None, self.device)
         assert self.worker is not None
         invitation = Invitation(assignment, range(1, len(assignment.members)), self.worker, trains=False)
         while not invitation.is_complete():
@@ -154,7 +158,7 @@ class Membership:
                 self._called_off.append(invitation)
                 return later
             time.sleep(_GLANCE_S)
-        return invitation.form()
+        return invitation.form(self.device)
 
     def _follow(self, assignment: Assignment, comes_late: bool) -> Group | Assignment | None:
         """Knocks at rank 0's door and waits to be let in; leaves it if the others train and nobody is to come late."""
@@ -188,7 +192,7 @@ class Membership:
                     beats, beat_at = beats + 1, time.monotonic() + _BEAT_S
                     store.set(f"alive/{rank}", str(beats))
                 if store.check(["go"]):
-                    return _form(store, assignment, rank, "all", assignment.members)
+                    return _form(store, assignment, rank, "all", assignment.members, self.device)
                 if store.check(["void"]):
                     has_promised = False
                 elif not has_promised and store.check(["ask"]):
@@ -206,7 +210,7 @@ class Membership:
         """The same generation with all that is known of it by now."""
         heard = self.worker.assignment() if self.worker else None
         is_same = heard is not None and heard["generation"] == assignment.generation and heard["state"] == "run"
-        return _assignment(heard) if heard is not None and is_same else assignment
+        return assignment_of(heard) if heard is not None and is_same else assignment
 
     def _overtaking(self, assignment: Assignment) -> Assignment | None:
         """The generation after one whose door is gone, if it is heard of soon."""
@@ -242,7 +246,7 @@ class Membership:
         invitation = self._invitation
         return invitation is not None and invitation.assignment.generation == generation and invitation.is_complete()
 
-    def shed(self, group: Group, later: Assignment) -> Group | None:
+    def shrink(self, group: Group, later: Assignment) -> Group | None:
         """Goes on without those who leave; `None` if this process is one of them."""
         known = {member.replica for member in group.members}
         stay = [member for member in later.members if member.replica in known]
@@ -253,7 +257,10 @@ class Membership:
         if len(stay) == len(later.members):
             self.generation = later.generation
         alone = len(stay) == 1
-        survivors = Group(0, stay, None) if alone else _form(self._store(later, rank), later, rank, "survivors", stay)
+        if alone:
+            survivors = Group(0, stay, None, self.device)
+        else:
+            survivors = _form(self._store(later, rank), later, rank, "survivors", stay, self.device)
         survivors.introduce(later.members[rank], is_new=False)
         return survivors
 
@@ -265,9 +272,9 @@ class Membership:
         self.generation = later.generation
         if rank == 0:
             assert self._invitation is not None
-            grown = self._invitation.form()
+            grown = self._invitation.form(self.device)
         else:
-            grown = _form(self._store(later, rank), later, rank, "all", later.members)
+            grown = _form(self._store(later, rank), later, rank, "all", later.members, self.device)
         grown.introduce(later.members[rank], is_new=False)
         self._called_off.clear()
         return grown
@@ -333,10 +340,10 @@ class Invitation:
         """Sends everybody away: a later generation counts."""
         self.store.set("void", "1")
 
-    def form(self) -> Group:
+    def form(self, device: torch.device) -> Group:
         """Lets everybody in."""
         self.store.set("go", "1")
-        return _form(self.store, self.assignment, 0, "all", self.assignment.members)
+        return _form(self.store, self.assignment, 0, "all", self.assignment.members, device)
 
 
 def leave(code: int) -> NoReturn:
@@ -362,40 +369,22 @@ def _termination() -> Termination:
     return Termination.install()
 
 
-def _form(store: dist.Store, assignment: Assignment, rank: int, stage: str, members: Any) -> Group:
-    return Group(rank, members, dist.PrefixStore(f"{assignment.generation}/{stage}", store))
+def _form(
+    store: dist.Store, assignment: Assignment, rank: int, stage: str, members: Any, device: torch.device
+) -> Group:
+    return Group(rank, members, dist.PrefixStore(f"{assignment.generation}/{stage}", store), device)
 
 
-def _assignment(heard: native.Assignment) -> Assignment:
-    members = tuple(Member(item["replica"], item["local_rank"]) for item in heard["replicas"])
-    if "rendezvous" not in heard:
-        return Assignment(heard["generation"], members, (heard["master_address"], heard["master_port"]), is_given=True)
-    place = heard["rendezvous"]
-    return Assignment(heard["generation"], members, (place["address"], place["port"]) if place else None)
-
-
-def _started_for(worker: Worker) -> Assignment:
-    """The group that the environment tells of."""
-    missing = [name for name in ("RANK", "WORLD_SIZE") if name not in os.environ]
-    if missing:
-        raise UsageError(f"{missing[0]} is not set, but POLLUX_JOB_ID is; accepted are both or neither")
-    heard = worker.assignment()
-    if heard is not None and heard["generation"] == worker.generation and heard["state"] == "run":
-        return _assignment(heard)
-    # The scheduler is further: this group will not meet any more, only ranks are known of it.
-    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    local, local_size = int(os.environ.get("LOCAL_RANK", rank)), int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    members = [Member(-1 - idx, (local + idx - rank) % local_size) for idx in range(world_size)]
-    members[rank] = Member(worker.replica, local)
-    return Assignment(worker.generation, tuple(members), None)
-
-
-def _own_group() -> Group:
+def _own_group(device: torch.device) -> Group:
     """Without a scheduler: the group of a launcher such as torchrun, or this process alone."""
     if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Group(0, [Member(0, 0)], None)
+        return Group(0, [Member(0, 0)], None, device)
     world_size = int(os.environ["WORLD_SIZE"])
     local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    prefer_loopback(os.environ.get("MASTER_ADDR", ""))
     members = [Member(rank, rank % local_size) for rank in range(world_size)]
-    return Group(int(os.environ["RANK"]), members, None)
+    # A launcher's store outlives the trainings of its processes.
+    store = dist.PrefixStore(f"pollux-training-{next(_trainings)}", launched_store())
+    return Group(int(os.environ["RANK"]), members, store, device, TIMEOUT)
+
+
+_trainings = itertools.count()

@@ -10,8 +10,10 @@ from torch.nn.parallel import DistributedDataParallel
 import torch
 
 from ._accumulation import Accumulation
+from ._clock import StepClock
 from ._errors import UsageError
 from ._gradients import GradientReader, StepPlan
+from ._preconditioner import Preconditioner
 from ._state import bare
 
 
@@ -23,20 +25,26 @@ class Part:
         module: torch.nn.Module,
         optimizer: torch.optim.Optimizer,
         ddp_options: dict[str, Any],
-        loss_scale: Callable[[], float],
+        clock: StepClock[Any],
+        loss_scale: Callable[[torch.device], torch.Tensor | None],
     ):
         self.module = module
         self.optimizer = optimizer
         self.ddp: DistributedDataParallel | None = None
         self._ddp_options = ddp_options
         self.accumulation = Accumulation(module.parameters(), bool(ddp_options.get("find_unused_parameters")))
-        self.reader = GradientReader(optimizer, is_adam(optimizer), loss_scale)
+        preconditioner = Preconditioner(optimizer) if is_adam(optimizer) else None
+        self.reader = GradientReader(clock, preconditioner, loss_scale)
         self.reader.add_rest = self.accumulation.add_rest
         self.accumulation.on_gradient = self.reader.read_part
         self.has_forward = False
         """Whether the model was called through DDP in the micro-batch at hand."""
         self.is_asked_early = self.is_asked = False
         """Whether its optimiser was called in a micro-batch before the last one of the step, and in that."""
+        self._is_skipped: bool | None = None
+        """Of the step at hand, once that is known."""
+        self._is_asked_each = False
+        """Whether the loop calls the optimiser for every micro-batch, and not only at the end of a step."""
 
     def regroup(self, is_alone: bool) -> None:
         """Another group trains it from now on."""
@@ -44,37 +52,64 @@ class Part:
         self.reader.is_alone = is_alone
         self.accumulation.clear()
         self.ddp = None
+        # They are views of the last DDP's buckets, which would be kept beside the next one's.
+        for parameter in self.module.parameters():
+            parameter.grad = None
         # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
         # newcomers have just got them.
         options = {"gradient_as_bucket_view": True, "init_sync": False, **self._ddp_options}
         self.ddp = DistributedDataParallel(self.module, **options)
+        if is_alone:
+            self.ddp.broadcast_buffers = False  # There is nobody to send them to.
         # DDP reads annotations of hooks and does not know them as text.
         self.ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
 
     def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
         assert self.ddp is not None
+        if idx > 0 and self._is_asked_each and not self.accumulation.is_taken:
+            self.discard()  # The loop went on without a step, and clears what is left before the next one.
         self.accumulation.begin(idx, plan.micro_batches, emphasis)
-        self.ddp.require_backward_grad_sync = self.accumulation.is_last
+        self.ddp.require_backward_grad_sync = self.reader.is_last = self.accumulation.is_last
         if idx == 0:
             self.is_asked_early = self.is_asked = False
+            self._is_skipped = None
             self.reader.begin(plan)
-            self.reader.synced_at = None
+        if self.accumulation.is_spoiled:
+            self.reader.leave_out()
         self.reader.begin_part()
         self.reader.is_allowed = True
         self.has_forward = False
 
     def discard(self) -> None:
         """The user throws the gradients of the micro-batch at hand away."""
-        self.reader.is_pending = False
+        self.reader.throw_away()
         if not self.accumulation.is_taken:
             self.reader.discard_part()
             self.accumulation.discard()
 
     def take(self) -> None:
         """The user's optimiser steps between micro-batches: their gradients count once the last one is through."""
-        self.is_asked_early = True
+        self.is_asked_early = self._is_asked_each = True
         self.accumulation.take()
+
+    @property
+    def is_skipped(self) -> bool:
+        """Whether there will be no step, because a part of it was thrown away. With others it is a step of what they
+        have, unless all have thrown theirs away."""
+        if self.accumulation.is_spoiled and self._is_skipped is None:
+            self._is_skipped = self.reader.is_alone or (self.reader.is_pending and self._has_no_gradient())
+        return bool(self._is_skipped)
+
+    def _has_no_gradient(self) -> bool:
+        """Who has thrown a part away has given 0 for the whole, so that the sum says whether anybody gave more."""
+        gradients = [parameter.grad for parameter in self.module.parameters()]
+        return not any(bool(gradient.any()) for gradient in gradients if gradient is not None)
+
+    def skip(self) -> None:
+        """Forgets the gradients of a step that there will not be."""
+        self.reader.throw_away()
+        self.accumulation.skip()
 
     def is_half_trained(self) -> bool:
         """Whether the user's loop trained it in some micro-batches of the step and not in others."""
@@ -96,8 +131,10 @@ class Part:
 
 
 def refuse_half_trained(parts: list[Part]) -> None:
-    """At the end of a step. A loop that throws a batch away asks for no step of any model."""
-    if len(parts) > 1 and any(part.is_asked for part in parts) and any(part.is_half_trained() for part in parts):
+    """At the end of a step. A loop that throws a batch away asks for no step of any model, or has thrown away a part of
+    each."""
+    is_thrown_away = not any(part.is_asked for part in parts) or all(part.accumulation.is_spoiled for part in parts)
+    if len(parts) > 1 and not is_thrown_away and any(part.is_half_trained() for part in parts):
         raise UsageError(
             "one of several models is trained in some micro-batches of a step only; decide once for a step, with a "
             "count that grows only if px.is_step_end()"

@@ -10,12 +10,12 @@ from typing import Any
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import torch
+from pollux._elastic.termination import watch_termination
 
 from ._errors import UsageError
 from ._failures import guard_exit
 from ._group import Group
 from ._session import Options, Session
-from ._termination import watch_termination
 
 _current: Session | None = None
 
@@ -51,7 +51,8 @@ def _watch() -> None:
     watch_termination(lambda: _current)
 
 
-def _close() -> None:
+def close() -> None:
+    """The training of this process is over; the others have to leave, too."""
     if _current is not None:
         _current.close()
 
@@ -71,5 +72,5 @@ def _refuse_stranger(optimizer: torch.optim.Optimizer) -> None:
 
 
 guard_exit(lambda: _current)
-atexit.register(_close)
+atexit.register(close)
 register_optimizer_step_pre_hook(lambda optimizer, *_: _refuse_stranger(optimizer))

@@ -39,11 +39,13 @@ def adapt_optimizer(part: Part, session: Session) -> None:
             part.take()
             return None
         part.is_asked = True
+        if part.is_skipped:
+            part.skip()
+            return None
         if not part.reader.is_pending:
             raise UsageError(part.why_no_gradients())
         part.reader.is_pending = False
         part.accumulation.complete()
-        session.clock.synced()
         rates = [group["lr"] for group in self.param_groups]
         for group, rate in zip(self.param_groups, rates):
             group["lr"] = rate * session.terms.learning_rate_factor
@@ -51,6 +53,7 @@ def adapt_optimizer(part: Part, session: Session) -> None:
         result = original()
         session.is_updating = False
         session.has_stepped = True
+        session.updates += 1
         part.accumulation.clear()
         part.accumulation.take()
         for group, rate in zip(self.param_groups, rates):
@@ -81,9 +84,23 @@ def adapt_scaler(scaler: Any, session: Session) -> None:
                     part.is_asked |= _name == "step"
                 elif _name == "step":
                     part.take()
-            return _original(*args, **kwargs) if session.is_step_end else None
+            if not session.is_step_end:
+                return None
+            if all(part.is_skipped for part in meant or session.parts):
+                for part in meant:
+                    part.skip()
+                return None
+            result = _original(*args, **kwargs)
+            for part in meant if _name == "step" else ():
+                part.reader.is_pending = False  # They are used, or their scale was too large.
+            return result
 
         setattr(scaler, name, types.MethodType(call, scaler))
+
+
+def loss_scale(scaler: Any, device: torch.device) -> torch.Tensor | None:
+    """What losses are multiplied by. Asked for its number, a scaler would wait for the GPU."""
+    return scaler.scale(torch.ones((), device=device)) if scaler else None
 
 
 def refuse_unknown(optimizer: torch.optim.Optimizer, followed: list[Any]) -> None:

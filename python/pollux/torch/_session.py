@@ -11,18 +11,18 @@ Between check-ins a step costs what DDP costs. Check-ins come after every step a
 
 from __future__ import annotations
 
+import functools
 import importlib
 import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
 from ._archive import Archive
-from ._board import Board
-from ._brain import Brain, BrainSettings
+from ._brain import Brain
 from ._clock import StepClock
 from ._deal import Deal
 from ._early import claim
@@ -30,15 +30,13 @@ from ._errors import DivergedError, UsageError
 from ._gradients import StepPlan
 from ._group import Group, Meeting
 from ._membership import RESTART, STOPPED, leave
+from ._metrics_writer import MetricsWriter
 from ._part import Part, refuse_half_trained
-from ._schedule import RateWatch, Schedule, refuse_unknown
+from ._schedule import RateWatch, Schedule, loss_scale, refuse_unknown
 from ._sources import TunedSeat
 from ._state import Position
-from ._terms import Action, Decision, Row, Terms
+from ._terms import Action, Decision, Row, Terms, check_updates, grouped
 from ._transition import Transition
-
-if TYPE_CHECKING:
-    from ._wrap import Status
 
 
 @dataclass(frozen=True)
@@ -53,6 +51,16 @@ class Options:
     ddp: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class _Done:
+    """A step that has ended, and where."""
+
+    step: Deal
+    is_typical: bool
+    """Whether it is as large, and in as many pieces, as all are meant to be."""
+    nodes: int
+
+
 class Session:
     """What `wrap` sets up and the loops drive."""
 
@@ -62,22 +70,22 @@ class Session:
         scaler: Any,
         options: Options,
     ):
-        self.parts = [Part(module, optimizer, options.ddp, self._loss_scale) for module, optimizer in models]
+        self.clock: StepClock[_Done] = StepClock()
+        scale = functools.partial(loss_scale, scaler)
+        self.parts = [Part(module, optimizer, options.ddp, self.clock, scale) for module, optimizer in models]
         self.reader = self.parts[0].reader
         self.scaler = scaler
         self.schedules: list[Schedule] = []
         self.options = options
         self.group: Group | None = None
         self.membership = claim()
-        self.clock = StepClock(self._device())
-        self.reader.on_computed = self.clock.computed
         self._rates = RateWatch([part.optimizer for part in self.parts])
         self.position = Position()
         self.terms = Terms()
         self.brain: Brain | None = None
         self.archive = Archive(self)
         self.transition = Transition(self)
-        self._board = Board(options.tensorboard)
+        self._metrics_writer = MetricsWriter(options.tensorboard)
         self.loader: Any = None
         self.in_epochs = False
         self.in_loop = False
@@ -88,6 +96,8 @@ class Session:
         self.is_replaced = False
         """Whether another training has begun in this process."""
         self.has_stepped = False
+        self.updates = 0
+        """Of optimisers, since the last check-in."""
         self.progress_max = math.inf
         self.at_hand: Deal | None = None
         self.is_updating = False
@@ -115,8 +125,11 @@ class Session:
             refuse_unknown(part.optimizer, followed)
         self.loader = loader
         self.terms = replace(self.terms, local_batch_max=loader.limits.local_batch_max)
-        if (device := self._device()).type == "cuda":
+        device = self._device()
+        if device.type == "cuda":
             torch.cuda.set_device(device)  # Events and random numbers are those of the current one.
+        self.clock.use(device)
+        self.membership.device = device
         # The first step of any optimiser imports this, which takes seconds: the others need not wait for it.
         importlib.import_module("torch._dynamo")
         self.group = self.membership.enter()
@@ -128,7 +141,7 @@ class Session:
         """Another group trains from now on."""
         self._steps_since_check = 0
         self._steps_unmeasured = 0
-        self.clock.forget()
+        self.clock.restart()
 
     def seat(self) -> TunedSeat:
         """Which samples this process gets."""
@@ -181,7 +194,9 @@ class Session:
         """The loop is done with the last micro-batch of a step."""
         refuse_half_trained(self.parts)
         group = self.joined()
-        times = self.clock.end(self.reader)
+        self.clock.end(_Done(step, step.is_whole and not self._is_split(step), group.nodes))
+        if self.parts[0].is_asked:
+            self.reader.keep()
         self.has_stepped = False
         self.position.cursor = step.stop
         self.position.samples += step.samples
@@ -189,9 +204,15 @@ class Session:
         self._steps_since_check += 1
         self._steps_unmeasured = 0 if self.reader.plan.measure else self._steps_unmeasured + 1
         if self.brain is not None:
-            is_typical = step.is_whole and not self._is_split(step)
-            self.brain.count(step, times, is_typical, group.nodes)
+            self.brain.count()
+        self._learn_times()
         self.transition.end_step()
+
+    def _learn_times(self) -> None:
+        """Of steps that have ended, as far as they are known: a GPU runs behind."""
+        for done, times in self.clock.known():
+            if self.brain is not None:
+                self.brain.time(done.step, times, done.is_typical, done.nodes)
 
     def leave_step(self) -> None:
         """The loop is left within a batch. Its step is done or it is not."""
@@ -217,20 +238,25 @@ class Session:
         group.meet(Meeting.CHECK_IN)
         heard, is_complete = self.transition.hear()
         norms = self.reader.take_norms()
+        self._learn_times()
         row = Row(
             heard=heard,
             wish=self.membership.wish(),
-            steps=norms.steps,
-            own_sqr=norms.own_sqr,
+            steps=len(norms.own_sqr),
+            updates=self.updates,
+            own_sqr=tuple(grouped(norms.own_sqr)),
+            is_whole=norms.is_whole,
             is_complete=is_complete,
         )
         rows = [Row.of(values) for values in group.gather(row.values())]
+        check_updates(rows)
+        self.updates = 0
         self.is_pressed = ends_epoch and any(row.wish or row.heard for row in rows)
         decision = Decision(terms=self.terms)
         if self.brain is not None:
-            self.brain.learn(rows, norms.mean_sqr, self._steps_since_check, self.terms)
+            self.brain.learn(rows, grouped(norms.mean_sqr), self._steps_since_check, self.terms)
             decision = self._decide(self.brain, rows, left, ends_epoch)
-        decision = Decision.of(group.tell(decision.values()))
+        decision = Decision.of(group.broadcast(decision.values()))
         if not group.is_leader:
             self.transition.leave_it_to_rank_0()
         self._steps_since_check = 0
@@ -243,10 +269,9 @@ class Session:
 
     def _decide(self, brain: Brain, rows: list[Row], left: int, ends_epoch: bool) -> Decision:
         """Rank 0's part of a check-in."""
-        self.transition.tell_ready()
-        terms = brain.terms(self.terms, self.reader.cost_s, ends_epoch, self.membership.conditions())
-        self.reader.cost_s = 0.0
-        brain.tell(self.membership, self.position, self._board, self.terms.tuning.batch_size(len(rows)))
+        self.transition.send_ready()
+        terms = brain.terms(self.terms, self.reader.costs.take_s(), ends_epoch, self.membership.conditions())
+        brain.report(self.membership, self.position, self._metrics_writer, self.terms.tuning.batch_size(len(rows)))
         # Whoever took the training up between an epoch's last batch and what the user does after it would see no batch.
         action, generation = (Action.TRAIN, 0) if ends_epoch else self.transition.action(rows, left)
         if brain.has_diverged(scaled=self.scaler is not None and self.scaler.is_enabled()):
@@ -273,7 +298,7 @@ class Session:
                 "the gradients of the last steps are not finite, so the loss is not; lower the learning rate or clip "
                 "gradients, and look for divisions by zero. The last checkpoint is from before"
             )
-        if decision.action in (Action.SHED, Action.GROW):
+        if decision.action in (Action.SHRINK, Action.GROW):
             self.transition.change(decision)
             return True
         return changed
@@ -296,6 +321,11 @@ class Session:
             self.joined().meet(Meeting.EPOCH)
             self.position.cursor, self.position.is_ended = 0, False
         self.resumes_epoch = False
+
+    def end_data(self) -> None:
+        """All samples of an epoch were used."""
+        if self.brain is not None:
+            self.brain.end_data(self.position.cursor)
 
     def end_epoch(self) -> None:
         """The loop of an epoch is over, and what the user does after it."""
@@ -321,7 +351,7 @@ class Session:
             self.is_saving = False
             if self.membership.worker is not None:
                 self.membership.worker.finish(2.0)
-        self._board.close()
+        self._metrics_writer.close()
         self.has_left = True
 
     # Ends
@@ -345,7 +375,7 @@ class Session:
     def close(self) -> None:
         """Leaves the others."""
         self.has_left = True
-        self._board.close()
+        self._metrics_writer.close()
         for part in self.parts:
             part.ddp = None
         if self.group is not None:
@@ -356,26 +386,6 @@ class Session:
         self.close()
         leave(code)
 
-    def status(self) -> Status:
-        """How the training runs at the moment."""
-        from ._wrap import Status
-
-        group = self.joined()
-        figures = self.brain.figures() if self.brain else {}
-        return Status(
-            epoch=self.position.epoch,
-            batch_size=self.terms.tuning.batch_size(group.world_size),
-            local_batch=self.terms.tuning.local_batch,
-            accumulation_steps=self.terms.tuning.accumulation_steps,
-            world_size=group.world_size,
-            learning_rate_factor=self.terms.learning_rate_factor,
-            samples=self.position.samples,
-            baseline_steps=self.terms.baseline_steps,
-            noise_scale=figures.get("noise_scale"),
-            efficiency=figures.get("efficiency"),
-            samples_per_s=figures.get("samples_per_s"),
-        )
-
     def joined(self) -> Group:
         """The group at hand."""
         if self.group is None:
@@ -385,15 +395,3 @@ class Session:
     def _device(self) -> torch.device:
         parameter = next(iter(self.parts[0].module.parameters()), None)
         return parameter.device if parameter is not None else torch.device("cpu")
-
-    def _loss_scale(self) -> float:
-        return float(self.scaler.get_scale()) if self.scaler else 1.0
-
-    def brain_settings(self) -> BrainSettings:
-        """What an agent has to know."""
-        return BrainSettings(
-            limits=replace(self.loader.limits, local_batch_max=self.terms.local_batch_max),
-            scaling=self.options.scaling,
-            warmup_epochs=self.options.warmup_epochs,
-            epoch_samples=self.loader.epoch_samples,
-        )

@@ -15,7 +15,7 @@ from torch.utils import data
 
 import torch
 
-from ._deal import Deal, Tuning, deal
+from ._deal import Deal, Tuning, deal, rest_min
 from ._errors import UsageError
 from ._state import random_states, restore_random_states
 
@@ -78,6 +78,7 @@ class MapSource:
         self._order: Sequence[int] | torch.Tensor = ()
         self._epoch: int | None = None
         self._batches = _IndexBatches()
+        self._generator = _own_generator(options)
         if options.get("num_workers", 0) > 0:
             # What was fetched ahead is thrown away with every change of batch; the workers stay.
             options = {"persistent_workers": True, **apart(options)}
@@ -111,6 +112,7 @@ class MapSource:
                 yield chosen.tolist() if isinstance(chosen, torch.Tensor) else list(chosen)
 
         self._batches.make = indices
+        self._generator.manual_seed(_pass_seed(self._seed, epoch, cursor, seat))
         for (step, idx, count, _), batch in zip(places(), self._loader):
             yield step, idx, count, batch
 
@@ -141,13 +143,15 @@ class MapSource:
 class StreamSource:
     """A data set that can only be read from its beginning. Every rank reads all of it and keeps its share."""
 
-    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None, options: dict[str, Any]):
+    def __init__(self, dataset: Any, collate: Callable[[list[Any]], Any] | None, seed: int, options: dict[str, Any]):
         if options.get("num_workers", 0) > 1:
             raise UsageError(
                 f"num_workers={options['num_workers']} with an iterable dataset, which is read in order; "
                 "accepted are 0 and 1"
             )
         self._dataset = dataset
+        self._seed = seed
+        self._generator = _own_generator(options)
         # A worker that stays would go on where it was, and not where the training is.
         options = {**apart(options), "persistent_workers": False}
         self._steps = _StreamSteps(dataset, collate or data.default_collate)
@@ -169,6 +173,7 @@ class StreamSource:
         if hasattr(self._dataset, "set_epoch"):
             self._dataset.set_epoch(epoch)
         self._steps.cursor, self._steps.seat = cursor, seat
+        self._generator.manual_seed(_pass_seed(self._seed, epoch, cursor, seat))
         yield from self._loader
 
 
@@ -184,7 +189,7 @@ def source_of(
             raise UsageError(
                 "shuffle or sampler with an iterable dataset, which has an order of its own; leave them out"
             )
-        return StreamSource(dataset, options.pop("collate_fn", None), options)
+        return StreamSource(dataset, options.pop("collate_fn", None), seed, options)
     if isinstance(sampler, data.DistributedSampler):
         raise UsageError(
             f"sampler=DistributedSampler(...): {owner} deals samples out to processes itself; leave it out, and give "
@@ -220,8 +225,8 @@ class _StreamSteps(data.IterableDataset[Any]):
         for _ in range(at):
             if next(stream, _END) is _END:
                 return
-        # One sample more per rank than the batch has: then it is known whether this step is the last.
-        ahead = seat.batch_size + seat.world_size
+        # With what a step leaves for the next one it is known whether this step is the last.
+        ahead = seat.batch_size + rest_min(seat.world_size)
         window: list[Any] = []
         while True:
             while len(window) < ahead and (sample := next(stream, _END)) is not _END:
@@ -263,6 +268,18 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
     finally:
         restore_random_states(states, rank=0)
+
+
+def _own_generator(options: dict[str, Any]) -> torch.Generator:
+    """What a loader draws the seeds of its workers from, once for every pass: from the global generator the model would
+    get other numbers after a restart in the middle of an epoch."""
+    generator = torch.Generator()
+    options.setdefault("generator", generator)
+    return generator
+
+
+def _pass_seed(seed: int, epoch: int, cursor: int, seat: Seat) -> int:
+    return _mixed(_mixed(_mixed(seed, epoch), cursor), seat.rank)
 
 
 def _mixed(seed: int, epoch: int) -> int:

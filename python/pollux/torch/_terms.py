@@ -6,7 +6,18 @@ import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ._deal import Tuning
+from ._deal import Tuning, part
+from ._errors import UsageError
+
+NORM_GROUPS = 16
+"""What was measured between two check-ins is told as so many averages: how far they differ says how sure they are."""
+
+
+def grouped(values: Sequence[float]) -> list[float]:
+    """Averages over that many parts of what was measured, or over each value where there are fewer."""
+    count = min(len(values), NORM_GROUPS)
+    spans = (part(len(values), count, idx) for idx in range(count))
+    return [sum(values[first : first + size]) / size for first, size in spans]
 
 
 @dataclass
@@ -53,26 +64,45 @@ class Row:
     wish: int
     """0 to train, 1 if all are to stop, 2 if it has to leave."""
     steps: int
-    own_sqr: float
+    """Whose gradients were measured."""
+    updates: int
+    """Of the optimiser."""
+    own_sqr: tuple[float, ...]
+    is_whole: bool
+    """Whether it had its share in all steps that were measured."""
     is_complete: bool
     """Whether the newcomers of that generation are at its door."""
 
     def values(self) -> list[float]:
         """As numbers."""
-        return [float(self.heard), float(self.wish), float(self.steps), self.own_sqr, float(self.is_complete)]
+        own_sqr = [*self.own_sqr, *[0.0] * (NORM_GROUPS - len(self.own_sqr))]
+        facts = (self.heard, self.wish, self.steps, self.updates, self.is_whole, self.is_complete)
+        return [*map(float, facts), *own_sqr]
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Row:
         """From numbers."""
-        heard, wish, steps, own_sqr, is_complete = values
-        return cls(int(heard), int(wish), int(steps), own_sqr, bool(is_complete))
+        facts, own_sqr = values[:-NORM_GROUPS], values[-NORM_GROUPS:]
+        heard, wish, steps, updates, is_whole, is_complete = map(int, facts)
+        return cls(heard, wish, steps, updates, tuple(own_sqr[:steps]), bool(is_whole), bool(is_complete))
+
+
+def check_updates(rows: Sequence[Row]) -> None:
+    """Models that have made other steps are other models, and nobody would notice."""
+    counts = [row.updates for row in rows]
+    if min(counts) != max(counts):
+        fewest = counts.index(min(counts))
+        raise UsageError(
+            f"rank {fewest} has made {counts[fewest]} steps where others have made {max(counts)}; expected is that all "
+            "processes skip a batch or none: decide it from a value that all have, such as the all-reduced loss"
+        )
 
 
 class Action(enum.Enum):
     """How everybody goes on."""
 
     TRAIN = 0
-    SHED = 1
+    SHRINK = 1
     """Without those who are not in the next generation."""
     GROW = 2
     """With those who have come."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ._assignment import Assignment
-from ._brain import Brain
+from ._brain import Brain, BrainSettings
 from ._membership import STOPPED
 from ._terms import Action, Decision, Row, Terms
 
@@ -49,7 +50,7 @@ class Transition:
         self._later = later
         return (later.generation, membership.is_complete(later.generation)) if later else (0, False)
 
-    def tell_ready(self) -> None:
+    def send_ready(self) -> None:
         """Rank 0 lets the scheduler know that the whole group trains."""
         membership = self._session.membership
         if membership.worker is not None and self._unready:
@@ -75,7 +76,7 @@ class Transition:
         known = {member.replica for member in self._session.joined().members}
         listed = {member.replica for member in later.members}
         if known - listed:
-            return Action.SHED, generation
+            return Action.SHRINK, generation
         if any(row.is_complete for row in rows):
             return Action.GROW, generation
         return Action.TRAIN, 0
@@ -92,8 +93,8 @@ class Transition:
             session.group = membership.grow(group, later)
         else:
             # Rank 0 may be among those who leave: what only it knows goes round before.
-            agent = group.tell_text(session.brain.state() if session.brain else "")
-            survivors = membership.shed(group, later)
+            agent = group.broadcast_text(session.brain.state() if session.brain else "")
+            survivors = membership.shrink(group, later)
             if survivors is None:
                 session.end(STOPPED)
             archive.agent = agent
@@ -113,7 +114,7 @@ class Transition:
             part.regroup(is_alone=group.world_size == 1)
         if group.is_leader:
             if session.brain is None:
-                session.brain = Brain(session.brain_settings(), archive.agent)
+                session.brain = Brain(self._brain_settings(), archive.agent)
             archive.agent = None
             archive.open()
             session.terms = session.brain.resize(
@@ -121,5 +122,14 @@ class Transition:
             )
         else:
             session.brain = None
-        session.terms = Terms.of(group.tell(session.terms.values()))
+        session.terms = Terms.of(group.broadcast(session.terms.values()))
         session.begin_group()
+
+    def _brain_settings(self) -> BrainSettings:
+        session = self._session
+        return BrainSettings(
+            limits=replace(session.loader.limits, local_batch_max=session.terms.local_batch_max),
+            scaling=session.options.scaling,
+            warmup_epochs=session.options.warmup_epochs,
+            epoch_samples=session.loader.epoch_samples,
+        )

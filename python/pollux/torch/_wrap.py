@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
 import torch
@@ -18,6 +17,7 @@ from ._part import is_adam
 from ._process import begin, current, joined_group
 from ._schedule import Schedule, adapt_optimizer, adapt_scaler
 from ._session import Options
+from ._status import Status
 
 _RULES = ("adascale", "adamscale", "linear", "sqrt", "legw")
 
@@ -141,42 +141,9 @@ def barrier() -> None:
         wait_for_launched()
 
 
-def device() -> torch.device:
-    """The GPU of this process, or the CPU where there is none."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    return torch.device("cuda", local_rank if local_rank < torch.cuda.device_count() else 0)
-
-
-@dataclass(frozen=True)
-class Status:
-    """How the training runs at the moment."""
-
-    epoch: int
-    batch_size: int
-    """Samples of a step, over all processes."""
-    local_batch: int
-    """Samples of a micro-batch on one GPU."""
-    accumulation_steps: int
-    """Micro-batches of a step before the last one."""
-    world_size: int
-    learning_rate_factor: float
-    samples: int
-    """Since the training began."""
-    baseline_steps: float
-    """Progress, in steps of the batch size that was asked for."""
-    noise_scale: float | None
-    """Samples at which noise and signal of a gradient are equal; known to rank 0."""
-    efficiency: float | None
-    """Progress per sample against the batch size that was asked for; known to rank 0."""
-    samples_per_s: float | None
-    """Known to rank 0."""
-
-
 def status() -> Status:
     """How the training runs at the moment."""
-    return current().status()
+    return Status.of(current())
 
 
 def _pairs(model: Any, optimizer: Any) -> list[tuple[torch.nn.Module, torch.optim.Optimizer]]:

@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: `make python` installs it")
+from pollux.torch import _process  # noqa: E402
 
 os.environ["OMP_NUM_THREADS"] = "1"
 torch.set_num_threads(1)
 
-_LIMIT_S = 120
+_LIMIT_S = 600
 _SERVER = multiprocessing.get_context("forkserver")
 # Each process of a group is forked from one that has imported everything.
 _SERVER.set_forkserver_preload(["torch", "torch._dynamo", "pollux.torch"])
@@ -37,9 +38,11 @@ def _run(
 
 @pytest.fixture(autouse=True)
 def environment() -> Iterator[None]:
-    """What a training in this process sets for itself is gone with its test."""
+    """A training in this process is over with its test, and so is what it set for itself."""
     before = dict(os.environ)
     yield
+    _process.close()
+    _process._current = None
     os.environ.clear()
     os.environ.update(before)
 

@@ -9,6 +9,7 @@ that begins with `done` in the end.
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import os
 import runpy
@@ -20,41 +21,29 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from director import Director
-
+from launching import ADDED, LIMIT_S, environment
+from pollux.torch.selftest._director import Director
 from scheduler import PATIENCE_S, Scheduler, scheduler
 
 SAMPLES = 96
-LIMIT_S = 480
-_HERE = Path(__file__).parent
-_ADDED = {
-    "PYTHONPATH": f"{_HERE}:{_HERE.parent}",
-    "OMP_NUM_THREADS": "1",
-    "HF_HUB_OFFLINE": "1",
-}
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
-def pace(folder: str, epoch: int, samples: int) -> None:
-    """Takes its time until the folder has a file named `hurry`, and the more the nearer the end is: on a busy machine
-    it takes a minute to start another process."""
-    if not os.path.exists(f"{folder}/hurry"):
-        time.sleep((0.01 if epoch < 10 else 0.1) * samples)
-
-
-def environment() -> dict[str, str]:
-    """Ours, without a scheduler's."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("POLLUX_")} | _ADDED
-
-
-def run(script: Path, folder: Path, epochs: int, *options: str, launcher: Iterable[str] = ()) -> list[str]:
+def run(
+    script: Path, folder: Path, epochs: int, *options: str, launcher: Iterable[str] = (), python: str = sys.executable
+) -> list[str]:
     """What a script says in the end, from every process."""
     folder.mkdir(exist_ok=True)
     (folder / "hurry").touch()
-    command = [sys.executable, *launcher, str(script), str(folder), str(epochs), *options]
+    command = [python, *launcher, str(script), str(folder), str(epochs), *options]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=LIMIT_S)
     assert done.returncode == 0, done.stdout + done.stderr
     return [line for line in done.stdout.splitlines() if line.startswith("done")]
+
+
+def told(lines: list[str]) -> list[dict[str, Any]]:
+    """What the processes of a script said in the end, by rank."""
+    return sorted((json.loads(line.removeprefix("done ")) for line in lines), key=lambda one: one["rank"])
 
 
 def steps(folder: Path) -> list[tuple[int, int, list[int]]]:
@@ -76,20 +65,21 @@ def assert_each_once(folder: Path, epochs: int) -> None:
     assert counts(folder) == {epoch: dict.fromkeys(range(SAMPLES), 1) for epoch in range(epochs)}
 
 
-def grow_and_shrink(folder: Path, script: Path, epochs: int) -> None:
-    """Trains alone, with a process that joins, and without it again, all in place."""
+def grow_and_shrink(folder: Path, script: Path, epochs: int, stays: int = 0, python: str | None = None) -> None:
+    """Trains alone, with a process that joins, and without one of both again, all in place: in processes that have
+    imported PyTorch, or in programs of their own."""
     folder.mkdir(exist_ok=True)
-    director = Director(_main, str(script), str(folder), str(epochs))
+    body = _main if python is None else functools.partial(execute, python)
+    director = Director(body, str(script), str(folder), str(epochs))
     try:
         director.announce(0)
         director.wait_until(lambda: any(size == 1 for _, size, _ in steps(folder)))
         director.announce(0, 1)
         director.wait_until(lambda: any(size == 2 for _, size, _ in steps(folder)))
-        director.announce(0)
-        director.wait_until(lambda: steps(folder)[-1][1] == 1 or director.ready[-1]["generation"] == 3)
+        director.announce(stays)
+        director.wait_until(lambda: director.ready[-1]["generation"] == 3)
         (folder / "hurry").touch()
-        assert director.code(1) == 143
-        director.result(0)
+        assert director.code(1 - stays) == 143 and director.code(stays) == 0
     finally:
         director.close()
     assert_each_once(folder, epochs)
@@ -100,15 +90,50 @@ def _main(script: str, *arguments: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
-def shrink_and_kill(folder: Path, script: Path, epochs: int) -> None:
+def interrupt_twice(folder: Path, script: Path, epochs: int, *options: str, python: str = sys.executable) -> str:
+    """Trains alone, is told to end in the second epoch, goes on, is killed in the fourth, and goes on to the end. What
+    the script says then. It is to save often, into a folder that the environment names."""
+    folder.mkdir()
+    place = environment() | {"POLLUX_CHECKPOINT_DIR": str(folder / "checkpoints")}
+    command = [python, str(script), str(folder), str(epochs), *options]
+    for epoch, number, code in ((1, signal.SIGTERM, 143), (3, signal.SIGKILL, -signal.SIGKILL)):
+        process = subprocess.Popen(command, env=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        deadline = time.monotonic() + LIMIT_S
+        while not max(counts(folder), default=0) >= epoch:
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.02)
+        process.send_signal(number)
+        talk, _ = process.communicate(timeout=LIMIT_S)
+        assert process.returncode == code, talk
+        if number == signal.SIGTERM:
+            found = counts(folder)
+            assert found[0] == dict.fromkeys(range(SAMPLES), 1) and max(found[1].values()) == 1
+    (folder / "hurry").touch()
+    done = subprocess.run(command, env=place, capture_output=True, text=True, timeout=LIMIT_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+    # What was trained since the last checkpoint before the kill is trained again.
+    after = counts(folder)
+    assert {epoch: sorted(used) for epoch, used in after.items()} == dict.fromkeys(range(epochs), list(range(SAMPLES)))
+    assert all(after[epoch] == dict.fromkeys(range(SAMPLES), 1) for epoch in range(3))
+    [line] = [line for line in done.stdout.splitlines() if line.startswith("done")]
+    return line
+
+
+def execute(python: str, script: str, *arguments: str) -> None:
+    """A program of its own in the place of a process that has imported other frameworks already."""
+    os.environ.update(ADDED, POLLUX_TOKEN="0")
+    os.execv(python, [python, script, *arguments])
+
+
+def shrink_and_kill(folder: Path, script: Path, epochs: int, python: str = sys.executable) -> None:
     """Under a real scheduler: two processes become one, in place, when another job comes. That one is killed, and
     another trains to the end."""
     out = folder / "out"
     out.mkdir()
     with scheduler(folder, "--slots", "2", "--round-interval", "2") as server:
-        program = [sys.executable, str(script), str(out), str(epochs)]
+        program = [python, str(script), str(out), str(epochs)]
         options = ["--replicas", "2", "--replicas-max", "2", "--epochs", str(epochs)]
-        for name, value in _ADDED.items():
+        for name, value in ADDED.items():
             options += ["--env", f"{name}={value}"]
         job = server.pollux("submit", "-o", "id", *options, "--", *program).strip()
         try:

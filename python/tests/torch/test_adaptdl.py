@@ -13,13 +13,13 @@ from typing import Any, BinaryIO
 import adaptdl.torch as adl
 import pytest
 from adaptdl.torch.scaling_rules import AdaScale, LEGWScale, ScalingRuleBase, SqrtScale
-from director import Director
 from trainings import Numbered, network
 
 import adaptdl
 import torch
 from adaptdl import checkpoint, collective
 from pollux.torch._process import current
+from pollux.torch.selftest._director import Director
 
 SAMPLES, TESTED, BATCH = 203, 41, 16
 

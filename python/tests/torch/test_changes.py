@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from director import Director
 from trainings import Numbered, loss_of, network
 
 import pollux.torch as px
 import torch
+from pollux.torch.selftest._director import Director
 
 EPOCHS, SAMPLES, BATCH, GROWTH = 60, 203, 16, 64
 

@@ -91,7 +91,7 @@ def test_a_disk_that_is_full_is_told_as_such(tmp_path, monkeypatch) -> None:
             raise OSError(28, "No space left on device")
 
     checkpoints = Checkpoints(tmp_path)
-    monkeypatch.setattr("pollux.torch._checkpoint._Digesting.__init__", lambda self, _file: fill(self))
+    monkeypatch.setattr("pollux._elastic.checkpoint.Digesting.__init__", lambda self, _file: fill(self))
 
     def fill(digesting) -> None:
         import hashlib

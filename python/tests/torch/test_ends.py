@@ -14,7 +14,8 @@ import torch
 LIMIT_S = 300
 WAIT = "print('here', flush=True); [time.sleep(0.05) for _ in range(100_000)]"
 # A lock that is taken twice: no handler of Python interrupts it.
-IMPATIENT = "import ctypes; px._termination._PATIENCE_S = 0.5; lock = ctypes.create_string_buffer(64)"
+IMPATIENT = "import ctypes; from pollux._elastic import termination as t; t._PATIENCE_S = 0.5; "
+IMPATIENT += "lock = ctypes.create_string_buffer(64)"
 DEAF = "print('here', flush=True); [ctypes.CDLL(None).pthread_mutex_lock(lock) for _ in range(2)]"
 MOMENTS = {
     "before": {"before_loops": WAIT},

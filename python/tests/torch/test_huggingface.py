@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("transformers", reason="transformers is not installed: `make python` installs it")
 
-from frameworks import SAMPLES, TORCHRUN, assert_each_once, counts, grow_and_shrink, run, shrink_and_kill
+from frameworks import SAMPLES, TORCHRUN, assert_each_once, counts, grow_and_shrink, run, shrink_and_kill, told
 
 TRAINER = """
 import json, os, sys
 import torch, transformers
-from frameworks import pace
+from pacing import pace
 from pollux.huggingface import Trainer, TrainingArguments
 import pollux.torch as px
 
@@ -60,10 +60,6 @@ def script(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("trainer") / "train.py"
     path.write_text(TRAINER)
     return path
-
-
-def told(lines: list[str]) -> list[dict]:
-    return sorted((json.loads(line.removeprefix("done ")) for line in lines), key=lambda one: one["rank"])
 
 
 def test_a_trainer_alone_uses_every_sample_once_logs_evaluates_and_saves(script, tmp_path) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("lightning", reason="lightning is not installed: `make python` installs it")
 
-from frameworks import TORCHRUN, assert_each_once, grow_and_shrink, run, shrink_and_kill
+from frameworks import TORCHRUN, assert_each_once, grow_and_shrink, run, shrink_and_kill, told
 
 TRAINER = """
 import json, os, sys, warnings
 import lightning, torch
-from frameworks import pace
+from pacing import pace
 from pollux.lightning import ElasticStrategy
 import pollux.torch as px
 
@@ -75,10 +74,6 @@ def script(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("trainer") / "train.py"
     path.write_text(TRAINER)
     return path
-
-
-def told(lines: list[str]) -> list[dict]:
-    return sorted((json.loads(line.removeprefix("done ")) for line in lines), key=lambda one: one["rank"])
 
 
 def test_a_trainer_alone_uses_every_sample_once_validates_and_saves(script, tmp_path) -> None:

@@ -44,8 +44,6 @@ def batches(samples=64):
 
 
 def make_group() -> None:
-    if dist.is_initialized():  # Of a training in another test.
-        dist.destroy_process_group()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 
 
@@ -269,6 +267,22 @@ def test_a_mistake_is_refused_with_the_message_of_the_page(mistake: str) -> None
     message = str(refused.value).removeprefix("UsageError: ").split("\n\nAt:")[0]
     assert message == told()[mistake]
     assert "\n" not in message
+
+
+def test_a_group_that_the_user_makes_after_a_training_is_refused_and_left_alone() -> None:
+    model, optimizer = wrapped()
+    for batch in batches():
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+    dist.destroy_process_group()
+    make_group()
+    try:
+        with pytest.raises(px.UsageError, match="a process group is there already"):
+            wrapped()
+        assert dist.is_initialized()
+    finally:
+        dist.destroy_process_group()
 
 
 def on_rank_0(where: str) -> str:

@@ -169,3 +169,22 @@ def test_lists_that_do_not_fit_and_checkpoints_of_fewer_models_are_refused(tmp_p
     with pytest.raises(px.CheckpointError, match="is of a training of 1 models, this one has 2"):
         next(px.epochs(1))
     assert loader
+
+
+def test_a_first_model_that_is_trained_now_and_then_is_measured_where_it_is() -> None:
+    game = Game()
+    (generator, critic), optimizers = px.wrap([game.generator, game.critic], game.optimizers)
+    loader = px.DataLoader(Numbered(30 * BATCH), batch_size=BATCH, max_batch_size=BATCH, per_gpu=(4, 4))
+    steps = 0
+    for _ in px.epochs(2):
+        for real, _, _ in loader:
+            fake = generator(real.flip(1))
+            optimizers[1].zero_grad()
+            (judge(critic, real, True) + judge(critic, fake.detach(), False)).backward()
+            optimizers[1].step()
+            if steps % 2 == 1:
+                optimizers[0].zero_grad()
+                judge(critic, fake, True).backward()
+                optimizers[0].step()
+            steps += px.is_step_end()
+    assert px.status().noise_scale is not None

@@ -172,7 +172,7 @@ fn an_end_that_cannot_be_read_for_a_while_is_told_as_it_was() {
     assert_eq!(machine.trial.exit_of(replica), Exit::Code(5));
     let exit = machine.folder(replica).join("exit.json");
     hide(&exit);
-    machine.trial.unhear();
+    machine.trial.clear_observations();
     machine.trial.stop(replica, Duration::ZERO);
     let other = machine.trial.start("exit 0");
     assert_eq!(machine.trial.exit_of(other), Exit::Code(0), "it takes no slot");

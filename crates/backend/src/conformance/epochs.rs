@@ -59,5 +59,5 @@ pub fn an_old_epoch_is_remembered_over_a_restart(trial: &mut Trial) {
 /// It is told, and then forgotten.
 fn assert_refused(trial: &mut Trial, new: Epoch) {
     trial.wait_for(|heard| (heard == &Observation::Superseded { by: new }).then_some(()));
-    trial.unhear();
+    trial.clear_observations();
 }

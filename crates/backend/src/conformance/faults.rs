@@ -40,7 +40,7 @@ fn start_and_cut(trial: &mut Trial, script: &str) -> (ReplicaId, String) {
     let (replica, node) = (trial.start(script), trial.node());
     trial.wait_for_log(replica, "ready");
     trial.wait_for_start(replica);
-    trial.unhear();
+    trial.clear_observations();
     trial.faults().cut(&node);
     wait_for_unreachable(trial, &node);
     (replica, node)

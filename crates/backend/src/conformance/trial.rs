@@ -133,7 +133,7 @@ impl Trial {
     pub fn restart(&mut self) {
         self.die();
         self.epoch.0 += 1;
-        self.unhear();
+        self.clear_observations();
         let heard = Arc::clone(&self.heard);
         self.backend = Some((self.open)(Box::new(move |observation| {
             heard.lock().push(observation);
@@ -258,7 +258,7 @@ impl Trial {
     }
 
     /// Forgets what was observed.
-    pub fn unhear(&mut self) {
+    pub fn clear_observations(&mut self) {
         self.heard.lock().clear();
     }
 

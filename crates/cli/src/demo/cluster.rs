@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use pollux_api::Job;
-use pollux_client::{Client, Connection, EventQuery, JobAction};
+use pollux_client::{Client, Connection, EventQuery, JobAction, JobQuery};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::DemoError;
@@ -65,7 +65,7 @@ impl DemoCluster {
 
     /// Every job, in order of submission.
     pub(super) fn jobs(&self) -> anyhow::Result<Vec<Job>> {
-        let mut jobs = self.client.jobs_up_to(None, 1_000)?.jobs;
+        let mut jobs = self.client.jobs_up_to(1_000, JobQuery::default())?.jobs;
         jobs.sort_by_key(|job| job.id);
         Ok(jobs)
     }

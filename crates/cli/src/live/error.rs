@@ -67,6 +67,12 @@ pub(crate) enum LiveError {
         /// Where it was.
         url: String,
     },
+    /// A machine on which something does not work.
+    #[error("{failed}: not as it should be, see above")]
+    Unwell {
+        /// What.
+        failed: String,
+    },
     /// A live view without a terminal.
     #[error("stdout is no terminal; accepted is `pollux top --once`")]
     NoTerminal,
@@ -78,7 +84,7 @@ impl LiveError {
         match self {
             Self::NoStateFolder | Self::JobFile { .. } | Self::NoCommand | Self::WorkingDir(_) => 2,
             Self::NoLikeness | Self::UnknownJob(_) | Self::SeveralJobs { .. } | Self::NoTerminal => 2,
-            Self::NotTrained { .. } | Self::ShutDown { .. } => 1,
+            Self::NotTrained { .. } | Self::ShutDown { .. } | Self::Unwell { .. } => 1,
             Self::Interrupted { .. } => 130,
         }
     }

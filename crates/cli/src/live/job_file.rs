@@ -54,11 +54,6 @@ impl JobFile {
         self.keys.contains(field)
     }
 
-    /// What the file says about a field, if anything.
-    pub(super) fn given_value<T>(&self, field: &str, value: T) -> Option<T> {
-        self.says(field).then_some(value)
-    }
-
     fn parse(text: &str, syntax: Syntax) -> Result<Self, (Option<usize>, String)> {
         let spec = syntax.read(text)?;
         let keys: BTreeMap<String, IgnoredAny> = syntax.read(text)?;

@@ -12,7 +12,8 @@ use crate::usage::whole;
 
 /// What `pollux logs` takes.
 #[derive(Args, Debug)]
-#[command(after_help = "To a terminal only text and colours are written; to a pipe or a file every byte as it is.")]
+#[command(after_help = "To a terminal only text and colours are written; to a pipe or a file all of it,
+with a replacement character for what is not UTF-8.")]
 pub(crate) struct LogsArgs {
     /// A job, by number or name
     job: String,

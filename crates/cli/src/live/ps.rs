@@ -3,6 +3,7 @@ use std::io::{self, Write};
 use clap::Args;
 use clap::builder::styling::Style;
 use pollux_api::{Job, JobList};
+use pollux_client::JobQuery;
 use pollux_job::Phase;
 
 use super::server_args::ServerArgs;
@@ -22,6 +23,10 @@ pub(crate) struct PsArgs {
     #[arg(long, value_name = "PHASE", value_parser = phase)]
     phase: Option<Phase>,
 
+    /// Only those of one owner: the label of the token that submitted them
+    #[arg(long, value_name = "NAME")]
+    owner: Option<String>,
+
     /// So many at most
     #[arg(long, value_name = "N", default_value_t = 100, allow_negative_numbers = true)]
     #[arg(value_parser = whole(1..=1_000_000_u32, "accepted are whole numbers from 1 to 1000000"))]
@@ -37,7 +42,8 @@ pub(crate) struct PsArgs {
 
 /// Lists jobs.
 pub(crate) fn run(args: &PsArgs) -> anyhow::Result<()> {
-    let mut list = args.server.client()?.jobs_up_to(args.phase, args.limit)?;
+    let query = JobQuery { phase: args.phase, owner: args.owner.as_deref(), ..JobQuery::default() };
+    let mut list = args.server.client()?.jobs_up_to(args.limit, query)?;
     if args.phase.is_none() && !args.all {
         list.jobs.retain(|job| !has_ended(job.phase));
         list.next_before = None;
@@ -57,7 +63,8 @@ fn write_table(list: &JobList, now_ms: u64, out: &mut dyn Write) -> io::Result<(
         return Ok(());
     }
     let right = ["gpus", "batch", "samples/s", "efficiency", "goodput", "progress", "left", "age"];
-    let mut columns = vec![("id", Align::Right), ("name", Align::Left), ("phase", Align::Left)];
+    let mut columns = ["name", "owner", "phase"].map(|heading| (heading, Align::Left)).to_vec();
+    columns.insert(0, ("id", Align::Right));
     columns.extend(right.map(|heading| (heading, Align::Right)));
     let mut table = Table::with_headings(&columns);
     for job in &list.jobs {
@@ -83,6 +90,7 @@ fn line(job: &Job, now_ms: u64) -> Vec<Cell> {
     let mut cells = vec![
         Cell::styled(job.id.to_string(), rest),
         Cell::styled(one_line(&job.name), rest),
+        Cell::styled(one_line(&job.owner), rest),
         Cell::styled(job.phase.word(), style),
     ];
     cells.extend(texts.map(|text| Cell::styled(text, rest)));

@@ -4,13 +4,14 @@ use std::path::{self, PathBuf};
 
 use clap::Args;
 use pollux_api::Job;
-use pollux_job::{Dependency, Flexibility, JobSpec, Secret, Work, bytes, seconds};
+use pollux_job::{Dependency, Flexibility, JobSpec, Secret};
 
 use super::export::{Export, Exported};
 use super::job_file::JobFile;
-use super::priority;
 use super::server_args::ServerArgs;
+use super::size_args::SizeArgs;
 use super::{LiveError, watch};
+use super::{gpu_types, priority};
 use crate::output::{self, ListFormat, one_line};
 use crate::usage::whole;
 
@@ -29,34 +30,8 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
-    /// Replicas it begins with, where so many fit; a rigid job has exactly as many [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    replicas: Option<u32>,
-
-    /// Fewest replicas it can run with [default: 1]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    replicas_min: Option<u32>,
-
-    /// Most replicas it may have
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    replicas_max: Option<u32>,
-
-    /// GPUs of each replica, always on one node; a program that uses several by itself has one replica [default: 1]
-    #[arg(long, visible_alias = "gpus", value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    gpus_per_replica: Option<u32>,
-
-    /// CPUs of each replica [default: not counted]
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    cpus: Option<u32>,
-
-    /// Memory of each replica, such as 16G [default: not counted]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
-    memory: Option<u64>,
-
-    /// Types of GPU it may run on, by name, such as a100,h100 [default: any]
-    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
-    gpu_types: Vec<String>,
+    #[command(flatten)]
+    size: SizeArgs,
 
     /// How it may be moved and resized [default: elastic]
     #[arg(long, value_name = "HOW", value_parser = flexibility)]
@@ -70,33 +45,15 @@ pub(crate) struct SubmitArgs {
     #[arg(long, conflicts_with = "flexibility")]
     non_preemptible: bool,
 
-    /// Total batch, for policies that leave it to users
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    batch_size: Option<u32>,
-
     /// Higher goes first, where the policy knows priorities; below 0 it uses what others leave
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
     #[arg(value_parser = whole(i32::MIN..=i32::MAX, "accepted are whole numbers from -2147483648 to 2147483647"))]
     priority: Option<i32>,
 
-    /// Times it trains through its data
-    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "baseline_steps")]
-    #[arg(value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    epochs: Option<u32>,
-
-    /// Steps it would train at the baseline batch
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = whole(1..=u64::MAX, "accepted are whole numbers from 1"))]
-    baseline_steps: Option<u64>,
-
     /// Failures after which it is tried again [default: 3]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = whole(0..=u32::MAX, "accepted are whole numbers from 0 to 4294967295"))]
     retries: Option<u32>,
-
-    /// Stop it when it has held GPUs for so long, such as 8h or 1h30m
-    #[arg(long, value_name = "DURATION", value_parser = seconds)]
-    time_limit: Option<u64>,
 
     /// Jobs that have to succeed before it starts, by number; NUMBER:end waits for any end
     #[arg(long, value_name = "JOB", value_delimiter = ',')]
@@ -107,7 +64,7 @@ pub(crate) struct SubmitArgs {
     env: Vec<(String, String)>,
 
     /// A variable of the program whose value is never shown; a NAME alone takes the value from here
-    #[arg(long = "secret", value_name = "NAME[=VALUE]", value_parser = secret)]
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = secret)]
     secrets: Vec<(String, String)>,
 
     /// Variables from here that the program gets: all, none, or names [default: PATH, virtual environment, language]
@@ -130,8 +87,6 @@ pub(crate) struct SubmitArgs {
     server: ServerArgs,
 }
 
-const FROM_ONE: &str = "accepted are whole numbers from 1 to 4294967295";
-
 /// Submits a job.
 pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
     let spec = spec(args)?;
@@ -140,6 +95,11 @@ pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
     output::print_list(args.output, &job, [job.id].into_iter(), |out| {
         writeln!(out, "job {} {} is {}", job.id, one_line(&job.name), job.phase.word())
     })?;
+    if matches!(args.output, ListFormat::Table)
+        && let Some(warning) = gpu_types::warning(&client, &spec.gpu_types)
+    {
+        output::note(&warning);
+    }
     if args.watch {
         return watch::run(&client, job.id);
     }
@@ -160,20 +120,17 @@ fn next_steps(job: &Job) -> String {
 /// What the file says, and what the options say instead.
 fn spec(args: &SubmitArgs) -> Result<JobSpec, LiveError> {
     let file = JobFile::given(args.file.as_deref())?;
-    let says_replicas = args.replicas.is_some() || file.says("replicas") || file.says("replicas_requested");
+    let says_replicas = args.size.replicas.is_some() || file.says("replicas");
     let mut spec = file.spec;
     override_with(&mut spec.name, args.name.clone());
     override_with(&mut spec.command, (!args.command.is_empty()).then(|| args.command.clone()));
     if spec.command.is_empty() {
         return Err(LiveError::NoCommand);
     }
-    override_with(&mut spec.replicas_min, args.replicas_min);
-    override_with(&mut spec.replicas, args.replicas);
+    args.size.apply(&mut spec);
     if !says_replicas {
         spec.replicas = spec.replicas_min;
     }
-    override_with(&mut spec.gpus_per_replica, args.gpus_per_replica);
-    override_with(&mut spec.gpu_types, (!args.gpu_types.is_empty()).then(|| args.gpu_types.clone()));
     let flexibility = match (args.rigid, args.non_preemptible) {
         (true, _) => Some(Flexibility::Rigid),
         (false, true) => Some(Flexibility::NonPreemptible),
@@ -183,13 +140,6 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, LiveError> {
     override_with(&mut spec.priority, args.priority);
     override_with(&mut spec.retries, args.retries);
     override_with(&mut spec.depends_on, (!args.depends_on.is_empty()).then(|| args.depends_on.clone()));
-    let epochs = args.epochs.map(Work::Epochs);
-    spec.work = epochs.or(args.baseline_steps.map(Work::BaselineSteps)).or(spec.work);
-    spec.replicas_max = args.replicas_max.or(spec.replicas_max);
-    spec.batch_size = args.batch_size.or(spec.batch_size);
-    spec.cpus = args.cpus.or(spec.cpus);
-    spec.memory = args.memory.or(spec.memory);
-    spec.time_limit = args.time_limit.or(spec.time_limit);
     spec.working_dir = absolute(args.working_dir.clone().unwrap_or(spec.working_dir))?;
     add_variables(&mut spec, args);
     Ok(spec)

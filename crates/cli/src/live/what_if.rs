@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use clap::Args;
 use pollux_api::{Change, HypotheticalJob, TrainsLike, WhatIfRequest};
 use pollux_client::Client;
-use pollux_job::Work;
+use pollux_job::JobSpec;
 
 use super::LiveError;
 use super::job_file::JobFile;
 use super::lookup::job_id;
 use super::server_args::ServerArgs;
+use super::size_args::SizeArgs;
 use crate::output::{self, OutputFormat};
-use crate::usage::whole;
 
 /// What `pollux what-if` takes.
 #[derive(Args, Debug)]
@@ -32,27 +32,8 @@ pub(crate) struct WhatIfArgs {
     #[arg(long, value_name = "FILE")]
     submit: Option<PathBuf>,
 
-    /// Replicas that the new job begins with
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    replicas: Option<u32>,
-
-    /// Fewest replicas that the new job can run with
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    replicas_min: Option<u32>,
-
-    /// Most replicas that the new job may have
-    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    replicas_max: Option<u32>,
-
-    /// Times that the new job trains through its data
-    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "baseline_steps")]
-    #[arg(value_parser = whole(1..=u32::MAX, FROM_ONE))]
-    epochs: Option<u32>,
-
-    /// Steps that the new job would train at the baseline batch
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = whole(1..=u64::MAX, "accepted are whole numbers from 1"))]
-    baseline_steps: Option<u64>,
+    #[command(flatten, next_help_heading = "The new job")]
+    size: SizeArgs,
 
     /// Add nodes by GPUs of each, such as 2x4
     #[arg(long, value_name = "NxG", value_parser = nodes)]
@@ -85,8 +66,6 @@ pub(crate) struct WhatIfArgs {
     #[command(flatten)]
     server: ServerArgs,
 }
-
-const FROM_ONE: &str = "accepted are whole numbers from 1 to 4294967295";
 
 /// Asks when jobs would be complete.
 pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
@@ -122,19 +101,58 @@ fn changes(args: &WhatIfArgs, job: Option<NewJob>, client: &Client) -> anyhow::R
             Like::Job(job) => TrainsLike::Job(job_id(client, &job)?),
             Like::Application(name) => TrainsLike::Application(name),
         };
-        let epochs = args.epochs.map(Work::Epochs);
-        changes.push(Change::Submit(HypotheticalJob {
-            trains_like,
-            name: file.given_value("name", file.spec.name.clone()),
-            replicas: args.replicas.or(file.given_value("replicas", file.spec.replicas)),
-            replicas_min: args.replicas_min.or(file.given_value("replicas_min", file.spec.replicas_min)),
-            replicas_max: args.replicas_max.or(file.spec.replicas_max),
-            flexibility: file.given_value("flexibility", file.spec.flexibility),
-            priority: file.given_value("priority", file.spec.priority),
-            work: epochs.or(args.baseline_steps.map(Work::BaselineSteps)).or(file.spec.work),
-        }));
+        changes.push(Change::Submit(hypothetical(trains_like, file, &args.size)));
     }
     Ok(changes)
+}
+
+/// What the options say of the new job, then what its file says. The rest is as the job that it trains like has it.
+fn hypothetical(trains_like: TrainsLike, file: JobFile, size: &SizeArgs) -> HypotheticalJob {
+    let says = |field: &str| file.says(field);
+    let says_gpus = says("gpus_per_replica") || says("gpus");
+    let [says_name, says_replicas, says_min, says_types, says_flexibility, says_priority] =
+        ["name", "replicas", "replicas_min", "gpu_types", "flexibility", "priority"].map(says);
+    // What starts the program and what happens after failures make no difference to a forecast. A new field has to be
+    // sorted in here.
+    let JobSpec {
+        name,
+        owner: _,
+        command: _,
+        working_dir: _,
+        env: _,
+        secrets: _,
+        replicas,
+        replicas_min,
+        replicas_max,
+        gpus_per_replica,
+        cpus,
+        memory,
+        gpu_types,
+        flexibility,
+        batch_size,
+        priority,
+        work,
+        retries: _,
+        time_limit,
+        depends_on,
+    } = file.spec;
+    HypotheticalJob {
+        trains_like,
+        name: says_name.then_some(name),
+        replicas: size.replicas.or(says_replicas.then_some(replicas)),
+        replicas_min: size.replicas_min.or(says_min.then_some(replicas_min)),
+        replicas_max: size.replicas_max.or(replicas_max),
+        gpus_per_replica: size.gpus_per_replica.or(says_gpus.then_some(gpus_per_replica)),
+        cpus: size.cpus.or(cpus),
+        memory: size.memory.or(memory),
+        gpu_types: size.gpu_types.clone().or(says_types.then_some(gpu_types)),
+        flexibility: says_flexibility.then_some(flexibility),
+        batch_size: size.batch_size.or(batch_size),
+        priority: says_priority.then_some(priority),
+        work: size.work().or(work),
+        time_limit: size.time_limit.or(time_limit),
+        depends_on,
+    }
 }
 
 /// A job that is not submitted.
@@ -151,8 +169,7 @@ enum Like {
 /// The new job, if one is asked for; its file alone does not tell how it trains.
 fn job(args: &WhatIfArgs) -> Result<Option<NewJob>, LiveError> {
     let like = args.like.clone().map(Like::Job).or(args.application.clone().map(Like::Application));
-    let numbers = [args.replicas, args.replicas_min, args.replicas_max, args.epochs];
-    let is_asked_for = args.submit.is_some() || args.baseline_steps.is_some() || numbers.iter().any(Option::is_some);
+    let is_asked_for = args.submit.is_some() || args.size != SizeArgs::default();
     match like {
         None if is_asked_for => Err(LiveError::NoLikeness),
         None => Ok(None),

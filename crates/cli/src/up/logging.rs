@@ -4,12 +4,16 @@ use std::any::Any;
 use std::io;
 use std::panic;
 use std::thread;
+use std::time::Duration;
 
 use anstream::{AutoStream, ColorChoice};
 use clap::{Args, ValueEnum};
-use tracing::error;
 use tracing::level_filters::LevelFilter;
+use tracing::{error, warn};
 use tracing_appender::non_blocking::WorkerGuard;
+
+/// How soon it is told that lines were dropped.
+const DROPPED_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What is logged, and how.
 #[derive(Args, Debug)]
@@ -38,6 +42,12 @@ enum LogFormat {
     Json,
 }
 
+impl LogArgs {
+    pub(crate) const fn is_json(&self) -> bool {
+        matches!(self.log_format, LogFormat::Json)
+    }
+}
+
 /// Everything is logged from now on, until this is dropped. A thread of its own writes: a terminal that is stopped or
 /// a pipe that nobody reads must not hold up the scheduler, and then loses lines.
 pub(crate) fn start(args: &LogArgs) -> WorkerGuard {
@@ -49,6 +59,7 @@ pub(crate) fn start(args: &LogArgs) -> WorkerGuard {
         LogLevel::Trace => LevelFilter::TRACE,
     };
     let (writer, guard) = tracing_appender::non_blocking(io::stderr());
+    let dropped = writer.error_counter();
     // Whoever closes stderr wants no log, and no complaints about that either.
     let lines = tracing_subscriber::fmt().with_max_level(level).with_writer(writer).log_internal_errors(false);
     match args.log_format {
@@ -62,6 +73,20 @@ pub(crate) fn start(args: &LogArgs) -> WorkerGuard {
         let location = panic.location().map(tracing::field::display);
         error!(thread = thread::current().name(), location, "panic: {}", message(panic.payload()));
     }));
+    let watch = move || {
+        let mut told = 0;
+        loop {
+            thread::sleep(DROPPED_INTERVAL);
+            let lines = dropped.dropped_lines();
+            if lines > told {
+                warn!(lines = lines - told, "lines of this log were dropped: nobody read them in time");
+                told = lines;
+            }
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("log".to_owned()).spawn(watch) {
+        warn!(%error, "dropped lines of this log will not be told of");
+    }
     guard
 }
 

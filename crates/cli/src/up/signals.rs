@@ -7,8 +7,7 @@ use std::thread;
 use pollux_server::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
-
-use crate::output;
+use tracing::info;
 
 /// As shells say it of a program that was interrupted.
 const INTERRUPTED: i32 = 130;
@@ -37,7 +36,7 @@ impl Signals {
         let wait = move || {
             // The other end is never closed, so that this is a signal or will never be one.
             if self.heard.read_exact(&mut [0]).is_ok() {
-                output::note(&"saving and ending; once more to end at once");
+                info!("saving and ending; once more to end at once");
                 stopper.stop();
             }
         };

@@ -38,9 +38,9 @@ fn ps_lists_live_jobs_and_with_a_all_of_them() {
     let server = jobs("ps");
     let live = server.pollux(&["ps"]);
     let words: Vec<Vec<&str>> = live.stdout.lines().map(|line| line.split_whitespace().collect()).collect();
-    assert_eq!(words[0][..5], ["id", "name", "phase", "gpus", "batch"]);
-    assert_eq!(words[1][..10], ["1", "resnet", "running", "2", "512", "850", "90%", "765", "25%", "1m"]);
-    assert_eq!(words[2][..6], ["2", "bert\\u{1b}[2J", "queued", "0", "-", "-"]);
+    assert_eq!(words[0][..5], ["id", "name", "owner", "phase", "gpus"]);
+    assert_eq!(words[1][..11], ["1", "resnet", "ada", "running", "2", "512", "850", "90%", "765", "25%", "1m"]);
+    assert_eq!(words[2][..7], ["2", "bert\\u{1b}[2J", "ada", "queued", "0", "-", "-"]);
     assert_eq!(words.len(), 5);
     assert_eq!(server.requests()[0].authorization, "Bearer secret");
     assert_eq!(server.pollux(&["ps", "-a", "-o", "id"]).stdout, "1\n2\n4\n5\n3\n0\n");
@@ -51,6 +51,15 @@ fn ps_lists_live_jobs_and_with_a_all_of_them() {
 fn a_listing_takes_as_many_requests_as_it_needs() {
     let server = jobs("ps_pages");
     assert_eq!(server.pollux(&["ps", "--phase", "failed", "--limit", "2", "-o", "id"]).stdout, "3\n0\n");
+}
+
+#[test]
+fn a_listing_can_be_of_one_owner() {
+    let server = Server::new("ps_owner", |line| match line {
+        "GET /v1/jobs?owner=ada%20l&limit=100" => (200, list(&[job(1, "resnet", Phase::Running)], None)),
+        _ => (404, failure("unknown_route", line)),
+    });
+    assert_eq!(server.pollux(&["ps", "--owner", "ada l", "-o", "id"]).stdout, "1\n");
 }
 
 #[test]

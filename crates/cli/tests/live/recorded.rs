@@ -10,6 +10,7 @@ pub(crate) fn job(id: u64, name: &str, phase: Phase) -> Job {
     Job {
         id,
         name: name.to_owned(),
+        owner: "ada".to_owned(),
         phase,
         phase_since_ms: 2_000,
         submitted_ms: 1_000,

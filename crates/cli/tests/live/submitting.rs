@@ -135,7 +135,7 @@ fn a_job_finds_the_virtual_environment_of_whoever_submits_it() {
     assert_eq!((all.env["SEED"].as_str(), all.secrets["HF_TOKEN"].reveal()), ("7", "hunter2"));
     assert!(!all.env.contains_key("HF_TOKEN") && !all.env.contains_key("POLLUX_STATE"), "{all:?}");
 
-    let named = submit(&["--export", "SEED", "--env", "SEED=8", "--secret", "HF_TOKEN", "--secret", "KEY=1=2"]);
+    let named = submit(&["--export", "SEED", "--env", "SEED=8", "--secrets", "HF_TOKEN", "--secrets", "KEY=1=2"]);
     assert_eq!(named.env, [("SEED".to_owned(), "8".to_owned())].into());
     assert_eq!((named.secrets["HF_TOKEN"].reveal(), named.secrets["KEY"].reveal()), ("hunter2", "1=2"));
     assert_eq!(submit(&["--export", "none"]).env, [].into());
@@ -158,11 +158,48 @@ fn options_say_what_each_replica_needs_and_what_it_waits_for() {
         ("--time-limit", "soon", "expected seconds, or a duration such as 90s"),
         ("--depends-on", "x", "expected a job's number, or NUMBER:end"),
         ("--export", "A=B", "expected all, none, or names of variables"),
-        ("--secret", "NOT_SET_ANYWHERE", "is not set here; expected NAME=VALUE"),
+        ("--secrets", "NOT_SET_ANYWHERE", "is not set here; expected NAME=VALUE"),
         ("--flexibility", "soft", "expected elastic, non_preemptible or rigid"),
     ] {
         let refused = server.pollux(&["submit", option, value, "--", "train"]);
         assert_eq!(refused.code, Some(2), "{option}");
         assert!(refused.stderr.contains(said) && refused.stderr.lines().count() == 1, "{}", refused.stderr);
     }
+}
+
+#[test]
+fn a_type_of_gpu_that_no_node_has_is_warned_of_with_those_there_are() {
+    let server = Server::new("submit_types", |line| match line {
+        "GET /v1/nodes" => {
+            let node = |name: &str, gpu_type: &str| {
+                serde_json::json!({"name": name, "gpus": 4, "gpu_type": gpu_type, "gpus_held": 0, "is_draining": false,
+                    "cooling_until_ms": null, "jobs": []})
+            };
+            (200, serde_json::json!({"nodes": [node("a", "NVIDIA A100"), node("b", "Tesla T4")]}).to_string())
+        }
+        _ => (201, json(&job(7, "train", Phase::Queued))),
+    });
+    let said = |types: &str| server.pollux(&["submit", "--gpu-types", types, "--", "train"]).stderr;
+    let warned = said("a100,h100");
+    let expected =
+        "note: no node has GPUs of type a100, h100: it waits until one has; there are NVIDIA A100, Tesla T4\n";
+    assert!(warned.starts_with(expected), "{warned}");
+    assert!(!said("h100,Tesla T4").contains("no node has"), "one of them is there");
+}
+
+#[test]
+fn a_what_if_asks_for_all_that_the_file_and_the_options_say() {
+    let server = Server::new("what_if_file", |_| (400, crate::recorded::failure("asked", "that was all")));
+    let text = "name: new\ncommand: [train]\nenv: {A: '1'}\nreplicas_min: 2\ngpus: 2\ncpus: 4\nmemory: 1G\n\
+        gpu_types: [A100]\nflexibility: rigid\nbatch_size: 64\npriority: 3\nwork: {epochs: 2}\nretries: 0\n\
+        time_limit: 1h\ndepends_on: [3]\n";
+    let file = server.state().join("job.yaml");
+    fs::write(&file, text).unwrap();
+    let options = ["what-if", "--like", "1", "--cpus", "8", "--time-limit", "2h", "--submit", file.to_str().unwrap()];
+    server.pollux(&options);
+    let asked: serde_json::Value = serde_json::from_str(&server.requests()[0].body).unwrap();
+    let expected = serde_json::json!({"trains_like": {"job": 1}, "name": "new", "replicas_min": 2, "gpus_per_replica": 2,
+        "cpus": 8, "memory": 1_u64 << 30, "gpu_types": ["A100"], "flexibility": "rigid", "batch_size": 64, "priority": 3,
+        "work": {"epochs": 2}, "time_limit": 7200, "depends_on": [{"job": 3, "after": "success"}]});
+    assert_eq!(asked["changes"][0]["submit"], expected);
 }

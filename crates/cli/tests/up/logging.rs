@@ -8,8 +8,7 @@ use crate::daemon::Daemon;
 fn lines(daemon: &Daemon) -> Vec<Value> {
     let said = daemon.said("stderr");
     let line = |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
-    // What the command says when it ends is for people.
-    said.lines().filter(|line| !line.starts_with("note: ")).map(line).collect()
+    said.lines().map(line).collect()
 }
 
 #[test]
@@ -43,12 +42,22 @@ fn a_refused_token_a_plan_and_a_failed_start_are_each_logged_once_as_json() {
 }
 
 #[test]
+fn whatever_keeps_a_scheduler_from_starting_is_one_line_of_json() {
+    let daemon = Daemon::start_with("json_twice", &["--log-format", "json"]);
+    let second = daemon.pollux(&["up", "--log-format", "json", "--listen", "127.0.0.1:0"]);
+    assert_eq!(second.code, Some(1));
+    let line: Value = serde_json::from_str(&second.stderr).unwrap_or_else(|_| panic!("{}", second.stderr));
+    assert_eq!(line["level"], "ERROR");
+    assert!(line["message"].as_str().unwrap().contains("another scheduler"), "{line}");
+}
+
+#[test]
 fn text_is_for_people_and_the_level_says_how_much_of_it() {
     let mut daemon = Daemon::start_with("text", &["--log-level", "warn"]);
     assert_eq!(daemon.pollux(&["submit", "--watch", "--rigid", "--", "true"]).code, Some(0));
     assert_eq!(daemon.end(Signal::TERM), Some(0));
     let said = daemon.said("stderr");
-    let warned: Vec<_> = said.lines().filter(|line| !line.starts_with("note: ")).collect();
+    let warned: Vec<_> = said.lines().collect();
     let [shared] = warned[..] else { panic!("one thing to warn of: {said}") };
     assert!(shared.contains(" WARN checkpoints share a disk with the scheduler's journal: "), "{shared}");
     daemon.start_again();

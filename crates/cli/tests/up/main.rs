@@ -9,6 +9,7 @@ mod binary;
 mod bad_input;
 mod checkpoints;
 mod daemon;
+mod doctor;
 mod gpus;
 mod life;
 mod logging;

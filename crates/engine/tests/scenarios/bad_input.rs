@@ -37,16 +37,16 @@ fn words_about_jobs_that_are_not_there_are_refused() {
         "0  join n0 4          =>
          0  cancel j1          => refused: job 1 is unknown
          0  submit j1 1        =>
-         0  report j1 g0       => refused: revision 0 of job 1 is not listened to: the current one is revision 0
-         0  ready j1 g1        => refused: revision 1 of job 1 is not listened to: the current one is revision 0
-         0  released j1 g1 n0*1 => refused: 1 replicas released by revision 1 of job 1 were not on their way out
-         0  released j2 g1 n0*1 => refused: job 2 is unknown
-         60 tick j1=n0*1       => launch j1 g1 n0*1
-         61 failed j1 g1 n3    => refused: job 1 has no replica on node 3 that could fail
-         70 ready j1 g1        =>
-         71 ready j1 g1        => refused: job 1 is running: this cannot be done now
-         72 released j1 g1 n0*1 => refused: 1 replicas released by revision 1 of job 1 were not on their way out
-         73 show j1            => running g1 n0*1",
+         0  report j1 r0       => refused: revision 0 of job 1 is not listened to: the current one is revision 0
+         0  ready j1 r1        => refused: revision 1 of job 1 is not listened to: the current one is revision 0
+         0  released j1 r1 n0*1 => refused: 1 replicas released by revision 1 of job 1 were not on their way out
+         0  released j2 r1 n0*1 => refused: job 2 is unknown
+         60 tick j1=n0*1       => launch j1 r1 n0*1
+         61 failed j1 r1 n3    => refused: job 1 has no replica on node 3 that could fail
+         70 ready j1 r1        =>
+         71 ready j1 r1        => refused: job 1 is running: this cannot be done now
+         72 released j1 r1 n0*1 => refused: 1 replicas released by revision 1 of job 1 were not on their way out
+         73 show j1            => running r1 n0*1",
     );
 }
 
@@ -55,15 +55,15 @@ fn reports_with_numbers_that_cannot_be_are_refused() {
     check(
         "0  join n0 4               =>
          0  submit j1 1             =>
-         60 tick j1=n0*1            => launch j1 g1 n0*1
-         61 report j1 g1 tuning=4294967295x4294967295 => refused: report of job 1: a tuning of 4294967295 samples and 4294967295 accumulation steps: accepted are 1 to 4294967295 samples of a replica in a step
-         61 report j1 g1 tuning=0x0 => refused: report of job 1: a tuning of 0 samples and 0 accumulation steps: accepted are 1 to 4294967295 samples of a replica in a step
-         61 report j1 g1 steps=NaN  => refused: report of job 1: NaN baseline steps: accepted are 0 to 1e15
-         61 report j1 g1 steps=-1   => refused: report of job 1: -1 baseline steps: accepted are 0 to 1e15
-         61 report j1 g1 factor=inf => refused: report of job 1: learning-rate factor inf: accepted are finite numbers from 0
-         61 report j1 g1 rate=0     => refused: report of job 1: 0 samples per second: accepted are numbers above 0, up to 1e12
-         62 ready j1 g1 pause=NaN   => refused: job 1 says that it paused for NaN s: accepted are 0 to 1e6
-         62 ready j1 g1 pause=-1    => refused: job 1 says that it paused for -1 s: accepted are 0 to 1e6
-         62 show j1                 => starting g1 n0*1",
+         60 tick j1=n0*1            => launch j1 r1 n0*1
+         61 report j1 r1 tuning=4294967295x4294967295 => refused: report of job 1: a tuning of 4294967295 samples and 4294967295 accumulation steps: accepted are 1 to 4294967295 samples of a replica in a step
+         61 report j1 r1 tuning=0x0 => refused: report of job 1: a tuning of 0 samples and 0 accumulation steps: accepted are 1 to 4294967295 samples of a replica in a step
+         61 report j1 r1 steps=NaN  => refused: report of job 1: NaN baseline steps: accepted are 0 to 1e15
+         61 report j1 r1 steps=-1   => refused: report of job 1: -1 baseline steps: accepted are 0 to 1e15
+         61 report j1 r1 factor=inf => refused: report of job 1: learning-rate factor inf: accepted are finite numbers from 0
+         61 report j1 r1 rate=0     => refused: report of job 1: 0 samples per second: accepted are numbers above 0, up to 1e12
+         62 ready j1 r1 pause=NaN   => refused: job 1 says that it paused for NaN s: accepted are 0 to 1e6
+         62 ready j1 r1 pause=-1    => refused: job 1 says that it paused for -1 s: accepted are 0 to 1e6
+         62 show j1                 => starting r1 n0*1",
     );
 }

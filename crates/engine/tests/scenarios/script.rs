@@ -204,7 +204,7 @@ fn node(name: &str) -> NodeId {
 }
 
 fn revision(name: &str) -> Revision {
-    Revision(name.strip_prefix('g').and_then(|number| number.parse().ok()).expect("a revision such as g1"))
+    Revision(name.strip_prefix('r').and_then(|number| number.parse().ok()).expect("a revision such as r1"))
 }
 
 fn share(text: &str) -> Share {
@@ -229,10 +229,10 @@ fn show_commands(commands: &[Command]) -> String {
 fn show_command(command: &Command) -> String {
     match command {
         Command::Launch { job, revision, allocation, guest_of } => {
-            format!("launch j{} g{} {}{}", job.0, revision.0, show(allocation), show_host(*guest_of))
+            format!("launch j{} r{} {}{}", job.0, revision.0, show(allocation), show_host(*guest_of))
         }
         Command::Resize { job, revision, keep, remove, add } => {
-            let mut text = format!("resize j{} g{} keep {}", job.0, revision.0, show(keep));
+            let mut text = format!("resize j{} r{} keep {}", job.0, revision.0, show(keep));
             for (word, part) in [("remove", remove), ("add", add)] {
                 if !part.is_empty() {
                     text += &format!(" {word} {}", show(part));
@@ -242,7 +242,7 @@ fn show_command(command: &Command) -> String {
         }
         Command::Stop { job, revision, allocation, why } => {
             let why = format!("{why:?}").to_lowercase();
-            format!("stop j{} g{} {} {why}", job.0, revision.0, show(allocation))
+            format!("stop j{} r{} {} {why}", job.0, revision.0, show(allocation))
         }
         Command::Refused(refusal) => format!("refused: {refusal}"),
         Command::PlanRejected { error } => format!("plan rejected: {error}"),
@@ -266,14 +266,14 @@ fn show_job(job: &Job) -> String {
         _ => {}
     }
     if !job.group().is_empty() {
-        text += &format!(" g{} {}", job.revision().0, show(job.group()));
+        text += &format!(" r{} {}", job.revision().0, show(job.group()));
     }
     if job.target() != job.group() {
         text += &format!(" towards {}", show(job.target()));
     }
     text += &show_host(job.guest_of());
     for leaving in job.leaving() {
-        text += &format!(" leaving g{} {}", leaving.revision.0, show(&leaving.allocation));
+        text += &format!(" leaving r{} {}", leaving.revision.0, show(&leaving.allocation));
     }
     text
 }

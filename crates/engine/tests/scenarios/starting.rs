@@ -13,10 +13,10 @@ fn a_submitted_job_is_launched_by_the_first_plan_that_gives_it_gpus() {
          5  wakeup                    => 60
          60 tick                      =>
          60 explain j1                => waits for gpus, contention
-         120 tick j1=n0*2             => launch j1 g1 n0*2
+         120 tick j1=n0*2             => launch j1 r1 n0*2
          120 explain j1               => waits for ready, contention
-         150 ready j1 g1              =>
-         150 show j1                  => running g1 n0*2
+         150 ready j1 r1              =>
+         150 show j1                  => running r1 n0*2
          150 explain j1               => waits for nothing, contention",
     );
 }
@@ -50,13 +50,13 @@ fn a_rigid_job_gets_its_gang_as_a_whole_and_keeps_it() {
         "0   join n0 4                =>
          0   submit j1 1              =>
          0   submit j2 4 rigid        =>
-         60  tick j1=n0*1             => launch j1 g1 n0*1
-         90  ready j1 g1              =>
+         60  tick j1=n0*1             => launch j1 r1 n0*1
+         90  ready j1 r1              =>
          120 tick j2=n0*3             => plan rejected: job 2 gets 3 replicas: accepted are 0 or 4 to 4
-         180 tick j1=none j2=n0*4     => stop j1 g1 n0*1 preempted
+         180 tick j1=none j2=n0*4     => stop j1 r1 n0*1 preempted
          180 explain j2               => waits for release, contention
-         190 released j1 g1 n0*1      => launch j2 g1 n0*4
-         200 ready j2 g1              =>
+         190 released j1 r1 n0*1      => launch j2 r1 n0*4
+         200 ready j2 r1              =>
          240 tick j1=n0*1 j2=none     => plan rejected: job 2 keeps what it has, but the plan changes it",
     );
 }
@@ -71,7 +71,7 @@ fn a_job_too_large_for_the_cluster_waits_until_it_has_grown() {
          70  join n1 4                =>
          120 tick                     =>
          120 explain j1               => waits for gpus, contention
-         180 tick j1=n0*4+n1*4        => launch j1 g1 n0*4+n1*4",
+         180 tick j1=n0*4+n1*4        => launch j1 r1 n0*4+n1*4",
     );
 }
 
@@ -80,11 +80,11 @@ fn a_job_may_succeed_before_its_whole_group_is_ready() {
     check(
         "0   join n0 4                =>
          0   submit j1 2              =>
-         60  tick j1=n0*2             => launch j1 g1 n0*2
-         61  succeeded j1 g1          => stop j1 g1 n0*2 succeeded
-         61  show j1                  => succeeded leaving g1 n0*2
-         62  released j1 g1 n0*1      =>
-         63  released j1 g1 n0*1      =>
+         60  tick j1=n0*2             => launch j1 r1 n0*2
+         61  succeeded j1 r1          => stop j1 r1 n0*2 succeeded
+         61  show j1                  => succeeded leaving r1 n0*2
+         62  released j1 r1 n0*1      =>
+         63  released j1 r1 n0*1      =>
          63  show j1                  => gone
          63  wakeup                   => never",
     );
@@ -95,15 +95,15 @@ fn a_job_that_never_spoke_is_left_alone_until_it_reports() {
     check(
         "0   join n0 4                =>
          0   submit j1 2              =>
-         60  tick j1=n0*2             => launch j1 g1 n0*2
-         90  silent j1 g1             =>
-         90  show j1                  => running g1 n0*2
+         60  tick j1=n0*2             => launch j1 r1 n0*2
+         90  silent j1 r1             =>
+         90  show j1                  => running r1 n0*2
          90  view                     => j1 [n0*2] pinned restarts 0 cost_s 30
-         91  silent j1 g1             => refused: job 1 is running: this cannot be done now
-         95  report j1 g1             =>
+         91  silent j1 r1             => refused: job 1 is running: this cannot be done now
+         95  report j1 r1             =>
          95  view                     => j1 [n0*2] restarts 0 cost_s 35
-         120 tick j1=n0*3             => resize j1 g2 keep n0*2 add n0*1; launch j1 g2 n0*1
-         150 silent j1 g2             => refused: job 1 is resizing: this cannot be done now",
+         120 tick j1=n0*3             => resize j1 r2 keep n0*2 add n0*1; launch j1 r2 n0*1
+         150 silent j1 r2             => refused: job 1 is resizing: this cannot be done now",
     );
 }
 
@@ -112,15 +112,15 @@ fn the_time_to_train_does_not_run_while_a_group_waits_for_something_outside() {
     check(
         "0     join n0 4                =>
          0     submit j1 2              =>
-         60    tick j1=n0*2             => launch j1 g1 n0*2
-         70    pending j1 g1            =>
+         60    tick j1=n0*2             => launch j1 r1 n0*2
+         70    pending j1 r1            =>
          70    explain j1               => waits for pending, contention
-         71    pending j1 g1            =>
+         71    pending j1 r1            =>
          5000  tick j1=n0*2             =>
-         5000  placed j1 g1             =>
+         5000  placed j1 r1             =>
          5000  explain j1               => waits for ready, contention
          6799  tick j1=n0*2             =>
-         6800  tick j1=n0*2             => stop j1 g1 n0*2 failed",
+         6800  tick j1=n0*2             => stop j1 r1 n0*2 failed",
     );
 }
 
@@ -129,11 +129,11 @@ fn nobody_waits_for_something_outside_for_ever() {
     check(
         "0     join n0 4                =>
          0     submit j1 2              =>
-         60    tick j1=n0*2             => launch j1 g1 n0*2
-         70    pending j1 g1            =>
+         60    tick j1=n0*2             => launch j1 r1 n0*2
+         70    pending j1 r1            =>
          86459 tick j1=n0*2             =>
-         86460 tick j1=n0*2             => stop j1 g1 n0*2 failed
-         86461 pending j1 g1            => refused: job 1 is queued: this cannot be done now",
+         86460 tick j1=n0*2             => stop j1 r1 n0*2 failed
+         86461 pending j1 r1            => refused: job 1 is queued: this cannot be done now",
     );
 }
 
@@ -142,12 +142,12 @@ fn the_launch_of_a_program_that_was_silent_for_long_is_measured_when_it_first_sp
     check(
         "0   join n0 4                =>
          0   submit j1 2              =>
-         60  tick j1=n0*2             => launch j1 g1 n0*2
-         90  silent j1 g1             =>
-         160 ready j1 g1              =>
+         60  tick j1=n0*2             => launch j1 r1 n0*2
+         90  silent j1 r1             =>
+         160 ready j1 r1              =>
          160 view                     => j1 [n0*2] restarts 0 cost_s 100
-         161 ready j1 g1              => refused: job 1 is running: this cannot be done now
-         170 report j1 g1             =>
+         161 ready j1 r1              => refused: job 1 is running: this cannot be done now
+         170 report j1 r1             =>
          170 view                     => j1 [n0*2] restarts 0 cost_s 100",
     );
 }

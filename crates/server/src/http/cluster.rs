@@ -1,3 +1,4 @@
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -5,6 +6,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use pollux_api::{ClusterStatus, Failure, NodeList};
 use serde::Serialize;
+use tracing::{info, warn};
 use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -39,9 +41,27 @@ struct Health {
     (status = 200, body = Health), (status = 503, body = Health), (status = "default", body = Failure)))]
 async fn health(State(state): State<AppState>) -> Response {
     let look = state.handle.look(|cluster| cluster.is_degraded).get();
-    match tokio::time::timeout(HEALTH_WAIT, look).await {
-        Ok(Ok(false)) => Json(Health { status: "ok" }).into_response(),
-        Ok(_) | Err(_) => (StatusCode::SERVICE_UNAVAILABLE, Json(Health { status: "degraded" })).into_response(),
+    let trouble = match tokio::time::timeout(HEALTH_WAIT, look).await {
+        Ok(Ok(false)) => None,
+        Ok(Ok(true)) => Some("nothing can be written".to_owned()),
+        Ok(Err(refused)) => Some(refused.to_string()),
+        Err(_) => Some("the scheduler does not answer in time".to_owned()),
+    };
+    // Whoever asks does so every few seconds: a change is told once.
+    let was_healthy = state.is_healthy.swap(trouble.is_none(), Ordering::Relaxed);
+    match trouble {
+        None => {
+            if !was_healthy {
+                info!("healthy again");
+            }
+            Json(Health { status: "ok" }).into_response()
+        }
+        Some(reason) => {
+            if was_healthy {
+                warn!(reason, "not healthy: new work is not taken");
+            }
+            (StatusCode::SERVICE_UNAVAILABLE, Json(Health { status: "degraded" })).into_response()
+        }
     }
 }
 

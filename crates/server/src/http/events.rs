@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -6,10 +8,11 @@ use axum::response::Response;
 use axum::response::sse::Event;
 use pollux_api::{EventList, Failure};
 use pollux_policy::JobId;
-use pollux_store::{HistoryEntry, Reader};
+use pollux_store::{HistoryEntry, HistoryLine, Reader};
 use serde::Deserialize;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
+use tracing::warn;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -18,7 +21,7 @@ use super::extract::{Json, Query, page};
 use super::failure::HttpError;
 use super::feed::{self, Pieces};
 use super::state::AppState;
-use crate::{Handle, views};
+use crate::views;
 
 /// Lines that are read from the store at once.
 const CATCH_UP: usize = 500;
@@ -62,7 +65,7 @@ async fn list(State(state): State<AppState>, Query(query): Query<EventsQuery>) -
     };
     let lines = state.handle.read(read).await?;
     let next_after = lines.last().map_or(after.unwrap_or(0), |line| line.sequence);
-    Ok(Json(EventList { events: lines.iter().map(views::event).collect(), next_after }))
+    Ok(Json(EventList { events: lines.iter().map(|line| state.unreadable.told(line)).collect(), next_after }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -98,12 +101,12 @@ async fn stream(
         Some(last) => last,
         None => state.handle.look(|cluster| cluster.last_event).get().await?,
     };
-    let (handle, job) = (state.handle.clone(), query.job.map(JobId));
-    feed::events(&state, move |pieces| send(handle, events, last, job, pieces))
+    let (own, job) = (state.clone(), query.job.map(JobId));
+    feed::events(&state, move |pieces| send(own, events, last, job, pieces))
 }
 
 async fn send(
-    handle: Handle,
+    state: AppState,
     mut events: broadcast::Receiver<HistoryEntry>,
     mut last: u64,
     job: Option<JobId>,
@@ -112,12 +115,13 @@ async fn send(
     pieces.send(Event::default().retry(RETRY)).await?;
     loop {
         loop {
-            let lines = handle.read(move |reader| reader.history(last, job, CATCH_UP)).await;
-            let lines = lines.inspect_err(|error| feed::broken_off(&handle, "events", &error.clone().into())).ok()?;
+            let lines = state.handle.read(move |reader| reader.history(last, job, CATCH_UP)).await;
+            let broken_off = |error: &crate::Refused| feed::broken_off(&state.handle, "events", &error.clone().into());
+            let lines = lines.inspect_err(broken_off).ok()?;
             let is_all = lines.len() < CATCH_UP;
             for line in lines {
                 last = line.sequence;
-                send_entry(&line, &pieces).await?;
+                send_event(&state.unreadable.told(&line), &pieces).await?;
             }
             if is_all {
                 break;
@@ -129,7 +133,7 @@ async fn send(
                 Ok(line) => {
                     last = line.sequence;
                     if job.is_none() || line.job == job {
-                        send_entry(&line, &pieces).await?;
+                        send_event(&views::event(&line), &pieces).await?;
                     }
                 }
                 // What was lost is in the store.
@@ -140,7 +144,21 @@ async fn send(
     }
 }
 
-async fn send_entry(line: &HistoryEntry, pieces: &Pieces<Event>) -> Option<()> {
-    let event = views::event(line);
-    pieces.send(Event::default().id(event.sequence.to_string()).data(crate::text(&event))).await
+async fn send_event(event: &pollux_api::Event, pieces: &Pieces<Event>) -> Option<()> {
+    pieces.send(Event::default().id(event.sequence.to_string()).data(crate::text(event))).await
+}
+
+/// Lines of history that could not be read. Each is logged when it is met first.
+#[derive(Debug, Default)]
+pub(crate) struct UnreadableLines(Mutex<BTreeSet<u64>>);
+
+impl UnreadableLines {
+    fn told(&self, line: &HistoryLine) -> pollux_api::Event {
+        if let Err(unreadable) = &line.event
+            && self.0.lock().expect("nobody panics with it").insert(line.sequence)
+        {
+            warn!(line = line.sequence, reason = unreadable.reason, "a line of history cannot be read");
+        }
+        views::line(line)
+    }
 }

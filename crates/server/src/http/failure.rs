@@ -141,6 +141,12 @@ pub(crate) struct Reason {
     pub(crate) message: String,
 }
 
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        HttpError::from(self).into_response()
+    }
+}
+
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let (status, code) = self.status();

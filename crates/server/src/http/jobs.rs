@@ -73,6 +73,9 @@ fn as_asked_for(spec: &JobSpec) -> Job {
 struct JobsQuery {
     /// Only jobs in this phase.
     phase: Option<Phase>,
+    /// Only jobs of this owner.
+    #[param(max_length = 128)]
+    owner: Option<String>,
     /// Only jobs with this in their names, or as their number. Capitals of ASCII make no difference.
     #[param(max_length = 128)]
     search: Option<String>,
@@ -90,16 +93,17 @@ struct JobsQuery {
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", security(("token" = [])), params(JobsQuery),
     responses((status = 200, body = JobList), (status = "default", body = Failure)))]
 async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> Result<Json<JobList>, HttpError> {
-    let JobsQuery { phase, search, after_live, before, .. } = query;
+    let JobsQuery { phase, owner, search, after_live, before, .. } = query;
     let limit = page(query.limit)?;
     let ended_phase = phase.filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Cancelled));
     let mut jobs = Vec::new();
     if before.is_none() && ended_phase.is_none() {
-        let search = search.clone();
+        let (search, owner) = (search.clone(), owner.clone());
         let look = state.handle.look(move |cluster| {
             let is_asked_for = |job: &&pollux_engine::Job| {
                 after_live.is_none_or(|after| job.id().0 > after)
                     && search.as_deref().is_none_or(|search| is_found(job, search))
+                    && owner.as_deref().is_none_or(|owner| job.spec().owner == owner)
                     && phase.is_none_or(|phase| job.phase() == phase)
             };
             let live = cluster.engine().jobs().filter(is_asked_for);
@@ -115,9 +119,10 @@ async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> 
     }
     let room = limit - jobs.len();
     let (before, phase) = (before.map(JobId), ended_phase.map(Phase::word));
-    let read = state
-        .handle
-        .read(move |reader| reader.ended_jobs(EndedQuery { before, phase, search: search.as_deref() }, room + 1));
+    let read = state.handle.read(move |reader| {
+        let (owner, search) = (owner.as_deref(), search.as_deref());
+        reader.ended_jobs(EndedQuery { before, phase, owner, search }, room + 1)
+    });
     let rows = read.await?;
     let id = |row: &Result<JobRow, JobId>| row.as_ref().map_or_else(|id| *id, |row| row.submitted.id).0;
     let next_before = rows.get(room).map(|row| id(row) + 1);

@@ -18,7 +18,7 @@ use super::extract::{Id, Query};
 use super::failure::HttpError;
 use super::feed::{self, Pieces};
 use super::state::AppState;
-use super::tail::{Format, Tail, Told};
+use super::tail::{Format, LogOutput, Tail};
 
 /// How often a log that is followed is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(250);
@@ -41,9 +41,6 @@ struct LogsQuery {
     /// Only so many lines of each replica, the last ones.
     #[param(maximum = 18_446_744_073_709_551_615_u64)]
     tail: Option<u64>,
-    /// Goes on until the job has ended.
-    #[serde(default)]
-    follow: bool,
 }
 
 /// What the replicas of a job have written.
@@ -56,8 +53,8 @@ async fn logs(
     Id(job): Id,
     Query(query): Query<LogsQuery>,
 ) -> Result<Response, HttpError> {
-    let LogsQuery { replica, tail, follow } = query;
-    let wanted = Wanted { replica, start: tail.map_or(Start::First, Start::Last), follow, is_stream: false };
+    let LogsQuery { replica, tail } = query;
+    let wanted = Wanted { replica, start: Start::of(tail), is_stream: false };
     let written = find(&state, job, replica).await?;
     feed::lines(&state, |pieces| send(state.clone(), job, wanted, written, pieces))
 }
@@ -72,8 +69,8 @@ struct LogStreamQuery {
     /// Only so many lines of each replica, the last ones.
     #[param(maximum = 18_446_744_073_709_551_615_u64)]
     tail: Option<u64>,
-    /// Goes on where another stream stopped: `REPLICA.POSITION` of each replica's last piece, with commas between.
-    /// Goes before `tail`.
+    /// Goes on where another stream stopped: `REPLICA.POSITION` of each replica's last piece, with commas between. `tail`
+    /// is then for replicas that are not named.
     after: Option<String>,
 }
 
@@ -91,10 +88,10 @@ async fn stream(
 ) -> Result<Response, HttpError> {
     let LogStreamQuery { replica, tail, after } = query;
     let start = match after {
-        Some(after) => Start::After(positions(&after)?),
-        None => tail.map_or(Start::First, Start::Last),
+        Some(after) => Start::After { positions: positions(&after)?, tail },
+        None => Start::of(tail),
     };
-    let wanted = Wanted { replica, start, follow: true, is_stream: true };
+    let wanted = Wanted { replica, start, is_stream: true };
     let written = find(&state, job, replica).await?;
     feed::events(&state, |pieces| send(state.clone(), job, wanted, written, pieces))
 }
@@ -113,7 +110,7 @@ fn positions(after: &str) -> Result<BTreeMap<u64, u64>, HttpError> {
 struct Wanted {
     replica: Option<u64>,
     start: Start,
-    follow: bool,
+    /// It goes on until the job has ended.
     is_stream: bool,
 }
 
@@ -122,8 +119,17 @@ enum Start {
     First,
     /// So many lines before the end of each replica's log.
     Last(u64),
-    /// There; replicas that are not named are news.
-    After(BTreeMap<u64, u64>),
+    /// There, and with so many lines of replicas that are not named.
+    After {
+        positions: BTreeMap<u64, u64>,
+        tail: Option<u64>,
+    },
+}
+
+impl Start {
+    fn of(tail: Option<u64>) -> Self {
+        tail.map_or(Self::First, Self::Last)
+    }
 }
 
 impl Wanted {
@@ -131,7 +137,11 @@ impl Wanted {
         let from = match &self.start {
             Start::First => LogStart::At(0),
             Start::Last(lines) => LogStart::LastLines(*lines),
-            Start::After(positions) => LogStart::At(positions.get(&replica).copied().unwrap_or(0)),
+            Start::After { positions, tail } => match (positions.get(&replica), tail) {
+                (Some(position), _) => LogStart::At(*position),
+                (None, Some(lines)) => LogStart::LastLines(*lines),
+                (None, None) => LogStart::At(0),
+            },
         };
         Tail::new(self.format(replica), from)
     }
@@ -184,7 +194,7 @@ async fn find(state: &AppState, job: JobId, only: Option<u64>) -> Result<Written
 
 /// A part of an answer.
 trait Piece: Send + Sized {
-    fn of(told: Told) -> Vec<Self>;
+    fn of(told: LogOutput) -> Vec<Self>;
 
     /// Every replica's log was looked at.
     fn begun() -> Option<Self>;
@@ -194,7 +204,7 @@ trait Piece: Send + Sized {
 }
 
 impl Piece for Bytes {
-    fn of(told: Told) -> Vec<Self> {
+    fn of(told: LogOutput) -> Vec<Self> {
         if told.lines.is_empty() { Vec::new() } else { vec![told.lines.into()] }
     }
 
@@ -208,7 +218,7 @@ impl Piece for Bytes {
 }
 
 impl Piece for Event {
-    fn of(told: Told) -> Vec<Self> {
+    fn of(told: LogOutput) -> Vec<Self> {
         told.pieces.iter().map(|piece| Self::default().data(crate::text(piece))).collect()
     }
 
@@ -232,7 +242,7 @@ async fn send<P: Piece>(
     let mut done: BTreeSet<u64> = BTreeSet::new();
     let mut begun = P::begun();
     loop {
-        let is_last = !wanted.follow || !written.is_live;
+        let is_last = !wanted.is_stream || !written.is_live;
         let mut has_more = false;
         for writer in written.replicas {
             if done.contains(&writer.id) {
@@ -264,7 +274,7 @@ async fn send<P: Piece>(
     }
 }
 
-async fn send_all<P: Piece>(told: Told, pieces: &Pieces<P>) -> Option<()> {
+async fn send_all<P: Piece>(told: LogOutput, pieces: &Pieces<P>) -> Option<()> {
     for piece in P::of(told) {
         pieces.send(piece).await?;
     }

@@ -52,16 +52,25 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
     let metrics = Arc::clone(&state.handle.metrics);
     debug!(connections_max, "listening");
     let accept_all = async {
+        let (mut is_full, mut is_failing) = (false, false);
         loop {
+            if places.available_permits() > 0 {
+                is_full = false;
+            } else if !std::mem::replace(&mut is_full, true) {
+                warn!(connections_max, "no more connections at once: further ones wait until one is closed");
+            }
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
             let (stream, address) = match socket.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    warn!(%error, "no connection can be accepted");
+                    if !std::mem::replace(&mut is_failing, true) {
+                        warn!(%error, "no connection can be accepted");
+                    }
                     tokio::time::sleep(RETRY).await;
                     continue;
                 }
             };
+            is_failing = false;
             let Some(permit) = permits.enter(address.ip()) else {
                 metrics.count_refused_connection("too_many");
                 info!(peer = %address, limit = permits.of_one, "connection refused: too many from this address");
@@ -72,7 +81,7 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
             let (app, tls, watcher) = (app.clone(), tls.clone(), graceful.watcher());
             let metrics = Arc::clone(&metrics);
             tokio::spawn(async move {
-                converse(stream, tls, app, address, watcher, &metrics).await;
+                serve_connection(stream, tls, app, address, watcher, &metrics).await;
                 metrics.connections.dec();
                 drop((place, permit));
             });
@@ -141,7 +150,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-async fn converse(
+async fn serve_connection(
     stream: TcpStream,
     tls: Option<TlsAcceptor>,
     app: Router,

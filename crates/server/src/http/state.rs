@@ -1,10 +1,12 @@
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use pollux_policy::JobId;
 use pollux_store::JobRow;
 use tokio::sync::{Semaphore, watch};
 
+use super::events::UnreadableLines;
 use super::failure::HttpError;
 use super::hosts::Hosts;
 use super::rates::Rates;
@@ -30,6 +32,9 @@ pub struct AppState {
     pub(crate) series: Arc<Series>,
     /// Simulations of the cluster that may run at once.
     pub(crate) what_ifs: Arc<Semaphore>,
+    pub(crate) unreadable: Arc<UnreadableLines>,
+    /// What was last said of its health.
+    pub(crate) is_healthy: Arc<AtomicBool>,
     closing: watch::Sender<bool>,
 }
 
@@ -46,6 +51,8 @@ impl AppState {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
             series: Arc::new(Series::load(server.state_dir())),
             what_ifs: Arc::new(Semaphore::new(WHAT_IFS_MAX)),
+            unreadable: Arc::default(),
+            is_healthy: Arc::new(AtomicBool::new(true)),
             closing: watch::Sender::new(false),
         }
     }

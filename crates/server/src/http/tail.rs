@@ -15,7 +15,7 @@ pub(crate) enum Format {
 
 /// What is told of a log.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct LogOutput {
     pub(crate) lines: Vec<u8>,
     pub(crate) pieces: Vec<LogPiece>,
 }
@@ -49,8 +49,8 @@ impl Tail {
     }
 
     /// Takes the next piece of the log in, and returns what is told of it.
-    pub(crate) fn take(&mut self, chunk: &LogChunk) -> Told {
-        let mut told = if chunk.dropped > 0 { self.rest() } else { Told::default() };
+    pub(crate) fn take(&mut self, chunk: &LogChunk) -> LogOutput {
+        let mut told = if chunk.dropped > 0 { self.rest() } else { LogOutput::default() };
         // Who asked for the last lines is told where they end, though there are none.
         let is_found = matches!(self.from, LogStart::LastLines(_));
         (self.from, self.end, self.has_ended) = (LogStart::At(chunk.next), chunk.next, chunk.ended);
@@ -75,15 +75,15 @@ impl Tail {
     }
 
     /// What has no end, if that was never written.
-    pub(crate) fn rest(&mut self) -> Told {
-        let mut told = Told::default();
+    pub(crate) fn rest(&mut self) -> LogOutput {
+        let mut told = LogOutput::default();
         if !self.unfinished.is_empty() {
             self.send(self.unfinished.len(), 0, &mut told);
         }
         told
     }
 
-    fn take_lines(&mut self, bytes: &[u8], told: &mut Told) {
+    fn take_lines(&mut self, bytes: &[u8], told: &mut LogOutput) {
         for part in bytes.split_inclusive(|&byte| byte == b'\n') {
             self.unfinished.extend_from_slice(part.strip_suffix(b"\n").unwrap_or(part));
             if part.ends_with(b"\n") {
@@ -95,7 +95,7 @@ impl Tail {
     }
 
     /// Tells so many of the bytes that wait.
-    fn send(&mut self, bytes: usize, dropped: u64, told: &mut Told) {
+    fn send(&mut self, bytes: usize, dropped: u64, told: &mut LogOutput) {
         let waiting = self.unfinished.split_off(bytes);
         let text = String::from_utf8_lossy(&self.unfinished);
         match &self.format {
@@ -125,8 +125,8 @@ mod tests {
     use super::*;
 
     /// Reads a log that is whole, in pieces of some size.
-    fn told(tail: &mut Tail, log: &[u8], bytes_max: usize) -> Told {
-        let mut told = Told::default();
+    fn told(tail: &mut Tail, log: &[u8], bytes_max: usize) -> LogOutput {
+        let mut told = LogOutput::default();
         loop {
             let LogStart::At(at) = tail.from() else { unreachable!("a test begins somewhere") };
             let rest = log.get(at as usize..).unwrap_or_default();
@@ -135,13 +135,13 @@ mod tests {
                 return told;
             }
             let next = at + bytes.len() as u64;
-            let Told { lines, pieces } = tail.take(&LogChunk { bytes, next, dropped: 0, ended: false });
+            let LogOutput { lines, pieces } = tail.take(&LogChunk { bytes, next, dropped: 0, ended: false });
             told.lines.extend(lines);
             told.pieces.extend(pieces);
         }
     }
 
-    fn text(told: Told) -> String {
+    fn text(told: LogOutput) -> String {
         String::from_utf8(told.lines).unwrap()
     }
 

@@ -1,18 +1,18 @@
 //! Commands become orders, which are made durable and then carried out.
 
 use pollux_backend::ReplicaId;
-use pollux_engine::{Command, Event};
+use pollux_engine::{Command, Event, JobState};
 use pollux_job::JobId;
 use pollux_model::BatchMode;
 use pollux_policy::Timestamp;
-use pollux_store::{EndedJob, JobSummary, Record};
+use pollux_store::{EndedJob, HistoryEvent, JobSummary, Record};
 use tracing::info;
 
 use super::Scheduler;
 use crate::fleet::Effects;
 use crate::orders::{LaunchContext, assignment, batch_mode, order};
 use crate::views;
-use crate::{HistoryEvent, ServerError, narration};
+use crate::{ServerError, event_log, history_event};
 
 /// Jobs that are over whose logs are kept.
 pub(crate) const LOGGED_MAX: usize = 1_000;
@@ -51,13 +51,17 @@ impl Scheduler {
         // After a restart commands are given again: those that change no group were carried out before.
         let is_repeated = kind.is_some() && out.regrouped.is_empty();
         if !is_repeated {
-            narration::command(command);
-            match kind {
-                Some(kind) => self.metrics.count_group_change(kind),
-                None => drop(self.metrics.plans_rejected.inc()),
+            event_log::command(command);
+            if let Some(kind) = kind {
+                self.metrics.count_group_change(kind);
             }
-            if let Some((job, history_event)) = HistoryEvent::of_command(command) {
-                self.remember(now, job, &history_event);
+            match command {
+                Command::Stop { why, .. } => self.metrics.count_stop(*why),
+                Command::PlanRejected { error } => self.metrics.count_rejected_plan(error),
+                Command::Launch { .. } | Command::Resize { .. } | Command::Refused(_) => {}
+            }
+            if let Some((job, history_event)) = history_event::of_command(command) {
+                self.remember(now, job, history_event);
             }
         }
         for id in std::mem::take(&mut out.start) {
@@ -106,7 +110,7 @@ impl Scheduler {
     }
 
     /// Writes down jobs that are over.
-    pub(crate) fn note_ends(&mut self, now: Timestamp) {
+    pub(crate) fn archive_ended_jobs(&mut self, now: Timestamp) {
         for job in self.engine.take_ended_jobs() {
             let id = job.id();
             // After a restart the engine tells again of those whose end was written.
@@ -128,11 +132,14 @@ impl Scheduler {
             };
             let ended = summary.usage.ended.unwrap_or(now);
             self.metrics.count_ended_job(&job.phase().to_string());
+            if let JobState::Failed { reason } = job.state() {
+                self.metrics.count_failed_job(reason);
+            }
             info!(job = id.0, phase = %job.phase(), failure = summary.failure, "job ended");
             self.unwritten.ended.push(EndedJob { id, ended, summary });
             self.pending.regrouped.insert(id);
             self.secrets.remove(&id);
-            self.remember(now, Some(id), &HistoryEvent::Ended { phase: job.state().clone() });
+            self.remember(now, Some(id), HistoryEvent::Ended { phase: job.state().clone() });
         }
     }
 

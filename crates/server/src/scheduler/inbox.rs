@@ -9,14 +9,16 @@ use pollux_backend::{Epoch, Observation, ReplicaId};
 use pollux_engine::{Event, FailureKind, Refusal};
 use pollux_job::{After, Dependency, JobId, JobSpec, Phase};
 use pollux_policy::Timestamp;
-use pollux_store::{HistoryEntry, SubmittedJob, TokenRow};
+use pollux_store::{HistoryEntry, HistoryEvent, SubmittedJob, TokenRow};
+
+use tracing::{error, info};
 
 use super::Scheduler;
 use crate::clock::milliseconds;
 use crate::fleet::{Effects, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
 use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
-use crate::{Action, HistoryEvent, NodeAction, Refused, narration};
+use crate::{Action, NodeAction, Refused, event_log, history_event};
 
 /// Longest label of a token.
 const LABEL_BYTES_MAX: usize = 64;
@@ -68,8 +70,14 @@ impl TokenChange {
     pub(crate) fn conclude(self, tokens: &Tokens, is_durable: bool) {
         match self.come {
             _ if !is_durable => return refuse(self.reply, Refused::Full),
-            Some(digest) => tokens.grant(self.label, digest),
-            None => tokens.revoke(&self.label),
+            Some(digest) => {
+                info!(label = self.label, replaced = self.gone.is_some(), "token granted");
+                tokens.grant(self.label, digest);
+            }
+            None => {
+                info!(label = self.label, "token revoked");
+                tokens.revoke(&self.label);
+            }
         }
         // Who asked may have gone.
         let _ = self.reply.send(Ok(()));
@@ -134,7 +142,7 @@ impl Scheduler {
         }
     }
 
-    fn submit(&mut self, now: Timestamp, mut spec: JobSpec, reply: Reply<JobId>, inbox: &mut Inbox) {
+    fn submit(&mut self, now: Timestamp, spec: JobSpec, reply: Reply<JobId>, inbox: &mut Inbox) {
         let limit = self.settings.engine.live_jobs_max;
         let room = self.engine.jobs().len() + inbox.submitted.len() < limit;
         let crowded = || if room { Ok(()) } else { Err(Refusal::TooManyJobs { limit }) };
@@ -143,16 +151,16 @@ impl Scheduler {
             crowded()?;
             self.unmet(&spec.depends_on, inbox)
         });
-        match admitted {
-            Ok(unmet) => spec.depends_on = unmet,
+        let unmet = match admitted {
+            Ok(unmet) => unmet,
             Err(refused) => return refuse(reply, refused),
-        }
+        };
         self.last_job.0 += 1;
         let id = self.last_job;
         let history_event = HistoryEvent::Submitted { name: spec.name.clone() };
-        inbox.history.push(self.entry(now, Some(id), &history_event));
+        inbox.history.push(self.entry(now, Some(id), history_event));
         inbox.submitted.push(SubmittedJob { id, submitted: now, spec: spec.clone() });
-        let event = Event::JobSubmitted { job: id, spec: spec.without_launch() };
+        let event = Event::JobSubmitted { job: id, spec: JobSpec { depends_on: unmet, ..spec.without_launch() } };
         inbox.specs.insert(id, spec);
         // Who asked may have gone.
         let answer = Box::new(move |outcome: Result<(), Refused>| drop(reply.send(outcome.map(|()| id))));
@@ -285,22 +293,27 @@ impl Scheduler {
 
     fn observe(&mut self, now: Timestamp, observation: Observation, inbox: &mut Inbox) {
         let mut out = Effects::default();
-        narration::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
+        event_log::observation(&observation, |replica| self.fleet.replica(replica).filter(|it| !it.has_ended()));
         match observation {
             Observation::NodeUp(node) => self.registry.up(node, &mut out),
             Observation::NodeUnreachable { node } => self.registry.unreachable(&node, &mut out),
             Observation::NodeGone { node } => self.registry.gone(&node, &mut self.fleet, &mut out),
-            Observation::Superseded { by } => inbox.superseded = Some(by),
+            // Every order that is refused tells it again.
+            Observation::Superseded { by } => {
+                if inbox.superseded.replace(by).is_none() {
+                    error!(epoch = by.0, "another scheduler has taken over");
+                }
+            }
             Observation::Pending { replica, reason } => self.pending(now, replica, reason, &mut out),
             Observation::Started { replica } => self.started(now, replica, &mut out),
             Observation::StartFailed { replica, reason, retryable } => {
                 let kind = if retryable { FailureKind::Machine } else { FailureKind::Permanent };
                 let history_event = HistoryEvent::NotStarted { replica: replica.0, reason };
-                self.conclude(now, replica, Ending::NotStarted(kind), &history_event, &mut out);
+                self.conclude(now, replica, Ending::NotStarted(kind), history_event, &mut out);
             }
             Observation::Exited { replica, exit } => {
-                let history_event = HistoryEvent::Exited { replica: replica.0, exit };
-                self.conclude(now, replica, Ending::Exited(exit), &history_event, &mut out);
+                let history_event = HistoryEvent::Exited { replica: replica.0, exit: history_event::kept(exit) };
+                self.conclude(now, replica, Ending::Exited(exit), history_event, &mut out);
             }
         }
         self.absorb(out, &mut inbox.seen);
@@ -309,7 +322,8 @@ impl Scheduler {
     /// A replica cannot run yet, which may be told more than once.
     fn pending(&mut self, now: Timestamp, replica: ReplicaId, reason: String, out: &mut Effects) {
         let Some((job, revision)) = self.fleet.pending(replica, &reason) else { return };
-        self.remember(now, Some(job), &HistoryEvent::Pending { replica: replica.0, reason });
+        info!(job = job.0, replica = replica.0, reason, "replica waits to be started");
+        self.remember(now, Some(job), HistoryEvent::Pending { replica: replica.0, reason });
         if self.engine.job(job).is_some_and(|job| !job.is_pending()) {
             out.events.push(Event::GroupPending { job, revision });
         }
@@ -331,30 +345,32 @@ impl Scheduler {
         now: Timestamp,
         replica: ReplicaId,
         ending: Ending,
-        history_event: &HistoryEvent,
+        history_event: HistoryEvent,
         out: &mut Effects,
     ) {
         let Some(job) = self.fleet.replica(replica).filter(|it| !it.has_ended()).map(|it| it.job) else { return };
+        let how = match &history_event {
+            HistoryEvent::NotStarted { reason, .. } => reason.clone(),
+            HistoryEvent::Exited { exit, .. } => history_event::exit(*exit).to_string(),
+            // Nothing else is an end.
+            _ => return,
+        };
         self.remember(now, Some(job), history_event);
-        if let Ending::NotStarted(kind) = ending {
-            self.metrics.count_failed_start(if kind == FailureKind::Machine { "machine" } else { "permanent" });
+        match ending {
+            Ending::NotStarted(FailureKind::Machine) => self.metrics.count_failed_start("machine"),
+            Ending::NotStarted(_) => self.metrics.count_failed_start("permanent"),
+            Ending::Exited(exit) => self.metrics.count_ended_replica(exit),
         }
         let before = out.events.len();
         self.fleet.ended(replica, ending, now, out);
         let is_failure = |event: &Event| matches!(event, Event::ReplicaFailed { .. } | Event::LaunchFailed { .. });
         if out.events.iter().skip(before).any(is_failure) {
-            let how = match history_event {
-                HistoryEvent::NotStarted { reason, .. } => reason.clone(),
-                HistoryEvent::Exited { exit, .. } => exit.to_string(),
-                // Nothing else is an end.
-                _ => return,
-            };
             self.last_failures.insert(job, how);
         }
     }
 
     /// What nobody says but time: nodes that stay away or may come, groups that do not speak.
-    pub(super) fn look_around(&mut self, now: Timestamp, inbox: &mut Inbox) {
+    pub(super) fn check_deadlines(&mut self, now: Timestamp, inbox: &mut Inbox) {
         let mut out = Effects::default();
         if self.registry.is_incomplete() && self.node_deadline <= Instant::now() {
             self.registry.stop_waiting(&mut out);

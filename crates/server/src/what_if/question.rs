@@ -93,6 +93,9 @@ fn change(
 ) -> Result<Change, Refused> {
     Ok(match asked {
         api::Change::Submit(job) => {
+            for dependency in &job.depends_on {
+                live(cluster, dependency.job.0)?;
+            }
             let newcomer = newcomer(job, templates)?;
             cluster.engine().admit(&newcomer.spec)?;
             Change::Submit(Box::new(newcomer))
@@ -158,10 +161,16 @@ fn newcomer(asked: &api::HypotheticalJob, templates: &BTreeMap<u64, JobTemplate>
         replicas,
         replicas_min,
         replicas_max: asked.replicas_max.or(like.replicas_max.map(|most| most.max(replicas))),
+        gpus_per_replica: asked.gpus_per_replica.unwrap_or(like.gpus_per_replica),
+        cpus: asked.cpus.or(like.cpus),
+        memory: asked.memory.or(like.memory),
+        gpu_types: asked.gpu_types.clone().unwrap_or(like.gpu_types),
         flexibility: asked.flexibility.unwrap_or(like.flexibility),
+        batch_size: asked.batch_size.or(like.batch_size),
         priority: asked.priority.unwrap_or(like.priority),
         work: asked.work.or(like.work),
-        depends_on: Vec::new(),
+        time_limit: asked.time_limit.or(like.time_limit),
+        depends_on: asked.depends_on.clone(),
         ..like
     };
     Ok(Newcomer { spec, training })

@@ -233,6 +233,32 @@ async fn a_job_waits_for_others_and_says_so() {
     });
     let said = "depends_on 1: it is cancelled; expected a job that is not over or has succeeded, or 1:end";
     assert_eq!(refused.await.failure(422).1, said);
+    let met: Job = site.post("/v1/jobs", after("1:end")).await.json(StatusCode::CREATED);
+    let detail: JobDetail = site.get(&format!("/v1/jobs/{}", met.id)).await.json(StatusCode::OK);
+    let shown: Vec<String> = detail.spec.depends_on.iter().map(ToString::to_string).collect();
+    assert_eq!(shown, ["1:end"], "it is shown, though it waits for nobody");
+    let explained: Explanation = site.get(&format!("/v1/jobs/{}/explanation", met.id)).await.json(StatusCode::OK);
+    assert!(!explained.sentences.join(" ").contains("job 1"), "{:?}", explained.sentences);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_listing_says_who_owns_jobs_and_can_be_of_one_owner() {
+    let site = Site::new(&[("a", 1)]).await;
+    for name in ["first", "second", "third"] {
+        site.submit(name, 1).await;
+    }
+    site.post("/v1/jobs/2/cancel", "").await.is_done();
+    let listed = async |query: &str| -> Vec<(u64, String)> {
+        let list: JobList = site.get(&format!("/v1/jobs{query}")).await.json(StatusCode::OK);
+        list.jobs.into_iter().map(|job| (job.id, job.owner)).collect()
+    };
+    let all = listed("").await;
+    let owner = all[0].1.clone();
+    assert!(!owner.is_empty() && all.iter().all(|(_, other)| *other == owner), "{all:?}");
+    let ended = async || Some(listed(&format!("?owner={owner}")).await).filter(|found| found.len() == 3);
+    site.until("live and ended ones", ended).await;
+    assert_eq!(listed("?owner=nobody").await, []);
+    assert_eq!(listed("?owner=nobody&phase=cancelled").await, []);
 }
 
 #[tokio::test(flavor = "multi_thread")]

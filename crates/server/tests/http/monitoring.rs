@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use axum::http::StatusCode;
+use pollux_api::Job;
+use pollux_backend::Exit;
 use serde_json::Value;
 
 use crate::calls::Site;
@@ -27,6 +29,28 @@ async fn told() -> BTreeSet<String> {
     assert_eq!(answered.status, StatusCode::OK);
     let samples = answered.body.lines().filter(|line| !line.starts_with('#'));
     samples.filter_map(|sample| sample.split(['{', ' ']).next()).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stops_ends_and_failures_are_counted_by_reason() {
+    let site = Site::new(&[("a", 1)]).await;
+    let asked = r#"{"name":"broken","command":["train"],"working_dir":"/","retries":0}"#;
+    site.post("/v1/jobs", asked).await.json::<Job>(StatusCode::CREATED);
+    site.until("the launch", async || site.world.running().first().cloned()).await;
+    site.world.exit(1, Exit::Code(3));
+    let told = site.until("the end", async || {
+        let told = site.get("/metrics").await.body;
+        told.contains(r#"pollux_jobs_failed_total{reason="retries"} 1"#).then_some(told)
+    });
+    let told = told.await;
+    for sample in [
+        r#"pollux_replicas_ended_total{how="exit_code"} 1"#,
+        r#"pollux_replicas_ended_total{how="success"} 0"#,
+        r#"pollux_group_stops_total{reason="failed"} 1"#,
+        r#"pollux_jobs_failed_total{reason="time_limit"} 0"#,
+    ] {
+        assert!(told.contains(sample), "{sample}: {told}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,6 +70,33 @@ async fn a_what_if_tells_both_futures_and_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn whatever_a_submission_can_say_counts_in_a_what_if() {
+    let site = training().await;
+    let new = async |fields: &str| {
+        let answer = ask(&site, &format!(r#"[{{"submit":{{"trains_like":{{"job":1}},{fields}}}}}]"#)).await;
+        answer.jobs.last().unwrap().after.clone()
+    };
+    for (fields, why) in [
+        (r#""gpus_per_replica":8"#, "no node that can be used has the GPUs of one of its replicas"),
+        (r#""gpu_types":["H100"]"#, "no node that can be used has a type of GPU that it allows"),
+        (r#""time_limit":"1s""#, "it reaches its time limit of 1 s before it is complete"),
+    ] {
+        assert_eq!(new(fields).await.why.as_deref(), Some(why), "{fields}");
+    }
+    site.world.set_resources(Some(8), Some(1 << 30));
+    for (fields, what) in [(r#""cpus":9"#, "CPUs"), (r#""memory":"2G""#, "memory")] {
+        let why = format!("no node that can be used has the {what} of one of its replicas");
+        site.until("the node's resources", async || (new(fields).await.why.as_deref() == Some(&*why)).then_some(()))
+            .await;
+    }
+    let [first, second] = [new(r#""batch_size":64"#).await, new(r#""batch_size":64,"depends_on":[1]"#).await]
+        .map(|it| it.completion_s.unwrap());
+    assert!(second > first, "it waits for the other to end: {first} {second}");
+    let failure = site.post("/v1/what-if", r#"{"changes":[{"submit":{"trains_like":{"job":1},"depends_on":[9]}}]}"#);
+    assert_eq!(failure.await.failure(404).1, "job 9 is unknown");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_job_that_is_over_can_be_trained_like_and_one_that_kept_silent_cannot() {
     let site = training().await;
     let silent = site.submit("silent", 1).await;

@@ -4,7 +4,7 @@ use pollux_backend::Exit;
 use pollux_engine::JobState;
 use pollux_policy::{JobId, PolicySettings};
 use pollux_server::{Handle, Refused, ServerError, ServerSettings};
-use pollux_store::Store;
+use pollux_store::{HistoryEvent, Store};
 
 use crate::world::{World, elastic, eventually, phase, request, settings};
 
@@ -136,7 +136,7 @@ fn a_job_whose_record_is_damaged_is_not_lost() {
     server.join().unwrap();
     let (store, _) = Store::open(folder.path()).unwrap();
     let history = store.reader().unwrap().history(0, None, 100).unwrap();
-    assert!(history.iter().any(|entry| entry.text == r#"{"happened":"damaged","record":1}"#), "{history:?}");
+    assert!(history.iter().any(|entry| entry.event == Ok(HistoryEvent::Damaged { record: 1 })), "{history:?}");
     drop(store);
     let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
     assert_eq!(phase(server.handle(), JobId(1)).as_deref(), Some("queued"), "it has a record again");

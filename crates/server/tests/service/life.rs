@@ -6,8 +6,8 @@ use pollux_api::{AssignmentState, ReadyRequest};
 use pollux_backend::Exit;
 use pollux_engine::Refusal;
 use pollux_policy::{JobId, PolicySettings};
-use pollux_server::{Action, Caller, HistoryEvent, Refused, ServerSettings};
-use pollux_store::Store;
+use pollux_server::{Action, Caller, Refused, ServerSettings};
+use pollux_store::{HistoryEvent, Store};
 
 use crate::world::{World, after_plan, elastic, eventually, phase, request, settings};
 
@@ -57,7 +57,7 @@ fn a_job_is_submitted_launched_ready_and_done() {
 
     let (store, _) = Store::open(folder.path()).unwrap();
     let history = store.reader().unwrap().history(0, Some(job), 100).unwrap();
-    let happened = history.iter().map(|entry| match serde_json::from_str(&entry.text).unwrap() {
+    let happened = history.iter().map(|entry| match entry.event.as_ref().unwrap() {
         HistoryEvent::Submitted { .. } => "submitted",
         HistoryEvent::Launched { replicas: 2, nodes: 1 } => "launched",
         HistoryEvent::Ready { .. } => "ready",
@@ -191,6 +191,9 @@ fn a_restart_tells_and_counts_nothing_again() {
     server.join().unwrap();
     let (store, _) = Store::open(folder.path()).unwrap();
     let history = store.reader().unwrap().history(0, Some(job), 100).unwrap();
-    let count = |what: &str| history.iter().filter(|entry| entry.text.contains(what)).count();
-    assert_eq!((count("launched"), count("stopped")), (1, 1), "{history:?}");
+    let count =
+        |is_it: fn(&HistoryEvent) -> bool| history.iter().filter(|line| line.event.as_ref().is_ok_and(is_it)).count();
+    let launched = count(|event| matches!(event, HistoryEvent::Launched { .. }));
+    let stopped = count(|event| matches!(event, HistoryEvent::Stopped { .. }));
+    assert_eq!((launched, stopped), (1, 1), "{history:?}");
 }

@@ -1,6 +1,6 @@
 use std::cmp::Reverse;
 
-use pollux_agent::{Agent, AgentReport, AgentSettings, Placement, StepObservation, Tuning};
+use pollux_agent::{Agent, AgentReport, AgentSettings, Evidence, Placement, StepObservation, Tuning};
 use pollux_engine::{FailureReason, Revision};
 use pollux_model::{Batch, BatchMode, GpuTypeName, GradientNorms, NoiseStatistics, Shape};
 use pollux_policy::{Allocation, JobId, Timestamp};
@@ -89,6 +89,7 @@ impl<'a> SimJob<'a> {
             epoch_samples: Some((epoch_steps * f64::from(limits.batch_size_baseline())).round() as u64),
             settling_steps: 0,
             epoch_gain_min: 0.0,
+            evidence: Evidence::KNOWN,
             ..AgentSettings::new(limits)
         });
         let brain = Brain::Learning(Box::new(agent));

@@ -219,7 +219,7 @@ impl<'a> World<'a> {
                 let batch_size = self.submissions[job].batch_size.unwrap_or(baseline);
                 let room = self.settings.room(&self.specs[job].needs).1;
                 let oracle = oracles.of(&self.jobs[job], batch_size, room);
-                self.deliver(Event::OracleSpoke { job: self.jobs[job].id, oracle });
+                self.deliver(Event::OracleSet { job: self.jobs[job].id, oracle });
             }
             self.oracles = Some(oracles);
         }

@@ -210,7 +210,7 @@ impl From<&EngineEvent> for Event {
             EngineEvent::Report { job, revision, report } => {
                 Self::Report { job: job.0, revision: revision.0, report: (&report).into() }
             }
-            EngineEvent::OracleSpoke { job, oracle } => Self::OracleSpoke { job: job.0, oracle: oracle.into() },
+            EngineEvent::OracleSet { job, oracle } => Self::OracleSpoke { job: job.0, oracle: oracle.into() },
             EngineEvent::GroupReady { job, revision, pause_s } => {
                 Self::GroupReady { job: job.0, revision: revision.0, pause_s }
             }
@@ -252,7 +252,7 @@ impl From<Event> for EngineEvent {
             Event::Report { job, revision, report } => {
                 Self::Report { job: JobId(job), revision: Revision(revision), report: report.into() }
             }
-            Event::OracleSpoke { job, oracle } => Self::OracleSpoke { job: JobId(job), oracle: oracle.into() },
+            Event::OracleSpoke { job, oracle } => Self::OracleSet { job: JobId(job), oracle: oracle.into() },
             Event::GroupReady { job, revision, pause_s } => {
                 Self::GroupReady { job: JobId(job), revision: Revision(revision), pause_s }
             }

@@ -8,6 +8,7 @@
 //! Jobs, nodes, replicas and moments are plain numbers here. Values of `pollux-model` are written as they write
 //! themselves, which that crate's tests pin down.
 
+mod history;
 mod job;
 mod journal;
 mod report;
@@ -15,6 +16,7 @@ mod rows;
 mod snapshot;
 mod spec;
 
+pub use history::{HistoryEvent, ReplicaExit};
 pub(crate) use job::{Job, Leaving, Phase, Seats, SizeChange, StopReason, Summary, Usage};
 pub(crate) use journal::{Event, FailureKind, Oracle, Plan, Reason, Record};
 pub(crate) use report::{Progress, ReceivedReport, Report, Tuning, TypeReport};

@@ -38,6 +38,7 @@ fn job(id: u64, name: &str, phase: Phase, replicas: u32) -> Job {
         queued_s: 0.0,
         restarts: 0,
         retries: 0,
+        owner: "ada".to_owned(),
         failure: None,
     }
 }

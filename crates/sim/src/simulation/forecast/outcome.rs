@@ -52,6 +52,15 @@ pub enum Unforeseen {
         /// Those of nodes that take replicas.
         usable: u32,
     },
+    /// No node may run it.
+    #[error("no node that can be used has a type of GPU that it allows")]
+    NoSuchType,
+    /// One of its replicas fits on no node.
+    #[error("no node that can be used has the {resource} of one of its replicas")]
+    TooLarge {
+        /// What it would need more of.
+        resource: &'static str,
+    },
     /// Others keep GPUs for as long as was looked ahead.
     #[error("it waits for GPUs of jobs whose end nobody knows")]
     Held,

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 
 use pollux_engine::{Command, Engine, EngineSettings, Event, Node};
 use pollux_job::{JobSpec, Phase, Work};
-use pollux_policy::{JobId, PolicySettings, Timestamp};
+use pollux_policy::{Binding, JobId, PolicySettings, Timestamp};
 
 use super::super::run::World;
 use super::super::settings::SimulationSettings;
@@ -83,12 +83,24 @@ struct Played {
 impl World<'_> {
     /// Why a job that could go on never did.
     fn why_waits(&self, idx: usize) -> Unforeseen {
-        let usable = self.engine.usable_gpus();
-        let needed = self.engine.job(self.jobs[idx].id).map_or(0, |job| job.spec().fewest());
-        match self.engine.jobs().any(|job| !job.group().is_empty()) {
-            _ if needed > usable => Unforeseen::TooFewGpus { needed, usable },
-            true => Unforeseen::Held,
-            false => Unforeseen::NoGpus,
+        let id = self.jobs[idx].id;
+        let obstacle = self.engine.view(self.now, |view| {
+            let job = view.jobs.iter().find(|job| job.id == id)?;
+            view.obstacle(job, job.fewest())
+        });
+        match obstacle {
+            None if self.engine.jobs().any(|job| !job.group().is_empty()) => Unforeseen::Held,
+            None => Unforeseen::NoGpus,
+            Some(Binding::NoSuchType) => Unforeseen::NoSuchType,
+            Some(Binding::TooLargeForANode) => Unforeseen::TooLarge { resource: "GPUs" },
+            Some(Binding::NotEnoughCpus) => Unforeseen::TooLarge { resource: "CPUs" },
+            Some(Binding::NotEnoughMemory) => Unforeseen::TooLarge { resource: "memory" },
+            // Nothing else keeps a job from all nodes at once.
+            Some(_) => {
+                let needed = |job: &pollux_engine::Job| job.spec().fewest().saturating_mul(job.spec().gpus_per_replica);
+                let needed = self.engine.job(id).map_or(0, needed);
+                Unforeseen::TooFewGpus { needed, usable: self.engine.usable_gpus() }
+            }
         }
     }
 

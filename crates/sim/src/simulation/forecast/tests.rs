@@ -199,6 +199,23 @@ fn time_limits_and_dependencies_end_jobs_in_forecasts_too() {
 }
 
 #[test]
+fn a_job_that_no_node_can_run_is_told_what_it_lacks() {
+    halfway("castor", 2, has_run(100.0), |cluster, _| {
+        let lacks = |spec: pollux_job::JobSpec| {
+            let training = Training::Application(ApplicationName::Cifar10);
+            let forecast = predicted(cluster, &[Change::Submit(Box::new(Newcomer { spec, training }))]);
+            completion_s(&forecast, 2).unwrap_err()
+        };
+        let spec = || pollux_job::JobSpec::new("new", 1);
+        assert_eq!(lacks(pollux_job::JobSpec { gpu_types: vec!["H100".to_owned()], ..spec() }), Unforeseen::NoSuchType);
+        let large = pollux_job::JobSpec { gpus_per_replica: 8, ..spec() };
+        assert_eq!(lacks(large), Unforeseen::TooLarge { resource: "GPUs" });
+        let many = pollux_job::JobSpec { replicas: 9, replicas_min: 9, gpus_per_replica: 2, ..spec() };
+        assert_eq!(lacks(many), Unforeseen::TooFewGpus { needed: 18, usable: 16 });
+    });
+}
+
+#[test]
 fn what_cannot_be_known_is_not_made_up() {
     let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::Fifo).unwrap();
     let mut out = Vec::new();

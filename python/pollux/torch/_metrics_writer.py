@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 
-class Board:
+class MetricsWriter:
     """Writes scalars where the user asked for them: a folder, or a writer of the user's own."""
 
     def __init__(self, target: Any):

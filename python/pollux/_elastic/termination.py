@@ -9,17 +9,37 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from ._errors import say
-
-if TYPE_CHECKING:
-    from ._session import Session
+from .errors import say
 
 _GLANCE_S = 0.2
 _PATIENCE_S = 8.0
 """How long the script may be deaf outside of the loops, in a computation or a call that waits for others."""
 _STOPPED = 143
+
+
+class Asked(Protocol):
+    """Who may have been asked to end."""
+
+    @property
+    def is_terminated(self) -> bool:
+        """Whether this process was."""
+
+
+class Session(Protocol):
+    """A training, as far as its end goes."""
+
+    @property
+    def membership(self) -> Asked:
+        """Who hears of it."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the end of the process waits for what is being done."""
+
+    def obey_termination(self) -> None:
+        """Ends the process, unless it is where it cannot. It may be called at any moment, and is called again."""
 
 
 def watch_termination(current: Callable[[], Session | None]) -> None:

@@ -1,12 +1,12 @@
 use crate::optimiser::{Problem, Solution};
 
 /// The two jobs that would lose least by giving up a replica, for each of its GPUs.
-pub(crate) struct Givers<'a> {
+pub(crate) struct CheapestDonors<'a> {
     pub(crate) places: &'a [Vec<(usize, u32)>],
     cheapest: [Option<usize>; 2],
 }
 
-impl<'a> Givers<'a> {
+impl<'a> CheapestDonors<'a> {
     pub(crate) fn of(problem: &Problem, solution: &'a Solution) -> Self {
         let mut losses: [(f64, Option<usize>); 2] = [(f64::INFINITY, None); 2];
         for (job, options) in problem.jobs.iter().enumerate() {
@@ -33,6 +33,6 @@ impl<'a> Givers<'a> {
     }
 
     pub(crate) fn cheapest_but(&self, job: usize) -> Option<usize> {
-        self.cheapest.iter().flatten().copied().find(|&giver| giver != job)
+        self.cheapest.iter().flatten().copied().find(|&donor| donor != job)
     }
 }

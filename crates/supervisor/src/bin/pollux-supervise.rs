@@ -1,10 +1,10 @@
-//! The supervisor alone, for this crate's tests: what `pollux supervise` and `pollux shim` do.
+//! The supervisor alone, for images of tests: what `pollux supervise` and `pollux shim` do.
 
 use std::env;
 use std::path::Path;
 use std::process::ExitCode;
 
-use pollux_backend_kube::supervisor;
+use pollux_supervisor as supervisor;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = env::args_os().skip(1).collect();

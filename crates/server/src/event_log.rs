@@ -2,7 +2,7 @@
 
 use pollux_backend::{Exit, Observation, ReplicaId};
 use pollux_engine::{Command, Event, Refusal};
-use tracing::{debug, error, info, trace, warn};
+use tracing::{debug, info, trace, warn};
 
 use crate::fleet::Replica;
 
@@ -29,7 +29,7 @@ pub(crate) fn event(event: &Event, node: &str) {
         Event::NodeResources { cpus, memory, .. } => info!(node, cpus, memory, "node has other CPUs or memory"),
         Event::NodeLost { .. } => warn!(node, "node lost"),
         Event::NodeRetired { .. } => warn!(node, "node retired: its machine has changed, what runs there has to leave"),
-        Event::NodeUnreachable { .. } => debug!(node, "node is left as it is"),
+        Event::NodeUnreachable { .. } => warn!(node, "node does not answer; what it runs is kept"),
         Event::NodeReachable { .. } => info!(node, "node answers again"),
         Event::NodeDrain { .. } => info!(node, "node is drained"),
         Event::NodeUndrain { .. } => info!(node, "node is used again"),
@@ -43,7 +43,7 @@ pub(crate) fn event(event: &Event, node: &str) {
             debug!(job = job.0, revision = revision.0, replicas = allocation.replicas(), "replicas released");
         }
         Event::Report { job, revision, .. } => debug!(job = job.0, revision = revision.0, "agent reported"),
-        Event::OracleSpoke { job, .. } => debug!(job = job.0, "oracle spoke"),
+        Event::OracleSet { job, .. } => debug!(job = job.0, "oracle set"),
         Event::Tick => trace!("tick"),
     }
 }
@@ -72,16 +72,17 @@ pub(crate) fn command(command: &Command) {
     }
 }
 
-/// Something that the backend saw. Of a replica that has ended it is told again, perhaps, and not news.
+/// Something that the backend saw, perhaps again. What is told again and again is for those who look closely: what it
+/// changes is told of as an event.
 pub(crate) fn observation<'a>(observation: &Observation, live: impl Fn(ReplicaId) -> Option<&'a Replica>) {
     let job = |replica: ReplicaId| live(replica).map(|replica| replica.job.0);
     match observation {
         Observation::NodeUp(node) => debug!(node = node.name, gpus = node.gpus, gpu_type = node.gpu_type, "node seen"),
-        Observation::NodeUnreachable { node } => warn!(node, "node does not answer"),
+        Observation::NodeUnreachable { node } => debug!(node, "node cannot be reached"),
         Observation::NodeGone { node } => debug!(node, "node gone"),
-        Observation::Superseded { by } => error!(epoch = by.0, "another scheduler has taken over"),
+        Observation::Superseded { by } => debug!(epoch = by.0, "an order is refused for that of another scheduler"),
         &Observation::Pending { replica, ref reason } => {
-            info!(job = job(replica), replica = replica.0, reason, "replica waits to be started");
+            debug!(job = job(replica), replica = replica.0, reason, "replica is pending");
         }
         &Observation::Started { replica } => debug!(job = job(replica), replica = replica.0, "replica started"),
         Observation::StartFailed { replica, .. } | Observation::Exited { replica, .. } if job(*replica).is_none() => {

@@ -1,10 +1,11 @@
-//! The main process of a pod: runs what was ordered, hears of a stop, says how it ended.
-
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use std::{env, fs, thread};
 
@@ -13,13 +14,12 @@ use pollux_backend_local::{Foreground, Stopper};
 use pollux_policy::JobId;
 use thiserror::Error;
 
-use crate::log_text::{MARK_EVERY, mark};
-use crate::names::STOP_ANNOTATION;
-use crate::stage::{Ending, Report};
-use crate::{KubeSettings, Supervision};
+use crate::{Ending, MARK_EVERY, Report, STOP_ANNOTATION, Supervision, mark};
 
 /// How often a supervisor looks whether it is to end. The kubelet puts a new file into the place of the old one.
 const LOOK: Duration = Duration::from_millis(200);
+/// Grace of a stop by the kubelet, which kills after its own.
+const GRACE: Duration = Duration::from_secs(3600);
 /// The exit code of a pod whose program could not be run, as of a shell.
 const NOT_RUN: u8 = 127;
 
@@ -90,7 +90,7 @@ pub fn supervise(command: &[impl AsRef<OsStr>]) -> Result<u8, SupervisorError> {
     if let Some(checkpoints) = env::var_os("POLLUX_CHECKPOINT_DIR") {
         fs::create_dir_all(&checkpoints).map_err(system(format!("make {}", checkpoints.display())))?;
     }
-    let replica = Foreground::prepare(&folder(), order, KubeSettings::default().grace).map_err(system("get ready"))?;
+    let replica = Foreground::prepare(&folder(), order, GRACE).map_err(system("get ready"))?;
     let stopper = replica.stopper();
     if let Some(grace) = asked_to_stop() {
         stopper.stop(grace).map_err(system("end"))?;
@@ -103,7 +103,7 @@ pub fn supervise(command: &[impl AsRef<OsStr>]) -> Result<u8, SupervisorError> {
         Observation::StartFailed { reason, retryable, .. } => (Ending::StartFailed { reason, retryable }, NOT_RUN),
         other => unreachable!("a replica that was run to its end has none but {other:?}"),
     };
-    let report = Report { ending, written: Some(written.load(std::sync::atomic::Ordering::Relaxed)) };
+    let report = Report { ending, written: Some(written.load(Relaxed)) };
     let text = serde_json::to_string(&report).expect("our own records have text for keys");
     fs::write(Supervision::TERMINATION_MESSAGE, text).map_err(system("say how it ended"))?;
     Ok(code)
@@ -147,22 +147,21 @@ fn stop_in(annotations: &str) -> Option<Duration> {
 /// A log that says now and then how far it is.
 struct MarkedLog<W> {
     log: W,
-    written: std::sync::Arc<std::sync::atomic::AtomicU64>,
+    written: Arc<AtomicU64>,
     /// The last position that was said.
     marked: Option<u64>,
     is_at_line_start: bool,
 }
 
 impl<W: Write> MarkedLog<W> {
-    fn new(log: W) -> (Self, std::sync::Arc<std::sync::atomic::AtomicU64>) {
-        let written = std::sync::Arc::default();
-        (Self { log, written: std::sync::Arc::clone(&written), marked: None, is_at_line_start: true }, written)
+    fn new(log: W) -> (Self, Arc<AtomicU64>) {
+        let written = Arc::default();
+        (Self { log, written: Arc::clone(&written), marked: None, is_at_line_start: true }, written)
     }
 }
 
 impl<W: Write> Write for MarkedLog<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        use std::sync::atomic::Ordering::Relaxed;
         let position = self.written.load(Relaxed);
         if self.is_at_line_start && self.marked.is_none_or(|marked| position - marked >= MARK_EVERY) {
             self.log.write_all(mark(position).as_bytes())?;
@@ -184,7 +183,6 @@ impl<W: Write> Write for MarkedLog<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log_text::LogText;
 
     #[test]
     fn a_stop_is_found_among_other_annotations() {
@@ -195,19 +193,15 @@ mod tests {
     }
 
     #[test]
-    fn a_log_of_many_marks_is_read_back() {
+    fn a_log_says_how_far_it_is() {
         let (mut log, written) = MarkedLog::new(Vec::new());
-        let text: String = (0..100_000).map(|number| format!("{number}\n")).collect();
-        log.write_all(text.as_bytes()).expect("memory");
-        let total = written.load(std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(total, text.len() as u64);
-        let whole = LogText::read(&log.log, Some(total)).expect("marks");
-        assert_eq!((whole.start, whole.bytes.as_slice()), (0, text.as_bytes()));
-        // A kubelet has dropped the first half.
-        let half = log.log.len() / 2;
-        let cut = half + log.log[half..].iter().position(|byte| *byte == b'\n').expect("lines") + 1;
-        let rest = LogText::read(&log.log[cut..], Some(total)).expect("marks");
-        assert!(rest.start > 0 && text.as_bytes().ends_with(&rest.bytes));
-        assert_eq!(rest.start + rest.bytes.len() as u64, total);
+        let line = format!("{}\n", "x".repeat(1023));
+        for _ in 0..130 {
+            log.write_all(line.as_bytes()).expect("memory");
+        }
+        assert_eq!(written.load(Relaxed), 130 * 1024);
+        let lines = log.log.split_inclusive(|byte| *byte == b'\n');
+        let marks: Vec<u64> = lines.filter_map(crate::position_of).collect();
+        assert_eq!(marks, [0, MARK_EVERY, 2 * MARK_EVERY]);
     }
 }

@@ -1,3 +1,6 @@
+/// Annotation of a pod by which its supervisor is told to end: milliseconds of grace.
+pub const STOP_ANNOTATION: &str = "pollux.dev/stop";
+
 /// What backend and supervisor have to agree on: where things are in a pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Supervision;

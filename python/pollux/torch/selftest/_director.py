@@ -14,20 +14,25 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import torch
 
-PATIENCE_S = 90.0
+PATIENCE_S = 300.0
 _SERVER = multiprocessing.get_context("forkserver")
 
 
 class Director:
     """Speaks the protocol of docs/worker.md and starts processes for the newest generation."""
 
-    def __init__(self, body: Callable[..., Any], *args: Any):
+    def __init__(self, body: Callable[..., Any], *args: Any, slots: Callable[[int], dict[str, str]] = lambda _: {}):
         self._body, self._args = body, args
+        self._slots = slots
+        """What the place of a process shows it, by its number on the machine."""
+        self.talk: Path | None = None
+        """Where processes write what they would print."""
         self._news = threading.Condition()
         self._assignment: dict[str, Any] = {"generation": 0}
         self._processes: dict[int, Any] = {}
@@ -37,7 +42,7 @@ class Director:
         self.ready: list[dict[str, Any]] = []
         self.reports: list[dict[str, Any]] = []
         self.batch: dict[str, Any] = {"mode": "adaptive"}
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
+        self._http = _Server(("127.0.0.1", 0), _handler(self))
         threading.Thread(target=self._http.serve_forever, daemon=True).start()
 
     def announce(self, *replicas: int, launch: bool = True) -> None:
@@ -85,10 +90,11 @@ class Director:
             "POLLUX_REPLICA_ID": replica,
             "POLLUX_TOKEN": replica,
             "POLLUX_GENERATION": assignment["generation"],
+            **self._slots(place["local_rank"]),
         }
         out = _SERVER.SimpleQueue()
         named = {name: str(value) for name, value in environment.items()}
-        process = _SERVER.Process(target=_run, args=(self._body, self._args, named, out))
+        process = _SERVER.Process(target=_run, args=(self._body, self._args, named, out, self.talk))
         process.start()
         self._processes[replica], self._results[replica] = process, out
 
@@ -97,18 +103,20 @@ class Director:
         deadline = time.monotonic() + PATIENCE_S
         while not met():
             codes = {replica: process.exitcode for replica, process in self._processes.items()}
-            assert time.monotonic() < deadline and not set(codes.values()) - {None, 0, 143}, codes
+            if time.monotonic() > deadline or set(codes.values()) - {None, 0, 143}:
+                raise RuntimeError(f"processes have ended with {codes}, or nothing happens any more")
             time.sleep(0.02)
 
-    def code(self, replica: int) -> int:
-        """How a process ends."""
-        self._processes[replica].join(PATIENCE_S)
-        code: int = self._processes[replica].exitcode
+    def code(self, replica: int, patience_s: float = PATIENCE_S) -> int | None:
+        """How a process ends; `None` if it does not."""
+        self._processes[replica].join(patience_s)
+        code: int | None = self._processes[replica].exitcode
         return code
 
     def result(self, replica: int) -> Any:
         """What a process that has trained to the end returns."""
-        assert self.code(replica) == 0
+        if (code := self.code(replica)) != 0:
+            raise RuntimeError(f"process {replica} has ended with {code}, expected 0")
         return pickle.loads(self._results[replica].get())
 
     def close(self) -> None:
@@ -155,8 +163,19 @@ class Director:
         return place
 
 
-def _run(body: Callable[..., Any], args: Any, environment: dict[str, str], out: Any) -> None:
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: Any) -> None:
+        """Processes end while their requests are answered, which is what tests are about."""
+
+
+def _run(body: Callable[..., Any], args: Any, environment: dict[str, str], out: Any, talk: Path | None) -> None:
     os.environ.update(environment)
+    if talk is not None:
+        with open(talk, "ab") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
     out.put(pickle.dumps(body(*args)))
 

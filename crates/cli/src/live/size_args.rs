@@ -1,0 +1,80 @@
+use clap::Args;
+use pollux_job::{JobSpec, Work, bytes, seconds};
+
+use crate::usage::whole;
+
+/// How large a job is and how long it trains.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SizeArgs {
+    /// Replicas it begins with, where so many fit; a rigid job has exactly as many [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    pub(super) replicas: Option<u32>,
+
+    /// Fewest replicas it can run with [default: 1]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    pub(super) replicas_min: Option<u32>,
+
+    /// Most replicas it may have
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    pub(super) replicas_max: Option<u32>,
+
+    /// GPUs of each replica, always on one node; a program that uses several by itself has one replica [default: 1]
+    #[arg(long, visible_alias = "gpus", value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    pub(super) gpus_per_replica: Option<u32>,
+
+    /// CPUs of each replica [default: not counted]
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    pub(super) cpus: Option<u32>,
+
+    /// Memory of each replica, such as 16G [default: not counted]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    pub(super) memory: Option<u64>,
+
+    /// Types of GPU it may run on, by their names as `pollux nodes` shows them [default: any]
+    #[arg(long, value_name = "TYPE", value_delimiter = ',')]
+    pub(super) gpu_types: Option<Vec<String>>,
+
+    /// Total batch, for policies that leave it to users
+    #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    pub(super) batch_size: Option<u32>,
+
+    /// Times it trains through its data
+    #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "baseline_steps")]
+    #[arg(value_parser = whole(1..=u32::MAX, FROM_ONE))]
+    pub(super) epochs: Option<u32>,
+
+    /// Steps it would train at the baseline batch
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = whole(1..=u64::MAX, "accepted are whole numbers from 1"))]
+    pub(super) baseline_steps: Option<u64>,
+
+    /// Stop it when it has held GPUs for so long, such as 8h or 1h30m
+    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    pub(super) time_limit: Option<u64>,
+}
+
+const FROM_ONE: &str = "accepted are whole numbers from 1 to 4294967295";
+
+impl SizeArgs {
+    /// How long it trains, if that is said.
+    pub(super) fn work(&self) -> Option<Work> {
+        self.epochs.map(Work::Epochs).or(self.baseline_steps.map(Work::BaselineSteps))
+    }
+
+    /// What is said goes before what the specification has.
+    pub(super) fn apply(&self, spec: &mut JobSpec) {
+        spec.replicas_min = self.replicas_min.unwrap_or(spec.replicas_min);
+        spec.replicas = self.replicas.unwrap_or(spec.replicas);
+        spec.replicas_max = self.replicas_max.or(spec.replicas_max);
+        spec.gpus_per_replica = self.gpus_per_replica.unwrap_or(spec.gpus_per_replica);
+        spec.cpus = self.cpus.or(spec.cpus);
+        spec.memory = self.memory.or(spec.memory);
+        if let Some(types) = &self.gpu_types {
+            spec.gpu_types.clone_from(types);
+        }
+        spec.batch_size = self.batch_size.or(spec.batch_size);
+        spec.work = self.work().or(spec.work);
+        spec.time_limit = self.time_limit.or(spec.time_limit);
+    }
+}

@@ -1,0 +1,106 @@
+"""Who gets which samples of a step.
+
+All ranks move one cursor through an epoch. A step takes as many samples as the batch has; what is left at the end and
+would not give every rank two samples, which batch norms need, goes with the step before it. So each sample is used
+once, whoever trains since when.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SPLIT_EVERY = 4
+"""A process that is alone runs one of so many steps in two halves: their gradients tell noise from signal."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How a step runs: samples of a micro-batch on one rank, and micro-batches before the last one."""
+
+    local_batch: int
+    accumulation_steps: int
+
+    def batch_size(self, world_size: int) -> int:
+        """Samples of a whole step."""
+        return world_size * self.local_batch * (self.accumulation_steps + 1)
+
+
+@dataclass(frozen=True)
+class Deal:
+    """The samples of one step: where they begin in the order of the epoch, and how they are split."""
+
+    start: int
+    samples: int
+    world_size: int
+    micro_batches: int
+    """Of rank 0, whose share is never the smallest."""
+    is_whole: bool
+
+    @property
+    def stop(self) -> int:
+        """Where the next step begins."""
+        return self.start + self.samples
+
+    @property
+    def is_common(self) -> bool:
+        """Whether there are too few samples to go round, so that every rank gets all of them."""
+        return self.samples < self.world_size
+
+    def share(self, rank: int) -> int:
+        """Samples of one rank."""
+        if self.is_common:
+            return self.samples
+        return part(self.samples, self.world_size, rank)[1]
+
+    def parts(self, rank: int) -> list[range]:
+        """Places, in the order of the epoch, of each micro-batch of one rank."""
+        first, share = (0, self.samples) if self.is_common else part(self.samples, self.world_size, rank)
+        count = min(self.micro_batches, share)
+        spans = (part(share, count, idx) for idx in range(count))
+        return [range(self.start + first + offset, self.start + first + offset + size) for offset, size in spans]
+
+    def weight(self, rank: int) -> float:
+        """What the sum of a rank's micro-batch gradients counts for in the mean over all samples."""
+        share = self.share(rank)
+        count = min(self.micro_batches, share)
+        return 1 / (self.world_size * count) if self.is_common else share / (self.samples * count)
+
+    def emphasis(self, rank: int, idx: int) -> float:
+        """What a micro-batch counts for against the mean one of its rank."""
+        share = self.share(rank)
+        count = min(self.micro_batches, share)
+        return part(share, count, idx)[1] * count / share
+
+
+def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int) -> Deal:
+    """The next step from `cursor` on."""
+    batch = tuning.batch_size(world_size)
+    samples = step_samples(batch, end - cursor, world_size)
+    longest = samples if samples < world_size else -(-samples // world_size)
+    micro_batches = tuning.accumulation_steps + 1
+    if samples < batch or -(-longest // micro_batches) > local_batch_max:
+        micro_batches = -(-longest // tuning.local_batch)
+    if world_size == 1 and micro_batches == 1 and samples >= 4 and cursor // batch % SPLIT_EVERY == 0:
+        micro_batches = 2
+    return Deal(cursor, samples, world_size, micro_batches, is_whole=samples == batch)
+
+
+def step_samples(batch: int, left: int, world_size: int) -> int:
+    """Samples of the next step, with so many left of the epoch."""
+    return left if left - batch < rest_min(world_size) else batch
+
+
+def step_count(batch: int, samples: int, world_size: int) -> int:
+    """Steps of an epoch of so many samples."""
+    return max((samples - rest_min(world_size)) // batch, 0) + 1 if samples else 0
+
+
+def rest_min(world_size: int) -> int:
+    """Samples that a step leaves for another one, or none at all."""
+    return 2 * world_size
+
+
+def part(total: int, parts: int, idx: int) -> tuple[int, int]:
+    """Begin and length of one of `parts` nearly equal parts."""
+    size, longer = divmod(total, parts)
+    return idx * size + min(idx, longer), size + (idx < longer)

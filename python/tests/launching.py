@@ -1,0 +1,59 @@
+"""Scripts as several processes that meet over loopback, as any launcher would start them."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+LIMIT_S = 480
+_HERE = Path(__file__).parent
+ADDED = {
+    "PYTHONPATH": f"{_HERE}:{_HERE / 'torch'}",
+    "OMP_NUM_THREADS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "TF_CPP_MIN_LOG_LEVEL": "2",
+}
+"""What processes of trainings find in their environment."""
+
+
+def environment() -> dict[str, str]:
+    """Ours, without a scheduler's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("POLLUX_")} | ADDED
+
+
+def start(script: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[subprocess.Popen[str]]:
+    """The processes of a script, by rank."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return [
+        subprocess.Popen(
+            [python, script, *arguments],
+            env=environment() | place | {"RANK": str(rank)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(world_size)
+    ]
+
+
+def together(text: str, folder: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[Any]:
+    """What every process of a script prints in its last line, by rank."""
+    script = folder / "script.py"
+    script.write_text(text)
+    processes = start(script, world_size, *arguments, python=python)
+    try:
+        told = [process.communicate(timeout=LIMIT_S) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    for process, (out, talk) in zip(processes, told):
+        assert process.returncode == 0, out + talk
+    return [json.loads(out.splitlines()[-1]) for out, _ in told]

@@ -1,0 +1,203 @@
+"""What trainings of every framework stand on: connections, sums, states. Processes are threads here."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from launching import start
+
+pytest.importorskip("numpy", reason="NumPy is not installed: `make python` installs it")
+
+import numpy as np
+
+from pollux._elastic.errors import CheckpointError, LostError, UsageError
+from pollux._elastic.group import Group, Member, Ring
+from pollux._elastic.line import Door, call
+from pollux._elastic.state import State, compare, read_file, read_state, write_state
+
+LIMIT_S = 30.0
+
+
+def in_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
+    results: list[Any] = [None] * count
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = body(rank)
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT_S)
+    return results
+
+
+def connected(count: int) -> list[Group]:
+    """Groups of so many members, each to be used by a thread."""
+    doors = [Door(("127.0.0.1", 0)) for _ in range(count)]
+    members = tuple(Member(rank, rank) for rank in range(count))
+
+    def form(rank: int) -> Group:
+        following = call(("127.0.0.1", doors[(rank + 1) % count].port), ["ring", rank, None])
+        preceding, _ = doors[rank].take(("ring", (rank - 1) % count), LIMIT_S)
+        if rank > 0:
+            lines = {0: call(("127.0.0.1", doors[0].port), ["word", rank, None])}
+        else:
+            lines = {other: doors[0].take(("word", other), LIMIT_S)[0] for other in range(1, count)}
+        return Group(rank, members, lines, Ring(following, preceding))
+
+    groups = in_threads(count, form)
+    for door in doors:
+        door.close()
+    return groups
+
+
+@pytest.mark.parametrize("count", [2, 3, 5])
+@pytest.mark.parametrize("size", [1, 7, 300_000])
+def test_a_sum_is_the_same_bits_on_every_rank(count, size) -> None:
+    groups = connected(count)
+    values = [np.random.default_rng(rank).normal(size=size).astype(np.float32) for rank in range(count)]
+    expected = np.sum(np.stack(values, dtype=np.float64), axis=0)
+    for _ in range(2):
+        sums = [own.copy() for own in values]
+        assert in_threads(count, lambda rank, sums=sums: groups[rank].sum(sums[rank])) == [None] * count
+    assert np.allclose(sums[0], expected, rtol=1e-5, atol=1e-5)
+    assert all((own == sums[0]).all() for own in sums)
+
+
+def test_ranks_that_are_at_different_places_are_told_so() -> None:
+    places = ["is between two steps", "ends the training"]
+    groups = connected(2)
+    found = in_threads(2, lambda rank: groups[rank].gather(places[rank], None))
+    assert isinstance(found[0], UsageError)
+    assert "rank 0 is between two steps while rank 1 ends the training" in str(found[0])
+
+
+def test_a_process_that_is_gone_is_an_error_at_once() -> None:
+    groups = connected(2)
+    groups[1].close()
+    with pytest.raises(LostError):
+        groups[0].sum(np.ones(1_000_000))
+    with pytest.raises(LostError):
+        groups[0].gather("is between two steps", None)
+
+
+def test_who_does_not_know_the_token_is_sent_away(monkeypatch) -> None:
+    monkeypatch.setenv("POLLUX_TOKEN", "right")
+    door = Door(("127.0.0.1", 0))
+    code = "import sys; from pollux._elastic.line import call\n"
+    code += "call(('127.0.0.1', int(sys.argv[1])), ['a', 1, None]).receive()"
+    command = [sys.executable, "-c", code, str(door.port)]
+    stranger = subprocess.run(
+        command, env=os.environ | {"POLLUX_TOKEN": "wrong"}, capture_output=True, text=True, timeout=LIMIT_S
+    )
+    assert "LostError: Connection closed by peer" in stranger.stderr
+    with socket.create_connection(("127.0.0.1", door.port)) as garbage:
+        garbage.sendall(b"GET / HTTP/1.1\r\n\r\n" * 9)
+    call(("127.0.0.1", door.port), ["a", 2, {"said": 1}])
+    assert door.take(("a", 2), LIMIT_S)[1] == {"said": 1}
+    assert door.look(("a", 1)) is None
+    door.close()
+
+
+def test_a_state_comes_back_as_it_was() -> None:
+    arrays = {
+        "weights": np.arange(6, dtype=np.float32).reshape(2, 3).T,
+        "steps": np.array(7, dtype=np.int64),
+        "nothing": np.zeros((0, 4)),
+        "flags": np.array([True, False]),
+    }
+    file = io.BytesIO()
+    write_state(State({"epoch": 3, "best": 0.5}, arrays), file)
+    file.seek(0)
+
+    def read_into(view: memoryview) -> None:
+        assert file.readinto(view) == len(view)
+
+    found = read_state(read_into, "the file")
+    assert found.facts == {"epoch": 3, "best": 0.5} and list(found.arrays) == list(arrays)
+    for name, array in arrays.items():
+        assert found.arrays[name].dtype == array.dtype and np.array_equal(found.arrays[name], array)
+
+
+def test_a_state_of_another_training_is_refused() -> None:
+    own = State({}, {"a": np.zeros(3, np.float32)})
+    with pytest.raises(CheckpointError, match="^it is of another training: b is in the checkpoint only; remove"):
+        compare(own, State({}, {**own.arrays, "b": np.zeros(1)}), "it")
+    with pytest.raises(
+        CheckpointError, match=r"^it is of another training: a is float32\[4\] there and float32\[3\] here"
+    ):
+        compare(own, State({}, {"a": np.zeros(4, np.float32)}), "it")
+
+
+LOSING = """
+import os, sys
+import numpy as np
+from pollux._elastic.brain import Limits
+from pollux._elastic.options import Options
+from pollux._elastic.session import Session
+
+class Content:
+    def __init__(self):
+        self.total = np.zeros(1)
+    def capture(self):
+        return {"total": self.total.copy()}
+    def restore(self, arrays):
+        self.total = arrays["total"]
+    def share(self):
+        pass
+    def regroup(self, rank):
+        pass
+
+content = Content()
+options = Options(Limits.checked(8, 8, (1, 8), 64), 64, True, 0, "adascale", 0.0, 0, sys.argv[1], 1000.0)
+session = Session(options, content)
+for epoch in session.epochs(2):
+    for step in session.steps():
+        lost = os.environ["RANK"] == "1" and session.position.steps == 3
+        if lost and sys.argv[2] == "within a step":
+            os._exit(9)
+        values = np.concatenate(session.indices(step)).sum(keepdims=True).astype(float)
+        session.sum(values)
+        content.total = content.total + values
+        session.has_stepped = True
+        if lost:
+            os._exit(9)
+print(session.position.steps, content.total)
+"""
+
+
+@pytest.mark.parametrize("moment", ["within a step", "between two steps"])
+def test_rank_0_saves_the_last_whole_step_when_another_process_is_lost(tmp_path, moment) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(LOSING)
+    folder = tmp_path / "checkpoints"
+    first, second = start(script, 2, str(folder), moment)
+    assert second.wait(LIMIT_S) == 9
+    _, talk = first.communicate(timeout=LIMIT_S)
+    assert first.returncode == 75 and "pollux: another process is gone (" in talk, talk
+    [saved] = folder.iterdir()
+    facts = read_file(saved).facts
+    steps = 3 if moment == "within a step" else 4
+    assert facts["position"] == {
+        "epoch": 0,
+        "cursor": 8 * steps,
+        "samples": 8 * steps,
+        "steps": steps,
+        "is_ended": False,
+    }
+    out, talk = start(script, 1, str(folder), moment)[0].communicate(timeout=LIMIT_S)
+    # The sum of all numbers of samples, once for each epoch.
+    assert out == f"16 [{2 * sum(range(64))}.]\n", talk
