@@ -140,11 +140,7 @@ fn volumes() -> [Volume; 2] {
         ..DownwardAPIVolumeFile::default()
     };
     [
-        Volume {
-            name: TOOLS.to_owned(),
-            empty_dir: Some(EmptyDirVolumeSource::default()),
-            ..Volume::default()
-        },
+        Volume { name: TOOLS.to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() },
         Volume {
             name: POD_INFO.to_owned(),
             downward_api: Some(DownwardAPIVolumeSource { items: Some(vec![annotations]), ..Default::default() }),
@@ -220,7 +216,8 @@ mod tests {
 
     fn template(spec: Value) -> JobPods {
         let template: PodTemplateSpec =
-            serde_json::from_value(json!({"metadata": {"labels": {"team": "vision"}}, "spec": spec})).expect("a template");
+            serde_json::from_value(json!({"metadata": {"labels": {"team": "vision"}}, "spec": spec}))
+                .expect("a template");
         JobPods { namespace: "research".to_owned(), owner: None, template }
     }
 
@@ -252,7 +249,8 @@ mod tests {
     fn what_a_user_requires_of_nodes_stays_beside_the_chosen_one() {
         let zones = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
             {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["b"]}]}]);
-        let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}}});
+        let affinity =
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": zones}}});
         let pod = made(&template(json!({"containers": [{"name": "main"}], "affinity": affinity})));
         let terms = &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
         for (idx, zone) in ["a", "b"].iter().enumerate() {
@@ -278,7 +276,8 @@ mod tests {
 
     #[test]
     fn a_limit_below_the_request_is_raised() {
-        let job = template(json!({"containers": [{"name": "main", "resources": {"limits": {"cpu": "2", "memory": "4Gi"}}}]}));
+        let job =
+            template(json!({"containers": [{"name": "main", "resources": {"limits": {"cpu": "2", "memory": "4Gi"}}}]}));
         let resources = made(&job)["spec"]["containers"][0]["resources"].clone();
         assert_eq!(resources["limits"], json!({"nvidia.com/gpu": "2", "cpu": "8", "memory": "4Gi"}));
     }

@@ -107,7 +107,8 @@ fn ending_of(terminated: &ContainerStateTerminated) -> Ending {
 fn waiting_reason(pod: &Pod, main: Option<&ContainerStatus>) -> String {
     let status = pod.status.as_ref();
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let unscheduled = conditions.iter().find(|condition| condition.type_ == "PodScheduled" && condition.status != "True");
+    let unscheduled =
+        conditions.iter().find(|condition| condition.type_ == "PodScheduled" && condition.status != "True");
     if let Some(condition) = unscheduled {
         let message = condition.message.clone().or_else(|| condition.reason.clone());
         return one_line(&message.unwrap_or_else(|| "it is not scheduled yet".to_owned()));
@@ -171,7 +172,8 @@ mod tests {
     #[test]
     fn what_a_pod_waits_for_is_one_line() {
         let message = "0/3 nodes are available:\n 3 Insufficient cpu.";
-        let unscheduled = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+        let unscheduled =
+            json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
         let waits = |reason: &str| Stage::Waiting { reason: reason.to_owned() };
         assert_eq!(
             stage(&pod(json!({"phase": "Pending", "conditions": [unscheduled]}))),

@@ -23,10 +23,7 @@ pub(crate) enum Done {
     /// There is no such pod.
     Gone,
     /// It cannot be done.
-    Failed {
-        reason: String,
-        retryable: bool,
-    },
+    Failed { reason: String, retryable: bool },
 }
 
 /// Asks the cluster for single things.

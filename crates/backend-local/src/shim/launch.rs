@@ -36,7 +36,8 @@ pub(super) fn become_worker(folder: &Path, parent: Pid) -> io::Result<()> {
 }
 
 /// What a scheduler that was started in an environment of its own has set, and no job asked for.
-pub(super) const SCHEDULERS_OWN: [&str; 5] = ["VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH"];
+pub(super) const SCHEDULERS_OWN: [&str; 5] =
+    ["VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH"];
 
 /// Returns only if the worker cannot be run.
 fn run(order: &ReplicaOrder) -> Ending {

@@ -14,7 +14,9 @@ fn main() -> ExitCode {
             Ok(()) => return ExitCode::SUCCESS,
             Err(error) => Err(error.to_string()),
         },
-        ["supervise", "--install", path] => supervisor::install(Path::new(path)).map(|()| 0).map_err(|it| it.to_string()),
+        ["supervise", "--install", path] => {
+            supervisor::install(Path::new(path)).map(|()| 0).map_err(|it| it.to_string())
+        }
         ["supervise", "--is-started"] => return ExitCode::from(u8::from(!supervisor::is_started())),
         ["supervise", "--", command @ ..] => supervisor::supervise(command).map_err(|error| error.to_string()),
         _ => Err("expected shim or supervise".to_owned()),
