@@ -121,12 +121,6 @@ impl Actor {
         let now = Instant::now();
         let mut wake = None;
         for (id, replica) in &mut self.replicas {
-            // Of what nobody has asked for nothing is told.
-            if self.known.is_some()
-                && let Some(news) = replica.news(*id)
-            {
-                (self.observer)(news);
-            }
             match replica.next(now) {
                 Ok(None) => {}
                 Err(at) => wake = Some(wake.map_or(at, |earlier: Instant| earlier.min(at))),
@@ -137,10 +131,11 @@ impl Actor {
                     self.working.spawn(async move { (id, steps.take(step, pod).await) });
                 }
             }
-            // A stop before the start ends it here.
-            if self.known.is_some()
-                && let Some(news) = replica.news(*id)
-            {
+            // Of what nobody has asked for nothing is told.
+            if self.known.is_none() {
+                continue;
+            }
+            while let Some(news) = replica.news(*id) {
                 (self.observer)(news);
             }
         }

@@ -51,6 +51,7 @@ pub(crate) struct Replica {
     /// How it ended, also when its pod is gone.
     ending: Option<Ending>,
     told: Option<Observation>,
+    is_start_told: bool,
     /// Whether something is being asked of the cluster.
     pub(crate) is_busy: bool,
     failures: u32,
@@ -141,7 +142,14 @@ impl Replica {
 
     /// What is news.
     pub(crate) fn news(&mut self, replica: ReplicaId) -> Option<Observation> {
+        // A program that was quick has run all the same.
+        let has_run = matches!(self.ending, Some(Ending::Exited(_))) && self.pod.as_ref().is_some_and(may_have_run);
+        if has_run && !self.is_start_told {
+            self.is_start_told = true;
+            return Some(Observation::Started { replica });
+        }
         let observation = self.observation(replica)?;
+        self.is_start_told |= matches!(observation, Observation::Started { .. });
         (self.told.as_ref() != Some(&observation)).then(|| {
             self.told = Some(observation.clone());
             observation
@@ -335,6 +343,7 @@ mod tests {
         replica.forget();
         replica.see(ended(&pinned()));
         assert_eq!(next(&mut replica), None, "what was forgotten while it ran is kept");
+        assert_eq!(replica.news(ID), Some(Observation::Started { replica: ID }), "however quick it was");
         assert_eq!(replica.news(ID), Some(Observation::Exited { replica: ID, exit: Exit::Code(3) }));
         replica.stop(Duration::ZERO, Instant::now());
         assert_eq!(replica.news(ID), Some(Observation::Exited { replica: ID, exit: Exit::Code(3) }));

@@ -44,7 +44,7 @@ impl Default for KubeSettings {
             node_labels: BTreeMap::new(),
             image: "pollux".to_owned(),
             pull_policy: "IfNotPresent".to_owned(),
-            command: "/pollux".to_owned(),
+            command: "/bin/pollux".to_owned(),
             grace: Duration::from_secs(30),
             checkpoint_dir: PathBuf::from("/pollux/checkpoints"),
             checkpoints_mounted: None,

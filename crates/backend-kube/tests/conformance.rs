@@ -39,7 +39,7 @@ fn start() -> Option<Mutex<Cluster>> {
         Err(TestbedError::Unavailable(why)) => return skip(&why.to_string()),
         other => other.unwrap(),
     };
-    cluster.import(&Image::new(SUPERVISOR).program("pollux", &supervisor)).unwrap();
+    cluster.import(&Image::new(SUPERVISOR).program("bin/pollux", &supervisor)).unwrap();
     Some(Mutex::new(cluster))
 }
 
