@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds every distribution as a wheel into FOLDER: python/dist.sh FOLDER. Zig links against the glibc of manylinux_2_28,
-# so that a wheel built on a new system installs on one of 2019.
+# so that a wheel built on a new system installs on one of 2018.
 set -eu
 folder=$1 here=$(cd "$(dirname "$0")" && pwd)
 tools=$folder/tools wheels=$folder/wheels

@@ -7,10 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 LIMIT_S = 480
+THREAD_LIMIT_S = 30.0
 _HERE = Path(__file__).parent
 ADDED = {
     "PYTHONPATH": f"{_HERE}:{_HERE / 'torch'}",
@@ -26,12 +29,14 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("POLLUX_")} | ADDED
 
 
-def start(script: Path, world_size: int, *arguments: str, python: str = sys.executable) -> list[subprocess.Popen[str]]:
+def start(
+    script: Path, world_size: int, *arguments: str, python: str = sys.executable, host: str = "127.0.0.1"
+) -> list[subprocess.Popen[str]]:
     """The processes of a script, by rank."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
+        probe.bind((host, 0))
         port = probe.getsockname()[1]
-    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": host, "MASTER_PORT": str(port)}
     return [
         subprocess.Popen(
             [python, script, *arguments],
@@ -57,3 +62,21 @@ def together(text: str, folder: Path, world_size: int, *arguments: str, python: 
     for process, (out, talk) in zip(processes, told):
         assert process.returncode == 0, out + talk
     return [json.loads(out.splitlines()[-1]) for out, _ in told]
+
+
+def in_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
+    """What threads of these numbers give, or the errors that ended them; nothing of those that go on."""
+    results: list[Any] = [None] * count
+
+    def run(rank: int) -> None:
+        try:
+            results[rank] = body(rank)
+        except Exception as error:
+            results[rank] = error
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(THREAD_LIMIT_S)
+    return results

@@ -2,65 +2,51 @@
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
+import resource
 import socket
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from launching import start
+from launching import environment, in_threads, start
 
 pytest.importorskip("numpy", reason="NumPy is not installed: `make python` installs it")
 
 import numpy as np
 
+from pollux._elastic.brain import Limits
 from pollux._elastic.errors import CheckpointError, LostError, UsageError
 from pollux._elastic.group import Group, Member, Ring
-from pollux._elastic.line import Door, call
+from pollux._elastic.line import JoinListener, Line, call
+from pollux._elastic.options import Options
+from pollux._elastic.session import Session
 from pollux._elastic.state import State, compare, read_file, read_state, write_state
 
 LIMIT_S = 30.0
 
 
-def in_threads(count: int, body: Callable[[int], Any]) -> list[Any]:
-    results: list[Any] = [None] * count
-
-    def run(rank: int) -> None:
-        try:
-            results[rank] = body(rank)
-        except Exception as error:
-            results[rank] = error
-
-    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(LIMIT_S)
-    return results
-
-
 def connected(count: int) -> list[Group]:
     """Groups of so many members, each to be used by a thread."""
-    doors = [Door(("127.0.0.1", 0)) for _ in range(count)]
+    listeners = [JoinListener(("127.0.0.1", 0)) for _ in range(count)]
     members = tuple(Member(rank, rank) for rank in range(count))
 
     def form(rank: int) -> Group:
-        following = call(("127.0.0.1", doors[(rank + 1) % count].port), ["ring", rank, None])
-        preceding, _ = doors[rank].take(("ring", (rank - 1) % count), LIMIT_S)
+        following = call(("127.0.0.1", listeners[(rank + 1) % count].port), ["ring", rank, None])
+        preceding, _ = listeners[rank].take(("ring", (rank - 1) % count), LIMIT_S)
         if rank > 0:
-            lines = {0: call(("127.0.0.1", doors[0].port), ["word", rank, None])}
+            lines = {0: call(("127.0.0.1", listeners[0].port), ["word", rank, None])}
         else:
-            lines = {other: doors[0].take(("word", other), LIMIT_S)[0] for other in range(1, count)}
+            lines = {other: listeners[0].take(("word", other), LIMIT_S)[0] for other in range(1, count)}
         return Group(rank, members, lines, Ring(following, preceding))
 
     groups = in_threads(count, form)
-    for door in doors:
-        door.close()
+    for listener in listeners:
+        listener.close()
     return groups
 
 
@@ -96,20 +82,99 @@ def test_a_process_that_is_gone_is_an_error_at_once() -> None:
 
 def test_who_does_not_know_the_token_is_sent_away(monkeypatch) -> None:
     monkeypatch.setenv("POLLUX_TOKEN", "right")
-    door = Door(("127.0.0.1", 0))
+    listener = JoinListener(("127.0.0.1", 0))
     code = "import sys; from pollux._elastic.line import call\n"
     code += "call(('127.0.0.1', int(sys.argv[1])), ['a', 1, None]).receive()"
-    command = [sys.executable, "-c", code, str(door.port)]
+    command = [sys.executable, "-c", code, str(listener.port)]
     stranger = subprocess.run(
         command, env=os.environ | {"POLLUX_TOKEN": "wrong"}, capture_output=True, text=True, timeout=LIMIT_S
     )
     assert "LostError: Connection closed by peer" in stranger.stderr
-    with socket.create_connection(("127.0.0.1", door.port)) as garbage:
+    with socket.create_connection(("127.0.0.1", listener.port)) as garbage:
         garbage.sendall(b"GET / HTTP/1.1\r\n\r\n" * 9)
-    call(("127.0.0.1", door.port), ["a", 2, {"said": 1}])
-    assert door.take(("a", 2), LIMIT_S)[1] == {"said": 1}
-    assert door.look(("a", 1)) is None
-    door.close()
+    call(("127.0.0.1", listener.port), ["a", 2, {"said": 1}])
+    assert listener.take(("a", 2), LIMIT_S)[1] == {"said": 1}
+    assert listener.look(("a", 1)) is None
+    listener.close()
+
+
+def test_who_says_nothing_does_not_keep_the_others_waiting() -> None:
+    listener = JoinListener(("127.0.0.1", 0))
+    silent = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(8)]
+    line = call(("127.0.0.1", listener.port), ["a", 1, None])
+    listener.take(("a", 1), LIMIT_S)[0].send("welcome")
+    assert line.receive() == "welcome"
+    for one in silent:
+        one.close()
+    listener.close()
+
+
+CROWDED = """
+import os, resource, signal, socket, sys
+from pollux._elastic.line import JoinListener, Line, _proof
+
+signal.alarm(30)
+listener = JoinListener(("127.0.0.1", 0))
+late = socket.socket()
+before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+late.connect(("127.0.0.1", listener.port))
+sys.stdin.readline()
+for one in taken:
+    os.close(one)
+nonce = bytearray(32)
+line = Line(late)
+line.read_into(memoryview(nonce))
+line.send([["a", 1, None], _proof(bytes(nonce), ["a", 1, None])])
+listener.take(("a", 1), 30.0)
+listener.close()
+print("came")
+"""
+
+
+def test_a_process_with_too_many_open_files_says_so_and_goes_on() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CROWDED],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+        told = "cannot accept connections of other processes: [Errno 24] Too many open files; trying again"
+        try:
+            assert process.stderr.readline() == f"pollux: {told}\n"
+            out, talk = process.communicate("go on\n", timeout=LIMIT_S)
+        finally:
+            process.kill()
+    assert (process.returncode, out, talk) == (0, "came\n", "")
+
+
+def test_a_line_works_in_a_process_with_many_open_files() -> None:
+    before, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if most <= 1024:
+        pytest.skip(f"a process may have {most} open files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(before, 1025), most))
+    try:
+        with (
+            socket.create_server(("127.0.0.1", 0)) as server,
+            socket.create_connection(server.getsockname()) as ours,
+            server.accept()[0] as theirs,
+        ):
+            line = Line(socket.socket(fileno=fcntl.fcntl(ours.fileno(), fcntl.F_DUPFD, 1024)))
+            assert not line.has_news() and not line.is_broken()
+            theirs.sendall(b"x")
+            assert line.has_news(LIMIT_S)
+            line.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before, most))
 
 
 def test_a_state_comes_back_as_it_was() -> None:
@@ -140,6 +205,57 @@ def test_a_state_of_another_training_is_refused() -> None:
         CheckpointError, match=r"^it is of another training: a is float32\[4\] there and float32\[3\] here"
     ):
         compare(own, State({}, {"a": np.zeros(4, np.float32)}), "it")
+
+
+class Arrays:
+    """Content of a training that only holds arrays."""
+
+    def __init__(self, **arrays: float):
+        self.arrays = {name: np.array(value) for name, value in arrays.items()}
+
+    def capture(self) -> dict[str, np.ndarray[Any, Any]]:
+        return {name: array.copy() for name, array in self.arrays.items()}
+
+    def restore(self, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+        self.arrays = arrays
+
+    def share(self) -> None:
+        pass
+
+    def regroup(self, rank: int) -> None:
+        pass
+
+
+def test_what_was_never_finite_is_saved_and_what_no_longer_is_is_not(tmp_path, capfd) -> None:
+    def train(epochs: int, **changes: float) -> Session:
+        limits = Limits.checked(8, 8, (1, 8), 16)
+        options = Options(limits, 16, True, 0, "adascale", 0.0, 0, tmp_path, 1000.0)
+        session = Session(options, content := Arrays(weight=1.0, best=np.inf))
+        for _ in session.epochs(epochs):
+            for _ in session.steps():
+                content.arrays |= {name: np.array(value) for name, value in changes.items()}
+                session.has_stepped = True
+        return session
+
+    train(1)
+    [first] = tmp_path.iterdir()
+    assert read_file(first).arrays == {"weight": 1.0, "best": np.inf}
+    # It goes on with a finite number, which may be infinite again.
+    train(2, best=0.5)
+    train(3, best=np.inf, weight=2.0)
+    saved = sorted(tmp_path.iterdir())
+    assert read_file(saved[-1]).arrays == {"weight": 2.0, "best": np.inf}
+    assert "not saved" not in capfd.readouterr().err
+    session = train(4, weight=np.nan)
+    assert sorted(tmp_path.iterdir()) == saved
+    talk = "pollux: not saved: weight was finite and is not any more; what was saved before stays\n"
+    assert capfd.readouterr().err == talk
+    # The next one is due after the usual time, not at once.
+    assert not session.archive.is_due()
+    session.archive._saved_at -= 1001.0
+    assert session.archive.is_due()
+    session.archive.save()
+    assert not session.archive.is_due() and capfd.readouterr().err == talk
 
 
 LOSING = """
@@ -173,7 +289,7 @@ for epoch in session.epochs(2):
         session.sum(values)
         content.total = content.total + values
         session.has_stepped = True
-        if lost:
+        if lost and sys.argv[2] == "between two steps":
             os._exit(9)
 print(session.position.steps, content.total)
 """
@@ -201,3 +317,25 @@ def test_rank_0_saves_the_last_whole_step_when_another_process_is_lost(tmp_path,
     out, talk = start(script, 1, str(folder), moment)[0].communicate(timeout=LIMIT_S)
     # The sum of all numbers of samples, once for each epoch.
     assert out == f"16 [{2 * sum(range(64))}.]\n", talk
+
+
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+def test_processes_meet_over_ipv6(tmp_path) -> None:
+    everywhere = JoinListener(("", 0))
+    for number, host in enumerate(("127.0.0.1", "::1")):
+        call((host, everywhere.port), ["a", number, None])
+        everywhere.take(("a", number), LIMIT_S)
+    everywhere.close()
+    script = tmp_path / "script.py"
+    script.write_text(LOSING)
+    for process in start(script, 2, str(tmp_path / "checkpoints"), "never", host="::1"):
+        out, talk = process.communicate(timeout=LIMIT_S)
+        assert out == f"16 [{2 * sum(range(64))}.]\n", talk

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use pollux_api::Event;
-use pollux_client::{Client, Connection, EventQuery, JobAction, JobQuery};
+use pollux_client::{Client, Connection, EventQuery, JobAction, JobQuery, NodeAction};
 use pollux_job::Phase;
 
 use crate::daemon::{Daemon, Site, eventually};
@@ -215,14 +215,23 @@ fn a_clock_that_is_set_back_an_hour_changes_nothing() {
     }
     let daemon = site.start_by(later);
     let client = site.client().unwrap();
+    let ended = client.submit(&site.training("ended", &TRAINING)).unwrap();
+    wait_for_end(&site, ended.id);
+    // Nothing may run when the daemon is killed: processes under faketime share a lock, which the killed one may hold.
+    client.act_on_node("local", NodeAction::Drain).unwrap();
     let first = client.submit(&site.training("first", &TRAINING)).unwrap();
+    let pid = daemon.child.id();
     daemon.kill();
+    for left_behind in [format!("faketime_shm_{pid}"), format!("sem.faketime_sem_{pid}")] {
+        fs::remove_file(Path::new("/dev/shm").join(left_behind)).unwrap();
+    }
     let daemon = site.start();
+    client.act_on_node("local", NodeAction::Undrain).unwrap();
     let second = client.submit(&site.training("second", &TRAINING)).unwrap();
     assert!(second.submitted_ms >= first.submitted_ms, "time does not go back");
     let machine = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis();
     assert!(u128::from(first.submitted_ms) > machine + 1_800_000, "the first daemon was ahead of the machine");
-    for job in [first.id, second.id] {
+    for job in [ended.id, first.id, second.id] {
         let ended = wait_for_end(&site, job).job;
         assert_eq!(ended.phase, Phase::Succeeded);
         let moments = [Some(ended.submitted_ms), ended.started_ms, ended.ended_ms];

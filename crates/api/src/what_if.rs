@@ -83,7 +83,7 @@ pub struct HypotheticalJob {
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_max: Option<u32>,
     /// GPUs of one replica.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, alias = "gpus", skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 1024))]
     pub gpus_per_replica: Option<u32>,
     /// CPUs of one replica.

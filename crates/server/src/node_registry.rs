@@ -7,7 +7,7 @@ use pollux_engine::{Engine, Event};
 use pollux_model::GpuTypeName;
 use pollux_policy::NodeId;
 use pollux_store::NodeRow;
-use tracing::{info, warn};
+use tracing::{debug, info};
 
 use crate::fleet::{Effects, Fleet, Replica};
 
@@ -152,7 +152,7 @@ impl NodeRegistry {
                 self.retire(&name, out);
                 continue;
             }
-            warn!(node = name, "node was not seen since the restart: it is unreachable, and what it runs is kept");
+            debug!(node = name, "node was not seen since the restart: it is unreachable, and what it runs is kept");
             if self.unreachable.insert(node) {
                 out.events.push(Event::NodeUnreachable { node });
             }

@@ -42,6 +42,8 @@ impl Store {
         connection.busy_timeout(Duration::from_secs(5))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
         connection.pragma_update(None, "synchronous", "FULL")?;
+        // Secrets of jobs that have ended are overwritten, not only forgotten.
+        connection.pragma_update(None, "secure_delete", true)?;
         schema::migrate(&mut connection)?;
         let recovered = recovery::recover(&mut connection)?;
         let sequence = recovered.sequence;

@@ -26,7 +26,12 @@ class Archive:
         self._folder = os.fspath(folder) if folder else None
         self._checkpoints: Checkpoints[State] | None = None
         self._saved_at = time.monotonic()
-        self._has_told = False
+        self._never_finite: set[str] = set()
+
+    def begin(self) -> None:
+        """Looks at the arrays as the script makes them: limits and masks may be infinite from the start."""
+        if self._folder:
+            self._never_finite = set(_not_finite(self._session.content.capture()))
 
     def open(self) -> None:
         """Rank 0 saves from now on, if there is a folder."""
@@ -81,18 +86,20 @@ class Archive:
         if self._checkpoints is None or not self._session.joined().is_leader:
             return
         state = self.capture()
+        self._saved_at = time.monotonic()
         # A model that is not finite must not take the place of one that was.
-        strange = [name for name, array in state.arrays.items() if not _is_finite(array)]
-        if strange:
-            if not self._has_told:
-                say(f"not saved: {strange[0]} is not finite; what was saved before stays")
-            self._has_told = True
+        ruined = [name for name in _not_finite(state.arrays) if name not in self._never_finite]
+        if ruined:
+            say(f"not saved: {ruined[0]} was finite and is not any more; what was saved before stays")
             return
         try:
             self._checkpoints.save(state)
         except OSError as error:
             say(f"cannot save into {self._checkpoints.folder}: {error}; training goes on")
-        self._saved_at = time.monotonic()
+
+
+def _not_finite(arrays: dict[str, np.ndarray[Any, Any]]) -> list[str]:
+    return [name for name, array in arrays.items() if not _is_finite(array)]
 
 
 def _is_finite(array: np.ndarray[Any, Any]) -> bool:

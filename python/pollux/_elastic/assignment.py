@@ -33,6 +33,8 @@ class Assignment:
     members: tuple[Member, ...]
     endpoint: Address | None
     """Where rank 0 waits, once it has told."""
+    is_given: bool = False
+    """Whether the scheduler is of version 0.1, which finds a port by itself."""
 
     def rank_of(self, replica: int) -> int | None:
         """The place of a process, if it has one."""
@@ -42,5 +44,7 @@ class Assignment:
 def assignment_of(heard: native.Assignment) -> Assignment:
     """As the worker heard it."""
     members = tuple(Member(item["replica"], item["local_rank"]) for item in heard["replicas"])
-    place = heard["rendezvous"] if "rendezvous" in heard else None
+    if "rendezvous" not in heard:
+        return Assignment(heard["generation"], members, (heard["master_address"], heard["master_port"]), is_given=True)
+    place = heard["rendezvous"]
     return Assignment(heard["generation"], members, (place["address"], place["port"]) if place else None)

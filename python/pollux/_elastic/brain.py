@@ -86,6 +86,12 @@ class Limits:
             raise UsageError(f"per_gpu ({low}, {high}) begins above {bound}, which is half of the {samples} samples")
         return cls(batch_size, bound, low, high)
 
+    def within(self, epoch_samples: int) -> Limits:
+        """For an epoch of so many samples, which is two steps at least: the last one may be of any size, so that a
+        single one could never be measured."""
+        most = max(self.batch_size, epoch_samples // 2)
+        return replace(self, max_batch_size=min(self.max_batch_size, most))
+
     def nearest(self, replicas: int) -> Tuning:
         """The user's batch over so many, rounded up."""
         share = -(-self.batch_size // replicas)
@@ -217,7 +223,7 @@ class Brain:
                 measure_every = min(max(wanted, 1), MEASURE_EVERY_MAX)
         return self._complete(replace(terms, check_every=check_every, measure_every=measure_every))
 
-    def tell(self, membership: Membership, position: Position) -> None:
+    def report(self, membership: Membership, position: Position) -> None:
         """Lets the scheduler know, now and then."""
         now = time.monotonic()
         if now < self._report_at:

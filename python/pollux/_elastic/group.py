@@ -71,7 +71,7 @@ class Group:
             rows.append(other)
         return rows
 
-    def tell(self, message: Any) -> Any:
+    def broadcast(self, message: Any) -> Any:
         """What rank 0 says to all."""
         if not self.is_leader:
             return self._lines[0].receive()

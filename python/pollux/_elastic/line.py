@@ -14,12 +14,16 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from .errors import LostError
+from .errors import LostError, say
 
 TIMEOUT_S = 600.0
 """What a step of another rank may take at most."""
 _HELLO_S = 5.0
 """What saying who one is may take."""
+_HELLO_BYTES_MAX = 1 << 16
+_HELLOS_MAX = 64
+"""So many may be about to say who they are at the same time."""
+_PAUSE_S = 0.5
 _LENGTH = struct.Struct("<I")
 _MESSAGE_BYTES_MAX = 1 << 26
 _NONCE_BYTES = 32
@@ -41,15 +45,15 @@ class Line:
         text = json.dumps(message).encode()
         self.write(_LENGTH.pack(len(text)) + text)
 
-    def receive(self) -> Any:
-        """What the other says next."""
+    def receive(self, bytes_max: int = _MESSAGE_BYTES_MAX, deadline: float | None = None) -> Any:
+        """What the other says next, all of it until the deadline if there is one."""
         head = bytearray(_LENGTH.size)
-        self.read_into(memoryview(head))
+        self.read_into(memoryview(head), deadline)
         (length,) = _LENGTH.unpack(head)
-        if length > _MESSAGE_BYTES_MAX:
-            raise LostError(f"a message of {length} bytes from another process")
+        if length > bytes_max:
+            raise LostError(f"a message of {length} bytes from another process; expected at most {bytes_max}")
         text = bytearray(length)
-        self.read_into(memoryview(text))
+        self.read_into(memoryview(text), deadline)
         return json.loads(text)
 
     def write(self, data: Any) -> None:
@@ -59,10 +63,12 @@ class Line:
         except OSError as error:
             raise LostError(str(error)) from error
 
-    def read_into(self, view: memoryview) -> None:
+    def read_into(self, view: memoryview, deadline: float | None = None) -> None:
         """Fills a buffer with bytes of the other."""
         while len(view) > 0:
             try:
+                if deadline is not None:
+                    self._connection.settimeout(max(deadline - time.monotonic(), 0.001))
                 count = self._connection.recv_into(view)
             except OSError as error:
                 raise LostError(str(error)) from error
@@ -72,7 +78,10 @@ class Line:
 
     def has_news(self, wait_s: float = 0.0) -> bool:
         """Whether there is something to receive, within so long."""
-        return bool(select.select([self._connection], [], [], wait_s)[0])
+        # Unlike select(), it takes any number of open files.
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        return bool(poll.poll(1000.0 * wait_s))
 
     def is_broken(self) -> bool:
         """Whether the other is gone and has left nothing to read."""
@@ -109,16 +118,26 @@ def call(address: Address, hello: list[Any]) -> Line:
     return line
 
 
-class Door:
+class JoinListener:
     """Where others of the job find this process, for as long as it lives. Whoever does not know the job's token is sent
     away."""
 
     def __init__(self, address: Address):
-        self._listener = socket.create_server(address, backlog=128)
-        self.port: int = self._listener.getsockname()[1]
+        self._host = address[0]
         self._lock = threading.Lock()
         self._waiting: dict[tuple[Any, ...], tuple[Line, Any]] = {}
-        threading.Thread(target=self._serve, name="pollux-door", daemon=True).start()
+        self._listeners: list[socket.socket] = []
+        self._hellos = threading.Semaphore(_HELLOS_MAX)
+        self._is_closed = False
+        self.port = self.listen(address[1])
+
+    def listen(self, port: int) -> int:
+        """Others find this process at this port, too, or at a free one in the place of 0."""
+        listener = _listen(self._host, port)
+        self._listeners.append(listener)
+        threading.Thread(target=self._serve, args=(listener,), name="pollux-join", daemon=True).start()
+        found: int = listener.getsockname()[1]
+        return found
 
     def look(self, key: tuple[Any, ...]) -> tuple[Line, Any] | None:
         """Who came with this key, and what else it said; nobody if it has gone again."""
@@ -153,35 +172,61 @@ class Door:
 
     def close(self) -> None:
         """Nobody finds this process here any more."""
+        with self._lock:
+            self._is_closed = True
         # A thread that waits for somebody to come would keep the address.
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        for listener in self._listeners:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
         self.drop_all(lambda _: True)
 
-    def _serve(self) -> None:
-        while True:
+    def _serve(self, listener: socket.socket) -> None:
+        is_failing = False
+        while not self._is_closed:
             try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            try:
-                self._welcome(Line(connection))
-            except (LostError, ValueError, TypeError):
-                connection.close()
+                connection, _ = listener.accept()
+            except OSError as error:
+                if not (is_failing or self._is_closed):
+                    say(f"cannot accept connections of other processes: {error}; trying again")
+                is_failing = True
+                time.sleep(_PAUSE_S)
+                continue
+            is_failing = False
+            # Who says nothing must not keep the others waiting.
+            self._hellos.acquire()
+            threading.Thread(target=self._welcome, args=(connection,), name="pollux-hello", daemon=True).start()
 
-    def _welcome(self, line: Line) -> None:
+    def _welcome(self, connection: socket.socket) -> None:
+        try:
+            self._identify(Line(connection))
+        except (LostError, OSError, ValueError, TypeError, RecursionError):
+            connection.close()
+        finally:
+            self._hellos.release()
+
+    def _identify(self, line: Line) -> None:
         line.set_timeout(_HELLO_S)
         nonce = os.urandom(_NONCE_BYTES)
         line.write(nonce)
-        hello, proof = line.receive()
+        hello, proof = line.receive(_HELLO_BYTES_MAX, time.monotonic() + _HELLO_S)
         if not hmac.compare_digest(proof, _proof(nonce, hello)):
-            line.close()
-            return
+            raise LostError("a process without the token of the job")
         line.set_timeout(TIMEOUT_S)
         *key, said = hello
-        self.drop(tuple(key))
         with self._lock:
+            if self._is_closed:
+                raise LostError("this process is no part of the training any more")
+            before = self._waiting.pop(tuple(key), None)
             self._waiting[tuple(key)] = (line, said)
+        if before is not None:
+            before[0].close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """At one address, or without a host at all of the machine, those of IPv6 included where it has them."""
+    is_everywhere = host == "" and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if is_everywhere or ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=is_everywhere)
 
 
 def _proof(nonce: bytes, hello: list[Any]) -> str:

@@ -1,6 +1,6 @@
 """Who belongs to the group, and how it changes while it trains.
 
-    newest assignment ──> rank 0 tells where its door is <── newcomers come, promise to stay
+    newest assignment ──> rank 0 tells where it listens <── newcomers come, promise to stay
                               │ all are there
                               v
               everybody forms the next Group at the same step
@@ -22,7 +22,8 @@ from pollux._native import Termination, Worker
 from .assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of
 from .errors import LostError, UsageError
 from .group import Group, Member, Ring
-from .line import Door, Line, call
+from .launcher import refuse_launcher_in_job
+from .line import TIMEOUT_S, JoinListener, Line, call
 
 STOPPED = 143
 """Exit code of a process that left as it was told to."""
@@ -43,11 +44,12 @@ class Membership:
     """This process's place in the group, and the newest that is known of the group to come."""
 
     def __init__(self) -> None:
+        refuse_launcher_in_job()
         self.worker = Worker.from_env()
         self._termination = _termination() if self.worker is None else None
         self.generation = self.worker.generation if self.worker else 0
         self.replica = self.worker.replica if self.worker else int(os.environ.get("RANK", "0"))
-        self._door: Door | None = None
+        self._listener: JoinListener | None = None
         self._told_generation = 0
         self._asked: set[tuple[Any, ...]] = set()
         self._promised: set[tuple[Any, ...]] = set()
@@ -94,10 +96,10 @@ class Membership:
             return self._meet_launched()
         # Once it trains, no training ends because the scheduler did. Until then a mistake can still be mended.
         while not self.worker.answered(FIRST_ANSWER_S):
-            self._obey_before_training()
+            self._apply_before_training()
             time.sleep(_GLANCE_S)
         while True:
-            self._obey_before_training()
+            self._apply_before_training()
             assignment = self._heard()
             if assignment is None or assignment.generation < self.worker.generation:
                 time.sleep(_GLANCE_S)
@@ -123,11 +125,11 @@ class Membership:
         members = tuple(Member(idx, idx % local_size) for idx in range(world_size))
         assignment = Assignment(0, members, address)
         if rank == 0:
-            self._door = Door((address[0] if address[0] in _LOOPBACK else "", address[1]))
+            self._listener = JoinListener((address[0] if address[0] in _LOOPBACK else "", address[1]))
             return self._form(assignment, "all", members, 0, None, _PATIENCE_S)
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            self._obey_before_training()
+            self._apply_before_training()
             try:
                 line = self._call(assignment, "all", rank, is_new=True)
                 return self._form(assignment, "all", members, rank, line, _PATIENCE_S)
@@ -140,8 +142,11 @@ class Membership:
         """Waits for everybody; nothing if a later generation counts."""
         if len(assignment.members) == 1:
             return Group(0, assignment.members, {}, None), []
+        deadline = time.monotonic() + _PATIENCE_S
         while not self.is_complete(assignment, set()):
-            self._obey_before_training()
+            self._apply_before_training()
+            if time.monotonic() > deadline:
+                raise LostError(f"not all of generation {assignment.generation} came within {_PATIENCE_S:.0f} s")
             if self._is_overtaken(assignment):
                 self._call_off(assignment)
                 return None
@@ -149,21 +154,18 @@ class Membership:
         return self._form(assignment, "all", assignment.members, 0, None, _FORMING_S)
 
     def _follow(self, assignment: Assignment, rank: int) -> tuple[Group, list[int]] | None:
-        """Goes to rank 0's door and waits to be let in; nothing if a later generation counts."""
+        """Connects to rank 0 and waits to be let in; nothing if a later generation counts."""
         line: Line | None = None
         has_promised = False
         deadline = time.monotonic() + _PATIENCE_S
         while True:
             if not has_promised:
-                self._obey_before_training()
+                self._apply_before_training()
                 if self._is_overtaken(assignment):
                     break
             try:
                 if line is None:
                     assignment = self._same(assignment)
-                    if assignment.endpoint is None:
-                        time.sleep(_GLANCE_S)
-                        continue
                     line = self._call(assignment, "all", rank, is_new=True)
                 if not line.has_news(_GLANCE_S):
                     continue
@@ -206,7 +208,7 @@ class Membership:
                 return False
             time.sleep(_GLANCE_S)
 
-    def _obey_before_training(self) -> None:
+    def _apply_before_training(self) -> None:
         if self.wish() != 0 or self.is_terminated:
             leave(STOPPED)
 
@@ -215,29 +217,38 @@ class Membership:
     def prepare(self, later: Assignment) -> None:
         """Tells where newcomers of a generation find this process, if it is to lead them. Those of earlier generations
         are sent away."""
-        if self._door is not None:
-            self._door.drop_all(lambda key: key[1] < later.generation)
+        if self._listener is not None:
+            self._listener.drop_all(lambda key: key[1] < later.generation)
         if later.rank_of(self.replica) == 0 and len(later.members) > 1 and self._told_generation < later.generation:
             assert self.worker is not None
-            self.worker.publish_rendezvous(later.generation, self._own_door().port)
+            if later.is_given:
+                assert later.endpoint is not None
+                port = later.endpoint[1]
+                try:
+                    self._own_listener().listen(port)
+                except OSError as error:
+                    # The next generation has another port.
+                    raise LostError(f"cannot listen on port {port}: {error}") from error
+            else:
+                self.worker.publish_rendezvous(later.generation, self._own_listener().port)
             self._told_generation = later.generation
 
     def is_complete(self, later: Assignment, known: set[int]) -> bool:
-        """Whether all newcomers of a generation are at this process's door, have promised to stay, and live."""
+        """Whether all newcomers of a generation have connected to this process, have promised to stay, and live."""
         if later.rank_of(self.replica) != 0:
             return False
         self.prepare(later)
-        door = self._own_door()
+        listener = self._own_listener()
         newcomers = [rank for rank, member in enumerate(later.members) if rank > 0 and member.replica not in known]
         keys = [("all", later.generation, rank, later.members[rank].replica) for rank in newcomers]
         for key in keys:
-            found = door.look(key)
+            found = listener.look(key)
             if found is None:
                 self._asked.discard(key)
                 self._promised.discard(key)
             elif found[0].is_broken():
-                door.drop(key)
-        waiting = [(key, found) for key in keys if (found := door.look(key)) is not None]
+                listener.drop(key)
+        waiting = [(key, found) for key in keys if (found := listener.look(key)) is not None]
         if len(waiting) < len(keys):
             return False
         for key, (line, _) in waiting:
@@ -249,10 +260,10 @@ class Membership:
                     line.receive()
                     self._promised.add(key)
             except LostError:
-                door.drop(key)
+                listener.drop(key)
         return all(key in self._promised for key in keys)
 
-    def shed(self, group: Group, later: Assignment) -> Group | None:
+    def shrink(self, group: Group, later: Assignment) -> Group | None:
         """Goes on without those who leave; `None` if this process is one of them."""
         known = {member.replica for member in group.members}
         stay = tuple(member for member in later.members if member.replica in known)
@@ -289,18 +300,16 @@ class Membership:
         word: Any = None,
     ) -> tuple[Group, list[int]]:
         """Connects everybody with rank 0, and with its neighbours."""
-        door = self._own_door()
+        listener = self._own_listener()
         if rank == 0:
             found = [
-                door.take((stage, assignment.generation, idx, member.replica), patience_s)
+                listener.take((stage, assignment.generation, idx, member.replica), patience_s)
                 for idx, member in enumerate(members)
                 if idx > 0
             ]
             lines = {idx: one for idx, (one, _) in enumerate(found, 1)}
             newcomers = [idx for idx, (_, said) in enumerate(found, 1) if said["is_new"]]
-            word = [[self._host(), door.port], *[said["ring"] for _, said in found]], newcomers
-            for one in lines.values():
-                one.send(word)
+            word = [[self._host(), listener.port], *[said["ring"] for _, said in found]], newcomers
         else:
             assert line is not None
             lines = {0: line}
@@ -308,47 +317,52 @@ class Membership:
                 line.set_timeout(patience_s)
                 word = line.receive()
         addresses, newcomers = word
+        # From here on everybody answers at once. Who does not is dead, or stopped, and must not hold the others.
+        for one in lines.values():
+            one.set_timeout(_FORMING_S)
+            if rank == 0:
+                one.send(word)
         host, port = addresses[(rank + 1) % len(members)]
         key = (f"ring-{stage}", assignment.generation)
         following = call((host, port), [*key, rank, 0, None])
-        preceding, _ = door.take((*key, (rank - 1) % len(members), 0), _FORMING_S)
+        preceding, _ = listener.take((*key, (rank - 1) % len(members), 0), _FORMING_S)
         group = Group(rank, members, lines, Ring(following, preceding))
         # All are there when all have said something.
         group.gather("has come", None)
-        group.tell(None)
-        if line is not None:
-            line.set_timeout(_PATIENCE_S)
+        group.broadcast(None)
+        for one in lines.values():
+            one.set_timeout(TIMEOUT_S)
         return group, newcomers
 
     def _call(self, assignment: Assignment, stage: str, rank: int, is_new: bool) -> Line:
         """Goes to rank 0 of a generation and says who this is."""
         if assignment.endpoint is None:
             raise LostError(f"rank 0 of generation {assignment.generation} has not told where it is")
-        said = {"ring": [self._host(), self._own_door().port], "is_new": is_new}
+        said = {"ring": [self._host(), self._own_listener().port], "is_new": is_new}
         return call(assignment.endpoint, [stage, assignment.generation, rank, self.replica, said])
 
     def _call_off(self, assignment: Assignment) -> None:
         """Sends everybody away: a later generation counts."""
-        self._own_door().drop_all(lambda key: key[1] <= assignment.generation)
+        self._own_listener().drop_all(lambda key: key[1] <= assignment.generation)
 
     def close(self) -> None:
         """This process is no part of the training any more."""
-        door, self._door = self._door, None
-        if door is not None:
-            door.close()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
 
-    def _own_door(self) -> Door:
-        if self._door is None:
+    def _own_listener(self) -> JoinListener:
+        if self._listener is None:
             host = self._host()
-            self._door = Door((host if host in _LOOPBACK else "", 0))
-        return self._door
+            self._listener = JoinListener((host if host in _LOOPBACK else "", 0))
+        return self._listener
 
     def _host(self) -> str:
         """The host under which the others of its group reach it."""
         if self.worker is not None:
             return self.worker.host
         master = os.environ.get("MASTER_ADDR", "127.0.0.1")
-        return "127.0.0.1" if master in _LOOPBACK else os.environ.get("POLLUX_HOST_ADDRESS", os.uname().nodename)
+        return master if master in _LOOPBACK else os.environ.get("POLLUX_HOST_ADDRESS", os.uname().nodename)
 
 
 def leave(code: int) -> NoReturn:

@@ -84,6 +84,7 @@ class Session:
         """Meets the others and takes the training up where it is. Everything slow should be done by now."""
         if self.group is not None:
             return
+        self.archive.begin()
         self.group, newcomers = self.membership.enter()
         if self.group.is_leader:
             self.archive.take_up()
@@ -227,12 +228,12 @@ class Session:
         row = Row(heard, self.membership.wish(), self._updates, self._own_sqr, is_complete)
         told = group.gather("is between two steps", asdict(row))
         made = self._decide([Row(**values) for values in told], left, ends_epoch).told() if told is not None else None
-        decision = Decision.of(group.tell(made))
+        decision = Decision.of(group.broadcast(made))
         if not group.is_leader:
             self.transition.leave_it_to_rank_0()
         self._own_sqr, self._mean_sqr = [], []
         self._updates = self._steps_since_check = 0
-        if decision.saves or ends_epoch or decision.action in (Action.SHED, Action.GROW):
+        if decision.saves or ends_epoch or decision.action in (Action.SHRINK, Action.GROW):
             self.content.share()
         self._apply(decision, row)
         self.is_deciding = False
@@ -241,7 +242,7 @@ class Session:
         """What rank 0 says, once all ranks are at the same place in the script."""
         group = self.joined()
         group.gather(meeting, None)
-        return group.tell(value)
+        return group.broadcast(value)
 
     def take_facts(self, user: dict[str, Any]) -> None:
         """Facts of the user's own, as rank 0 has them."""
@@ -255,12 +256,12 @@ class Session:
         assert brain is not None
         _refuse_different_updates(rows)
         if self._steps_since_check > 0:
-            self.transition.tell_ready()
+            self.transition.send_ready()
         brain.learn(rows, self._mean_sqr, self._steps_since_check, self.terms)
         conditions = self.membership.conditions()
         terms = brain.terms(self.terms, self._cost_s, len(self._mean_sqr), ends_epoch, conditions)
         self._cost_s = 0.0
-        brain.tell(self.membership, self.position)
+        brain.report(self.membership, self.position)
         # Whoever took the training up between an epoch's last step and what the user does after it would see no step.
         action, generation = (Action.TRAIN, 0) if ends_epoch else self.transition.action(rows, left)
         if brain.has_diverged():
@@ -281,7 +282,7 @@ class Session:
             self.end(STOPPED)
         if decision.action is Action.CUT:
             self.end(STOPPED if row.wish == 2 or self.membership.is_terminated else RESTART)
-        if decision.action in (Action.SHED, Action.GROW):
+        if decision.action in (Action.SHRINK, Action.GROW):
             self.transition.change(decision)
 
     # Ends

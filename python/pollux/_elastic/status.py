@@ -23,7 +23,8 @@ class Status:
     baseline_steps: float
     """Progress, in steps of the batch size that was asked for."""
     noise_scale: float | None = None
-    """Samples at which noise and signal of a gradient are equal; known to rank 0."""
+    """Samples at which noise and signal of a gradient are equal, most likely; `None` until it was measured often
+    enough, infinite where no signal was found. Known to rank 0."""
     efficiency: float | None = None
     """Progress per sample against the batch size that was asked for; known to rank 0."""
     samples_per_s: float | None = None

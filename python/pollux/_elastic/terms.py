@@ -40,14 +40,14 @@ class Row:
     own_sqr: list[float]
     """Squared norms of its own gradients, of the steps that were measured."""
     is_complete: bool
-    """Whether the newcomers of that generation are at its door."""
+    """Whether the newcomers of that generation have connected to it."""
 
 
 class Action(enum.Enum):
     """How everybody goes on."""
 
     TRAIN = "train"
-    SHED = "shed"
+    SHRINK = "shrink"
     """Without those who are not in the next generation."""
     GROW = "grow"
     """With those who have come."""

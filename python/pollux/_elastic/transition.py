@@ -41,7 +41,7 @@ class Transition:
     # At a check-in
 
     def hear(self) -> tuple[int, bool]:
-        """The newest generation to come, 0 if there is none, and whether its newcomers are at this process's door."""
+        """The newest generation to come, 0 if there is none, and whether its newcomers have connected to it."""
         session = self._session
         self._later = later = session.membership.newest()
         if later is None:
@@ -53,7 +53,7 @@ class Transition:
         known = {member.replica for member in session.joined().members}
         return later.generation, session.membership.is_complete(later, known)
 
-    def tell_ready(self) -> None:
+    def send_ready(self) -> None:
         """Rank 0 lets the scheduler know that the whole group trains."""
         membership = self._session.membership
         if membership.worker is not None and self._unready:
@@ -77,7 +77,7 @@ class Transition:
             return Action.TRAIN, 0
         known = {member.replica for member in session.joined().members}
         if known - {member.replica for member in later.members}:
-            return Action.SHED, later.generation
+            return Action.SHRINK, later.generation
         is_complete = any(row.is_complete for row in rows)
         return (Action.GROW, later.generation) if is_complete else (Action.TRAIN, 0)
 
@@ -91,9 +91,9 @@ class Transition:
             session.group, newcomers = membership.grow(group, later)
         else:
             # Rank 0 may be among those who leave: what only it knows goes round before.
-            session.agent, user = group.tell([session.brain.state() if session.brain else None, session.user])
+            session.agent, user = group.broadcast([session.brain.state() if session.brain else None, session.user])
             session.take_facts(user)
-            survivors = membership.shed(group, later)
+            survivors = membership.shrink(group, later)
             if survivors is None:
                 session.end(STOPPED)
             session.group = survivors
@@ -120,4 +120,4 @@ class Transition:
             terms = session.brain.resize(group.nodes, group.world_size, terms, session.membership.conditions())
         else:
             session.brain = None
-        session.begin_group(Terms.of(group.tell(asdict(terms))))
+        session.begin_group(Terms.of(group.broadcast(asdict(terms))))

@@ -13,13 +13,14 @@
 The same script runs alone, under torchrun and under `pollux submit`.
 """
 
+from pollux._elastic.status import Status
+
 from ._device import device
 from ._elastic_loader import ElasticLoader
 from ._errors import CheckpointError, DivergedError, UsageError
 from ._loader import DataLoader, epochs, steps
 from ._metrics import Mean
 from ._module import ElasticModule
-from ._status import Status
 from ._wrap import barrier, checkpoint_state, is_step_end, rank, status, world_size, wrap
 
 __all__ = [

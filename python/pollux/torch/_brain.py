@@ -9,17 +9,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pollux import PolluxError
+from pollux._elastic.assignment import DEFAULT_GPU_TYPE, Conditions
+from pollux._elastic.brain import Limits, Times
 from pollux._native import Agent
 
-from ._assignment import DEFAULT_GPU_TYPE
-from ._clock import Times
 from ._deal import Deal, Tuning
 from ._errors import say
 from ._metrics_writer import MetricsWriter
 from ._terms import Row, Terms
 
 if TYPE_CHECKING:
-    from ._assignment import Conditions
     from ._membership import Membership
     from ._state import Position
 
@@ -39,28 +38,6 @@ THINKING_SHARE = 0.01
 BAD_CHECKS_MAX = 3
 BAD_CHECKS_SCALED_MAX = 50
 """A gradient scaler finds its scale by way of gradients that are not finite."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of the batch."""
-
-    batch_size: int
-    max_batch_size: int
-    local_batch_min: int
-    local_batch_max: int
-
-    def within(self, epoch_samples: int) -> Limits:
-        """For an epoch of so many samples, which is two steps at least: the last one may be of any size, so that a
-        single one could never be measured."""
-        most = max(self.batch_size, epoch_samples // 2)
-        return replace(self, max_batch_size=min(self.max_batch_size, most))
-
-    def nearest(self, replicas: int) -> Tuning:
-        """The user's batch over so many, rounded up."""
-        share = -(-self.batch_size // replicas)
-        micro_batches = -(-share // self.local_batch_max)
-        return Tuning(max(self.local_batch_min, -(-share // micro_batches)), micro_batches - 1)
 
 
 @dataclass(frozen=True)

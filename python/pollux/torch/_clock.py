@@ -14,23 +14,9 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import torch
+from pollux._elastic.brain import Times
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Times:
-    """Of one step."""
-
-    compute_s: float
-    """All of it but the wait."""
-    sync_s: float
-    """From the last gradient of this rank to the mean of all."""
-
-    @property
-    def total_s(self) -> float:
-        """The whole step."""
-        return self.compute_s + self.sync_s
 
 
 class Mark(Protocol):

@@ -11,12 +11,12 @@ import os
 import pickle
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch.distributed as dist
 
 import torch
+from pollux._elastic.group import Member
 
 from ._errors import LostError, UsageError
 
@@ -34,14 +34,6 @@ class Meeting(enum.Enum):
     END = "ends the training"
     MEAN = "calls Mean.compute()"
     BARRIER = "calls px.barrier()"
-
-
-@dataclass(frozen=True)
-class Member:
-    """One process of a group."""
-
-    replica: int
-    local_rank: int
 
 
 class Group:

@@ -7,7 +7,8 @@ import weakref
 from collections.abc import Generator, Iterable, Iterator
 from typing import Any, NoReturn
 
-from ._brain import Limits
+from pollux._elastic.brain import Limits
+
 from ._errors import UsageError
 from ._process import current
 from ._session import Session

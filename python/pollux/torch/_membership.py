@@ -24,11 +24,14 @@ from typing import Any, NoReturn
 import torch.distributed as dist
 
 import torch
+from pollux._elastic.assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of
+from pollux._elastic.group import Member
+from pollux._elastic.launcher import refuse_launcher_in_job
 from pollux._native import Termination, Worker
 
-from ._assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of, started_for
-from ._errors import LostError, UsageError
-from ._group import TIMEOUT, Group, Member, launched_store, prefer_loopback, refuse_foreign_group, refuse_other_gpu
+from ._assignment import started_for
+from ._errors import LostError
+from ._group import TIMEOUT, Group, launched_store, prefer_loopback, refuse_foreign_group, refuse_other_gpu
 
 STOPPED = 143
 """Exit code of a process that left as it was told to."""
@@ -51,7 +54,7 @@ class Membership:
     """This process's place in the group, and the newest that is known of the group to come."""
 
     def __init__(self) -> None:
-        _refuse_launcher_in_job()
+        refuse_launcher_in_job()
         self.worker = Worker.from_env()
         self.device = torch.device("cpu")
         """Where the model is."""
@@ -351,16 +354,6 @@ def leave(code: int) -> NoReturn:
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(code)
-
-
-def _refuse_launcher_in_job() -> None:
-    """Processes that torchrun starts within one replica would all take themselves for that replica."""
-    processes = int(os.environ.get("WORLD_SIZE", "1"))
-    if "POLLUX_REPLICA_ID" in os.environ and "TORCHELASTIC_RUN_ID" in os.environ and processes > 1:
-        raise UsageError(
-            f"torchrun with {processes} processes within a job, whose processes the scheduler starts itself; submit "
-            "the script without torchrun: pollux submit -- python train.py"
-        )
 
 
 @functools.cache

@@ -6,7 +6,8 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ._assignment import Assignment
+from pollux._elastic.assignment import Assignment
+
 from ._brain import Brain, BrainSettings
 from ._membership import STOPPED
 from ._terms import Action, Decision, Row, Terms

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, overload
 
 import torch
+from pollux._elastic.status import Status
 
 from ._errors import UsageError
 from ._gradients import SPARSE
@@ -17,7 +18,6 @@ from ._part import is_adam
 from ._process import begin, current, joined_group
 from ._schedule import Schedule, adapt_optimizer, adapt_scaler
 from ._session import Options
-from ._status import Status
 
 _RULES = ("adascale", "adamscale", "linear", "sqrt", "legw")
 
@@ -143,7 +143,22 @@ def barrier() -> None:
 
 def status() -> Status:
     """How the training runs at the moment."""
-    return Status.of(current())
+    session = current()
+    world_size, terms = session.joined().world_size, session.terms
+    figures = session.brain.figures() if session.brain else {}
+    return Status(
+        epoch=session.position.epoch,
+        batch_size=terms.tuning.batch_size(world_size),
+        local_batch=terms.tuning.local_batch,
+        accumulation_steps=terms.tuning.accumulation_steps,
+        world_size=world_size,
+        learning_rate_factor=terms.learning_rate_factor,
+        samples=session.position.samples,
+        baseline_steps=terms.baseline_steps,
+        noise_scale=figures.get("noise_scale"),
+        efficiency=figures.get("efficiency"),
+        samples_per_s=figures.get("samples_per_s"),
+    )
 
 
 def _pairs(model: Any, optimizer: Any) -> list[tuple[torch.nn.Module, torch.optim.Optimizer]]:

@@ -8,7 +8,7 @@ from trainings import Numbered, loss_of, network, train
 
 import pollux.torch as px
 import torch
-from pollux.torch._assignment import Conditions
+from pollux._elastic.assignment import Conditions
 from pollux.torch._clock import StepClock
 
 

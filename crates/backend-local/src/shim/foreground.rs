@@ -1,12 +1,11 @@
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::Duration;
-use std::{env, fs};
 
 use pollux_backend::{Exit, Observation, ReplicaOrder};
 use rustix::process::{Signal, getpid, kill_process, set_child_subreaper};
 
-use super::launch::SCHEDULERS_OWN;
 use super::signals::Signals;
 use super::supervisor::run_worker;
 use crate::LogLimits;
@@ -36,16 +35,10 @@ impl Stopper {
 
 impl Foreground {
     /// Gets ready, in a folder that need not be there. A stop by SIGTERM has this grace.
-    pub fn prepare(folder: &Path, mut order: ReplicaOrder, grace: Duration) -> io::Result<Self> {
+    pub fn prepare(folder: &Path, order: ReplicaOrder, grace: Duration) -> io::Result<Self> {
         // Whoever loses its parent below us becomes our child.
         set_child_subreaper(Some(getpid()))?;
         let signals = Signals::listen()?;
-        // What a container has set is what its program is to have.
-        for name in SCHEDULERS_OWN {
-            if let Ok(value) = env::var(name) {
-                order.environment.entry(name.to_owned()).or_insert(value);
-            }
-        }
         fs::create_dir_all(folder)?;
         let folder = Folder::at(folder);
         folder.write_order(&Record::in_foreground(order.clone(), grace))?;

@@ -35,10 +35,6 @@ pub(super) fn become_worker(folder: &Path, parent: Pid) -> io::Result<()> {
     pipe.write_all(&serde_json::to_vec(&failure)?)
 }
 
-/// What a scheduler that was started in an environment of its own has set, and no job asked for.
-pub(super) const SCHEDULERS_OWN: [&str; 5] =
-    ["VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH"];
-
 /// Returns only if the worker cannot be run.
 fn run(order: &ReplicaOrder) -> Ending {
     let Some((program, arguments)) = order.command.split_first() else {
@@ -47,11 +43,7 @@ fn run(order: &ReplicaOrder) -> Ending {
     if let Err(error) = env::set_current_dir(&order.working_dir) {
         return failure(&format!("working directory {}", order.working_dir.display()), &error);
     }
-    let mut command = Command::new(program);
-    for name in SCHEDULERS_OWN {
-        command.env_remove(name);
-    }
-    let error = command.args(arguments).envs(&order.environment).stdin(Stdio::null()).exec();
+    let error = Command::new(program).args(arguments).envs(&order.environment).stdin(Stdio::null()).exec();
     failure(&format!("program {program}"), &error)
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use pollux_backend::conformance::Trial;
 use pollux_backend::{Exit, ReplicaId, ReplicaOrder};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::{Machine, json, lives};
 
@@ -96,14 +97,19 @@ fn a_process_that_got_the_number_of_a_shim_is_not_touched() {
 }
 
 /// Puts something in the way of a file that is read, which the system refuses even to root; the file is kept beside it.
+/// At no moment is there nothing.
 fn hide(file: &Path) {
-    fs::rename(file, file.with_extension("aside")).unwrap();
-    fs::create_dir(file).unwrap();
+    fs::create_dir(file.with_extension("aside")).unwrap();
+    exchange(file);
 }
 
 fn show(file: &Path) {
-    fs::remove_dir(file).unwrap();
-    fs::rename(file.with_extension("aside"), file).unwrap();
+    exchange(file);
+    fs::remove_dir(file.with_extension("aside")).unwrap();
+}
+
+fn exchange(file: &Path) {
+    renameat_with(CWD, file, CWD, file.with_extension("aside"), RenameFlags::EXCHANGE).unwrap();
 }
 
 const OBEDIENT: &str = "trap 'exit 143' TERM; echo ready; while :; do sleep 0.02; done";

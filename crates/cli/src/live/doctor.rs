@@ -131,7 +131,10 @@ fn interpreter(python: Option<&Path>, probed: Option<&Result<Interpreter, String
 fn torch(probed: Option<&Result<Interpreter, String>>, listed: usize) -> Finding {
     let (state, text) = match probed {
         None => (State::Failed, "no Python to ask".to_owned()),
-        Some(Err(error)) => (State::Failed, format!("{error}; expected is `pip install 'pollux[torch]'` there")),
+        Some(Err(error)) if error.contains("ModuleNotFoundError") => {
+            (State::Failed, format!("{error}; expected is the package `pollux` with its extra `torch` there"))
+        }
+        Some(Err(error)) => (State::Failed, error.clone()),
         Some(Ok(found)) if found.gpus < listed => {
             let seen = format!("torch {} sees {} GPUs of {listed}", found.torch, found.gpus);
             (State::Failed, format!("{seen}; expected is a torch that is built for their driver"))
@@ -203,7 +206,8 @@ fn probe(python: &Path) -> Result<Interpreter, String> {
     let [said, complaints] = readers.map(|reader| reader.and_then(|it| it.join().ok()).unwrap_or_default());
     let last = |text: &str| text.lines().last().unwrap_or_default().to_owned();
     if !status.success() {
-        return Err(last(complaints.trim_end()));
+        let reason = last(complaints.trim_end());
+        return Err(if reason.is_empty() { status.to_string() } else { reason });
     }
     serde_json::from_str(&last(said.trim_end())).map_err(|_| format!("it says {:?}", last(&said)))
 }

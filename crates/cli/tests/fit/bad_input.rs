@@ -179,7 +179,7 @@ fn commands_that_are_unknown_and_help_that_is_asked_for() {
     let pollux = |args: &[&str]| run(Command::new(env!("CARGO_BIN_EXE_pollux")).args(args), b"");
     let unknown = pollux(&["fitt"]);
     let accepted = "up, submit, ps, describe, explain, what-if, logs, events, cancel, pause, resume, nodes, drain, \
-        undrain, prune, top, dashboard, token, demo, fit, sim, experiment, completions, help";
+        undrain, prune, top, dashboard, doctor, token, demo, fit, sim, experiment, completions, help";
     let expected = format!("error: fitt is unknown to pollux; accepted are {accepted}\n");
     assert_eq!((unknown.code, unknown.stdout, unknown.stderr), (Some(2), String::new(), expected));
     for (args, start) in [(&["--version"][..], "pollux 0."), (&["--help"], "Goodput"), (&["fit", "--help"], "Fit a ")] {

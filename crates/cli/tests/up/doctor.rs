@@ -81,7 +81,7 @@ fn a_self_test_that_fails_and_an_interpreter_without_pollux_are_told() {
     fs::set_permissions(&bare, fs::Permissions::from_mode(0o755)).unwrap();
     let found = alone(&folder, &["--python", bare.to_str().unwrap()]);
     assert_eq!(found.code, Some(1));
-    let expected =
-        "FAIL   ModuleNotFoundError: No module named 'torch'; expected is `pip install 'pollux[torch]'` there\n";
+    let expected = "FAIL   ModuleNotFoundError: No module named 'torch'; expected is the package `pollux` with its extra \
+        `torch` there\n";
     assert!(found.stdout.contains(expected), "{}", found.stdout);
 }

@@ -58,7 +58,7 @@ async fn health(State(state): State<AppState>) -> Response {
         }
         Some(reason) => {
             if was_healthy {
-                warn!(reason, "not healthy: new work is not taken");
+                warn!(reason, "not healthy");
             }
             (StatusCode::SERVICE_UNAVAILABLE, Json(Health { status: "degraded" })).into_response()
         }

@@ -148,16 +148,20 @@ async fn send_event(event: &pollux_api::Event, pieces: &Pieces<Event>) -> Option
     pieces.send(Event::default().id(event.sequence.to_string()).data(crate::text(event))).await
 }
 
-/// Lines of history that could not be read. Each is logged when it is met first.
+/// A file that is damaged all through is told often enough.
+const UNREADABLE_MAX: usize = 1000;
+
+/// Lines of history that could not be read. Each is logged when it is met first, up to a number of them.
 #[derive(Debug, Default)]
 pub(crate) struct UnreadableLines(Mutex<BTreeSet<u64>>);
 
 impl UnreadableLines {
     fn told(&self, line: &HistoryLine) -> pollux_api::Event {
-        if let Err(unreadable) = &line.event
-            && self.0.lock().expect("nobody panics with it").insert(line.sequence)
-        {
-            warn!(line = line.sequence, reason = unreadable.reason, "a line of history cannot be read");
+        if let Err(unreadable) = &line.event {
+            let mut told = self.0.lock().expect("nobody panics with it");
+            if told.len() < UNREADABLE_MAX && told.insert(line.sequence) {
+                warn!(line = line.sequence, reason = unreadable.reason, "a line of history cannot be read");
+            }
         }
         views::line(line)
     }

@@ -155,15 +155,13 @@ impl World<'_> {
                     newcomer += 1;
                 }
                 Change::AddNodes { count, gpus, gpu_type } => {
+                    // A machine of a known type has what the others of it have.
+                    let known = self.engine.gpu_type(gpu_type);
+                    let alike = self.engine.nodes().find(|node| Some(node.gpu_type()) == known);
+                    let (cpus, memory) = alike.map_or((None, None), |node| (node.cpus(), node.memory()));
                     for _ in 0..*count {
                         let node = self.next_node();
-                        self.deliver(Event::NodeJoined {
-                            node,
-                            gpus: *gpus,
-                            gpu_type: gpu_type.clone(),
-                            cpus: None,
-                            memory: None,
-                        });
+                        self.deliver(Event::NodeJoined { node, gpus: *gpus, gpu_type: gpu_type.clone(), cpus, memory });
                     }
                 }
                 Change::Drain(node) => self.deliver(Event::NodeDrain { node: *node }),
