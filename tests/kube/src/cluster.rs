@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::control_plane::ControlPlane;
 use crate::error::{TestbedError, at, run};
@@ -18,7 +18,7 @@ use crate::process::quiet;
 use crate::requirements::{Tier, prepare};
 
 /// How long the cluster may take to get where it must; generous, for machines that are busy.
-const LIMIT: Duration = Duration::from_secs(120);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
 /// A running cluster. It ends and leaves nothing behind when this is dropped or this process dies, unless it was kept.
 #[derive(Debug)]
@@ -330,48 +330,6 @@ impl Cluster {
             importing.into_iter().try_for_each(|thread| thread.join().expect("importing does not panic"))
         })
     }
-
-    /// Adds nodes that KWOK plays: `fake-1` and so on, with 64 CPUs, 512 GiB and a taint that real pods do not tolerate.
-    /// Pods there run until they are deleted or get the annotation `testbed.pollux.dev/exit-code`.
-    ///
-    /// # Errors
-    ///
-    /// If they do not become ready.
-    pub fn add_fake_nodes(&self, count: u32, settings: &NodeSettings) -> Result<(), TestbedError> {
-        let ready = self.count_fake_nodes()?;
-        let nodes: Vec<Value> = (ready + 1..=ready + count as usize).map(|index| fake_node(index, settings)).collect();
-        let list = json!({"apiVersion": "v1", "kind": "List", "items": nodes});
-        self.kubectl_with(&["create", "--filename=-", "--output=name"], &list)?;
-        wait_for(&format!("{count} fake nodes are ready"), LIMIT, || {
-            Ok((self.count_fake_nodes()? == ready + count as usize).then_some(()))
-        })
-    }
-
-    /// How many of them are ready.
-    fn count_fake_nodes(&self) -> Result<usize, TestbedError> {
-        let nodes = self.get(&["get", "nodes", "--selector=type=kwok"])?;
-        Ok(nodes["items"].as_array().map_or(0, |nodes| nodes.iter().filter(|node| is_ready(node)).count()))
-    }
-}
-
-fn fake_node(index: usize, settings: &NodeSettings) -> Value {
-    let name = format!("fake-{index}");
-    let resources = json!({"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": settings.gpus.to_string()});
-    json!({
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {
-            "name": name,
-            "annotations": {"kwok.x-k8s.io/node": "fake"},
-            "labels": {
-                "type": "kwok",
-                "kubernetes.io/hostname": name,
-                "nvidia.com/gpu.product": settings.gpu_type,
-            },
-        },
-        "spec": {"taints": [{"key": "kwok.x-k8s.io/node", "value": "fake", "effect": "NoSchedule"}]},
-        "status": {"capacity": resources, "allocatable": resources},
-    })
 }
 
 /// Whether a node says that it is ready.

@@ -25,6 +25,7 @@ mod image;
 mod node;
 mod gpu_record;
 mod cluster;
+mod fake_nodes;
 
 pub use cluster::{Cluster, is_ready, wait_for};
 pub use error::TestbedError;

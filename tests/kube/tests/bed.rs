@@ -3,12 +3,13 @@
 // Clippy knows unwrap in tests only by their attribute, which what they share does not have.
 #![allow(clippy::unwrap_used)]
 
+use std::fs;
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use pollux_testbed::{Cluster, GpuEventKind, NodeSettings, TestbedError, is_ready, wait_for};
+use pollux_testbed::{Cluster, GpuEventKind, Image, NodeSettings, TestbedError, is_ready, wait_for};
 use serde_json::{Value, json};
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -229,6 +230,30 @@ fn pods_reach_pods_of_other_nodes_services_by_name_and_the_api_server() {
     cluster.kubectl(&["delete", "service", "server"]).unwrap();
     cluster.delete("server");
     cluster.delete("client");
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn an_image_of_a_static_program_runs_on_every_node() {
+    let Some(cluster) = cluster() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("hello.rs"), folder.path().join("hello"));
+    fs::write(&source, "fn main() { println!(\"hello\"); }").unwrap();
+    let mut rustc = Command::new("rustc");
+    rustc.args(["-C", "target-feature=+crt-static", "-o"]).args([&program, &source]);
+    assert!(rustc.status().unwrap().success());
+    let image = Image::new("pollux.test/hello:1").program("bin/hello", &program).entrypoint(&["/bin/hello"]);
+    cluster.import(&image).unwrap();
+    for node in ["node-1", "node-2", "node-3"] {
+        let name = format!("hello-{node}");
+        let mut pod = pod(&name, node, 0, "");
+        pod["spec"]["containers"][0]["image"] = image.name().into();
+        pod["spec"]["containers"][0].as_object_mut().unwrap().remove("command");
+        cluster.create(&pod);
+        cluster.await_phase(&name, "Succeeded");
+        assert_eq!(cluster.kubectl(&["logs", &name]).unwrap(), "hello\n");
+        cluster.delete(&name);
+    }
 }
 
 #[test]
