@@ -49,7 +49,12 @@ pub(crate) struct Actor {
     gate: EpochGate,
     steps: Arc<Steps>,
     replicas: BTreeMap<ReplicaId, Replica>,
+    /// Those of which something is new, and those that are to be looked at later.
+    changed: BTreeSet<ReplicaId>,
+    wakes: BTreeSet<(Instant, ReplicaId)>,
     nodes: BTreeMap<String, Node>,
+    /// Whether something of them, or of what others have there, is new.
+    have_nodes_changed: bool,
     /// What was told of nodes.
     told: BTreeMap<String, Option<NodeState>>,
     /// Pods of others that take something, by namespace and name: their node and what it is.
@@ -78,6 +83,9 @@ impl Actor {
             settings,
             observer,
             replicas: BTreeMap::new(),
+            changed: BTreeSet::new(),
+            wakes: BTreeSet::new(),
+            have_nodes_changed: false,
             nodes: BTreeMap::new(),
             told: BTreeMap::new(),
             others: BTreeMap::new(),
@@ -116,32 +124,38 @@ impl Actor {
         }
     }
 
-    /// Tells what is news and asks for what is to be done; when to look again.
+    /// Tells what is news and asks for what is to be done; when to look again. Of what nobody has asked for nothing is told.
     fn advance(&mut self) -> Option<Instant> {
+        self.known.as_ref()?;
         let now = Instant::now();
-        let mut wake = None;
-        for (id, replica) in &mut self.replicas {
+        while let Some(&(at, id)) = self.wakes.first().filter(|(at, _)| *at <= now) {
+            self.wakes.remove(&(at, id));
+            self.changed.insert(id);
+        }
+        if std::mem::take(&mut self.have_nodes_changed) {
+            self.tell_nodes();
+        }
+        while let Some(id) = self.changed.pop_first() {
+            let Some(replica) = self.replicas.get_mut(&id) else { continue };
             match replica.next(now) {
                 Ok(None) => {}
-                Err(at) => wake = Some(wake.map_or(at, |earlier: Instant| earlier.min(at))),
-                Ok(Some(_)) if self.known.is_none() => {}
+                Err(at) => {
+                    self.wakes.insert((at, id));
+                }
                 Ok(Some(step)) => {
                     replica.is_busy = true;
-                    let (steps, id, pod) = (Arc::clone(&self.steps), *id, replica.pod.clone());
+                    let (steps, pod) = (Arc::clone(&self.steps), replica.pod.clone());
                     self.working.spawn(async move { (id, steps.take(step, pod).await) });
                 }
             }
-            // Of what nobody has asked for nothing is told.
-            if self.known.is_none() {
-                continue;
-            }
-            while let Some(news) = replica.news(*id) {
+            while let Some(news) = replica.news(id) {
                 (self.observer)(news);
             }
+            if replica.is_over() {
+                self.replicas.remove(&id);
+            }
         }
-        self.replicas.retain(|_, replica| !replica.is_over());
-        self.tell_nodes();
-        wake
+        self.wakes.first().map(|(at, _)| *at)
     }
 
     fn finish(&mut self, done: Result<(ReplicaId, Result<Done, kube::Error>), tokio::task::JoinError>) {
@@ -150,6 +164,7 @@ impl Actor {
             Err(error) => return error!(%error, "a request to the cluster has panicked"),
         };
         let Some(replica) = self.replicas.get_mut(&id) else { return };
+        self.changed.insert(id);
         replica.is_busy = false;
         match outcome {
             Ok(Done::Pod(pod)) => {
@@ -160,6 +175,7 @@ impl Actor {
                 replica.worked();
                 replica.lose();
             }
+            Ok(Done::Later) => replica.failed(Instant::now()),
             Ok(Done::Failed { reason, retryable }) => {
                 replica.worked();
                 replica.fail(reason, retryable);
@@ -212,20 +228,16 @@ impl Actor {
             Command::Adopt(known) => self.adopt(known),
             Command::Start(order) if order.shares_with.is_some() => {
                 let reason = "pods do not share GPUs; accepted are policies that give a GPU to one job".to_owned();
-                self.replicas.entry(order.replica).or_default().fail(reason, false);
+                self.replica(order.replica).fail(reason, false);
             }
-            Command::Start(order) => self.replicas.entry(order.replica).or_default().start(&order),
-            Command::Stop(id, grace) => match self.replicas.get_mut(&id) {
-                Some(replica) => replica.stop(grace, now),
-                None => (self.observer)(Observation::Exited { replica: id, exit: Exit::Lost }),
-            },
-            Command::Forget(id) => {
-                if let Some(replica) = self.replicas.get_mut(&id) {
-                    replica.forget();
-                }
-            }
+            Command::Start(order) => self.replica(order.replica).start(&order),
+            Command::Stop(id, grace) if self.replicas.contains_key(&id) => self.replica(id).stop(grace, now),
+            Command::Stop(id, _) => (self.observer)(Observation::Exited { replica: id, exit: Exit::Lost }),
+            Command::Forget(id) if self.replicas.contains_key(&id) => self.replica(id).forget(),
+            Command::Forget(_) => {}
             Command::KeepOnly(kept) => {
-                for (_, replica) in self.replicas.iter_mut().filter(|(id, _)| !kept.contains(id)) {
+                for (id, replica) in self.replicas.iter_mut().filter(|(id, _)| !kept.contains(id)) {
+                    self.changed.insert(*id);
                     replica.forget();
                 }
             }
@@ -234,11 +246,18 @@ impl Actor {
         self.known.get_or_insert_default();
     }
 
+    /// A replica of which something is new, be it only that it is known.
+    fn replica(&mut self, id: ReplicaId) -> &mut Replica {
+        self.changed.insert(id);
+        self.replicas.entry(id).or_default()
+    }
+
     fn adopt(&mut self, known: BTreeSet<ReplicaId>) {
         for id in known.iter().filter(|id| !self.replicas.contains_key(id)) {
             (self.observer)(Observation::Exited { replica: *id, exit: Exit::Lost });
         }
         for (id, replica) in &mut self.replicas {
+            self.changed.insert(*id);
             if known.contains(id) {
                 replica.tell_again();
             } else if !replica.has_ended() {
@@ -247,6 +266,7 @@ impl Actor {
             }
         }
         self.told.clear();
+        self.have_nodes_changed = true;
         self.known = Some(known);
     }
 
@@ -262,17 +282,19 @@ impl Actor {
             Ok(Event::InitDone) => {
                 let seen = self.listing.take().unwrap_or_default();
                 self.others.retain(|key, _| seen.contains(key));
-                for replica in self.replicas.values_mut() {
+                for (id, replica) in &mut self.replicas {
                     if !replica.is_busy && replica.pod.as_ref().is_some_and(|pod| !seen.contains(&key(pod))) {
+                        self.changed.insert(*id);
                         replica.lose();
                     }
                 }
-                self.has_pods = true;
+                (self.has_pods, self.have_nodes_changed) = (true, true);
             }
             Ok(Event::Apply(pod)) => self.see_pod(pod),
             Ok(Event::Delete(pod)) => {
-                self.others.remove(&key(&pod));
-                if let Some(replica) = self.replica_of(&pod).and_then(|id| self.replicas.get_mut(&id)) {
+                self.have_nodes_changed |= self.others.remove(&key(&pod)).is_some();
+                if let Some(id) = self.replica_of(&pod).filter(|id| self.replicas.contains_key(id)) {
+                    let replica = self.replica(id);
                     replica.see(pod);
                     replica.lose();
                 }
@@ -283,15 +305,16 @@ impl Actor {
 
     fn see_pod(&mut self, pod: Pod) {
         if let Some(id) = self.replica_of(&pod) {
-            return self.replicas.entry(id).or_default().see(pod);
+            return self.replica(id).see(pod);
         }
         let (key, taken) = (key(&pod), taken_by(&pod, &self.settings));
-        match pod.spec.and_then(|spec| spec.node_name).filter(|_| taken != Taken::default()) {
-            Some(node) => {
-                self.others.insert(key, (node, taken));
-            }
-            None => {
-                self.others.remove(&key);
+        let now = pod.spec.and_then(|spec| spec.node_name).filter(|_| taken != Taken::default());
+        let now = now.map(|node| (node, taken));
+        if self.others.get(&key) != now.as_ref() {
+            self.have_nodes_changed = true;
+            match now {
+                Some(now) => drop(self.others.insert(key, now)),
+                None => drop(self.others.remove(&key)),
             }
         }
     }
@@ -304,6 +327,7 @@ impl Actor {
     }
 
     fn see_nodes(&mut self, event: watcher::Result<Event<Node>>) {
+        self.have_nodes_changed = true;
         match event {
             Ok(Event::Init) => self.listing_nodes = Some(BTreeSet::new()),
             Ok(Event::InitApply(node)) => {
@@ -348,6 +372,15 @@ impl Actor {
             if was == Some(&Some(now.clone())) {
                 continue;
             }
+            // Of a node that answers again it is told what runs there.
+            if was == Some(&Some(NodeState::Unreachable)) {
+                for (id, replica) in &mut self.replicas {
+                    if node_of(replica) == Some(name.as_str()) {
+                        self.changed.insert(*id);
+                        replica.tell_again();
+                    }
+                }
+            }
             (self.observer)(match now.clone() {
                 NodeState::Up(info) => Observation::NodeUp(info),
                 NodeState::Unreachable => Observation::NodeUnreachable { node: name.clone() },
@@ -356,11 +389,15 @@ impl Actor {
         }
         let vanished: Vec<String> = self.told.keys().filter(|name| !self.nodes.contains_key(*name)).cloned().collect();
         for node in vanished {
-            let runs_on = |replica: &Replica| !replica.has_ended() && node_of(replica) == Some(node.as_str());
-            if !self.replicas.values().any(runs_on) {
-                self.told.remove(&node);
-                (self.observer)(Observation::NodeGone { node });
+            // Whoever deletes the object of a node says that its machine is gone.
+            for (id, replica) in &mut self.replicas {
+                if !replica.has_ended() && node_of(replica) == Some(node.as_str()) {
+                    self.changed.insert(*id);
+                    replica.abandon();
+                }
             }
+            self.told.remove(&node);
+            (self.observer)(Observation::NodeGone { node });
         }
     }
 }

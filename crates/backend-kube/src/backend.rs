@@ -4,6 +4,7 @@ use std::time::Duration;
 use kube::Client;
 use pollux_backend::{Backend, Checkpoints, Epoch, LogReader, Observer, ReplicaId, ReplicaOrder};
 use tokio::runtime::{self, Runtime};
+use tokio::task::AbortHandle;
 use tokio::sync::mpsc::{self, UnboundedSender};
 use tracing::error;
 
@@ -19,8 +20,31 @@ pub struct KubeBackend {
     orders: UnboundedSender<Ordered>,
     logs: Arc<KubeLogs>,
     checkpoints: Arc<KubeCheckpoints>,
-    /// `None` once it is being dropped.
-    runtime: Option<Runtime>,
+    actor: AbortHandle,
+}
+
+/// Threads that end with the last who uses them, and wait for nothing.
+#[derive(Debug)]
+pub(crate) struct Threads(Option<Runtime>);
+
+impl Threads {
+    fn start() -> Result<Arc<Self>, KubeError> {
+        let mut builder = runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).thread_name("kube").enable_all().build().map_err(KubeError::Thread)?;
+        Ok(Arc::new(Self(Some(runtime))))
+    }
+
+    pub(crate) fn runtime(&self) -> &Runtime {
+        self.0.as_ref().expect("it is taken when it is dropped")
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 impl KubeBackend {
@@ -31,23 +55,18 @@ impl KubeBackend {
         templates: Arc<dyn PodTemplates>,
         observer: Observer,
     ) -> Result<Self, KubeError> {
-        let runtime = runtime::Builder::new_multi_thread()
-            .worker_threads(2)
-            .thread_name("kube")
-            .enable_all()
-            .build()
-            .map_err(KubeError::Thread)?;
+        let threads = Threads::start()?;
         let client = {
-            let _entered = runtime.enter();
+            let _entered = threads.runtime().enter();
             Client::try_from(config)?
         };
         let (orders, receiver) = mpsc::unbounded_channel();
-        let logs = Arc::new(KubeLogs::new(client.clone(), &settings, runtime.handle().clone()));
+        let logs = Arc::new(KubeLogs::new(client.clone(), &settings, Arc::clone(&threads)));
         let gate = EpochGate::new(client.clone(), &settings);
-        let checkpoints = Arc::new(KubeCheckpoints::new(&settings, gate, runtime.handle().clone()));
+        let checkpoints = Arc::new(KubeCheckpoints::new(&settings, gate, Arc::clone(&threads)));
         let actor = Actor::new(client.clone(), settings, templates, Arc::new(observer));
-        runtime.spawn(actor.run(client, receiver));
-        Ok(Self { orders, logs, checkpoints, runtime: Some(runtime) })
+        let actor = threads.runtime().spawn(actor.run(client, receiver)).abort_handle();
+        Ok(Self { orders, logs, checkpoints, actor })
     }
 
     fn order(&self, epoch: Epoch, command: Command) {
@@ -58,11 +77,9 @@ impl KubeBackend {
 }
 
 impl Drop for KubeBackend {
-    /// What is under way ends where it is; pods run on.
+    /// What is under way ends where it is; pods run on, and logs can be read on.
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
+        self.actor.abort();
     }
 }
 

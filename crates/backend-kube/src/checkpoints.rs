@@ -1,12 +1,13 @@
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use pollux_backend::{CheckpointAnswer, CheckpointFolder, Checkpoints, Epoch, SavedCheckpoints};
 use pollux_policy::JobId;
-use tokio::runtime::Handle;
 use tracing::warn;
 
 use crate::KubeSettings;
+use crate::backend::Threads;
 use crate::epoch_gate::EpochGate;
 
 /// Checkpoints on a volume that pods have. What is on it can be seen where the scheduler has it, too.
@@ -15,7 +16,7 @@ pub(crate) struct KubeCheckpoints {
     in_pods: PathBuf,
     mounted: Option<CheckpointFolder>,
     gate: EpochGate,
-    runtime: Handle,
+    threads: Arc<Threads>,
 }
 
 impl std::fmt::Debug for KubeCheckpoints {
@@ -25,9 +26,9 @@ impl std::fmt::Debug for KubeCheckpoints {
 }
 
 impl KubeCheckpoints {
-    pub(crate) fn new(settings: &KubeSettings, gate: EpochGate, runtime: Handle) -> Self {
+    pub(crate) fn new(settings: &KubeSettings, gate: EpochGate, threads: Arc<Threads>) -> Self {
         let mounted = settings.checkpoints_mounted.clone().map(CheckpointFolder::new);
-        Self { in_pods: settings.checkpoint_dir.clone(), mounted, gate, runtime }
+        Self { in_pods: settings.checkpoint_dir.clone(), mounted, gate, threads }
     }
 }
 
@@ -40,7 +41,7 @@ impl Checkpoints for KubeCheckpoints {
         match self.mounted.clone() {
             None => answer(Ok(Vec::new())),
             Some(folder) => {
-                self.runtime.spawn_blocking(move || {
+                self.threads.runtime().spawn_blocking(move || {
                     answer(folder.list(|path, error| {
                         warn!(folder = %path.display(), %error, "checkpoints that were deleted still take room");
                     }));
@@ -51,8 +52,8 @@ impl Checkpoints for KubeCheckpoints {
 
     fn delete(&self, epoch: Epoch, job: JobId, answer: CheckpointAnswer<u64>) {
         let Some(folder) = self.mounted.clone() else { return answer(Ok(0)) };
-        let (gate, runtime) = (self.gate.clone(), self.runtime.clone());
-        self.runtime.spawn_blocking(move || {
+        let (gate, runtime) = (self.gate.clone(), self.threads.runtime().handle().clone());
+        self.threads.runtime().spawn_blocking(move || {
             let admit = || runtime.block_on(gate.pass(epoch)).map_err(io::Error::other);
             answer(folder.delete(job, admit));
         });

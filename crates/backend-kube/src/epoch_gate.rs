@@ -15,13 +15,18 @@ const KEY: &str = "epoch";
 
 /// Why an order is not carried out.
 #[derive(Debug, Error)]
-pub(crate) enum Refused {
+pub enum Refused {
     /// Another scheduler has taken over.
     #[error("superseded by {0}")]
     Superseded(Epoch),
     /// What is kept makes no sense.
     #[error("the epoch in {name} cannot be read: {text:?}, expected a whole number")]
-    Unreadable { name: String, text: Option<String> },
+    Unreadable {
+        /// Of which object.
+        name: String,
+        /// What it holds.
+        text: Option<String>,
+    },
     /// The cluster did not do what was asked.
     #[error(transparent)]
     Cluster(#[from] kube::Error),
@@ -29,15 +34,35 @@ pub(crate) enum Refused {
 
 /// Lets orders of the highest epoch pass.
 #[derive(Clone)]
-pub(crate) struct EpochGate {
+pub struct EpochGate {
     maps: Api<ConfigMap>,
     name: String,
 }
 
+impl std::fmt::Debug for EpochGate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EpochGate").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 impl EpochGate {
-    pub(crate) fn new(client: Client, settings: &KubeSettings) -> Self {
+    /// Of a scheduler with these settings.
+    pub fn new(client: Client, settings: &KubeSettings) -> Self {
         let maps = Api::namespaced(client, &settings.namespace);
         Self { maps, name: format!("{}-epoch", settings.instance) }
+    }
+
+    /// The highest epoch in whose name something was done; 0 if nothing was.
+    pub async fn highest(&self) -> Result<Epoch, Refused> {
+        match self.maps.get_opt(&self.name).await? {
+            None => Ok(Epoch(0)),
+            Some(map) => self.read(&map),
+        }
+    }
+
+    fn read(&self, map: &ConfigMap) -> Result<Epoch, Refused> {
+        let text = map.data.as_ref().and_then(|data| data.get(KEY));
+        epoch(text).ok_or_else(|| Refused::Unreadable { name: self.name.clone(), text: text.cloned() })
     }
 
     /// A higher epoch is written before anything is done in its name.
@@ -46,10 +71,7 @@ impl EpochGate {
             let written = match self.maps.get_opt(&self.name).await? {
                 None => self.maps.create(&params(), &self.map(asked, None)).await,
                 Some(map) => {
-                    let text = map.data.as_ref().and_then(|data| data.get(KEY));
-                    let Some(highest) = epoch(text) else {
-                        return Err(Refused::Unreadable { name: self.name.clone(), text: text.cloned() });
-                    };
+                    let highest = self.read(&map)?;
                     if highest > asked {
                         return Err(Refused::Superseded(highest));
                     }

@@ -32,6 +32,8 @@ mod checkpoints;
 mod backend;
 
 pub use backend::KubeBackend;
+pub use epoch_gate::{EpochGate, Refused};
 pub use error::KubeError;
 pub use names::{EPOCH_ANNOTATION, FINALIZER, GATE, JOB_LABEL, MANAGER, REPLICA_LABEL};
+pub use quantity::amount;
 pub use settings::{JobPods, KubeSettings, PodTemplates};

@@ -33,9 +33,14 @@ impl LogText {
         Some(Self { start, bytes })
     }
 
+    /// The position after the last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
     /// A piece of it.
     pub(crate) fn chunk(&self, from: LogStart, bytes_max: usize, has_ended: bool) -> LogChunk {
-        let end = self.start + self.bytes.len() as u64;
+        let end = self.end();
         let (asked, is_exact) = match from {
             LogStart::At(position) => (position, true),
             LogStart::LastLines(lines) => (self.start + self.before_last(lines) as u64, false),

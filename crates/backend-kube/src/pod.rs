@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvFromSource, EnvVar,
+    Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource,
     ExecAction, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, Pod,
     PodSchedulingGate, PodSpec, Probe, ResourceRequirements, Secret, SecretEnvSource, Toleration, Volume, VolumeMount,
 };
@@ -18,6 +18,10 @@ use crate::{JobPods, KubeSettings};
 /// Volumes that every pod of ours has.
 const TOOLS: &str = "pollux-tools";
 const POD_INFO: &str = "pollux-pod-info";
+
+/// Variables that are a pod's own.
+const HOST_ADDRESS: &str = "POLLUX_HOST_ADDRESS";
+const CHECKPOINTS: &str = "POLLUX_CHECKPOINT_DIR";
 
 /// Labels that the scheduler of Kubernetes puts on nodes that do not answer; what runs there is ours to judge.
 const OURS_TO_JUDGE: [&str; 2] = ["node.kubernetes.io/unreachable", "node.kubernetes.io/not-ready"];
@@ -48,7 +52,7 @@ pub(crate) fn pod(order: &ReplicaOrder, job: &JobPods, settings: &KubeSettings) 
         effect: Some("NoExecute".to_owned()),
         ..Toleration::default()
     }));
-    spec.volumes.get_or_insert_default().extend(volumes());
+    spec.volumes.get_or_insert_default().extend(volumes(settings.authority.is_some()));
     require_node(&mut spec, &order.node);
 
     let mut labels = meta.labels.unwrap_or_default();
@@ -57,6 +61,7 @@ pub(crate) fn pod(order: &ReplicaOrder, job: &JobPods, settings: &KubeSettings) 
     labels.insert(INSTANCE_LABEL.to_owned(), settings.instance.clone());
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.insert(EPOCH_ANNOTATION.to_owned(), order.epoch.0.to_string());
+    annotations.extend(settings.authority.clone().map(|pem| (AUTHORITY_ANNOTATION.to_owned(), pem)));
     let metadata = ObjectMeta {
         name: Some(pod_name(order.job, order.replica)),
         namespace: Some(job.namespace.clone()),
@@ -69,22 +74,31 @@ pub(crate) fn pod(order: &ReplicaOrder, job: &JobPods, settings: &KubeSettings) 
     Some(Pod { metadata, spec: Some(spec), status: None })
 }
 
+/// Holds who vouches for the scheduler.
+const AUTHORITY_ANNOTATION: &str = "pollux.dev/authority";
+
 /// Says whose a pod is, where several schedulers share a cluster.
 pub(crate) const INSTANCE_LABEL: &str = "pollux.dev/instance";
 
 /// Has our supervisor run what the order says.
 fn supervise(main: &mut Container, order: &ReplicaOrder, settings: &KubeSettings) {
     let supervisor = [Supervision::COMMAND, "supervise", "--"].map(str::to_owned);
-    main.command = Some(supervisor.into_iter().chain(order.command.iter().cloned()).collect());
+    main.command = Some(supervisor.into_iter().chain(order.command.iter().map(|part| literal(part))).collect());
     main.args = None;
     main.working_dir = Some(order.working_dir.to_string_lossy().into_owned());
     let env = main.env.get_or_insert_default();
     env.retain(|variable| !order.environment.contains_key(&variable.name));
-    env.extend(order.environment.iter().map(|(name, value)| EnvVar {
-        name: name.clone(),
-        value: Some(value.clone()),
+    env.extend(order.environment.iter().map(|(name, value)| variable(name, value)));
+    // Others reach a pod at its own address, not at that of its node. Its supervisor makes the folder for checkpoints.
+    let own = [HOST_ADDRESS, CHECKPOINTS];
+    env.retain(|variable| !own.contains(&variable.name.as_str()));
+    env.push(variable(CHECKPOINTS, &order.checkpoint_dir));
+    let source = ObjectFieldSelector { field_path: "status.podIP".to_owned(), ..ObjectFieldSelector::default() };
+    env.push(EnvVar {
+        name: HOST_ADDRESS.to_owned(),
+        value_from: Some(EnvVarSource { field_ref: Some(source), ..EnvVarSource::default() }),
         ..EnvVar::default()
-    }));
+    });
     if !order.secrets.is_empty() {
         main.env_from.get_or_insert_default().push(EnvFromSource {
             secret_ref: Some(SecretEnvSource { name: pod_name(order.job, order.replica), optional: Some(false) }),
@@ -117,6 +131,15 @@ fn supervise(main: &mut Container, order: &ReplicaOrder, settings: &KubeSettings
     mounts.extend([mount(TOOLS, Supervision::FOLDER), mount(POD_INFO, Supervision::POD_INFO)]);
 }
 
+fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(literal(value)), ..EnvVar::default() }
+}
+
+/// Kubernetes puts variables into commands and values: `$(NAME)`. What was ordered is meant as it is.
+fn literal(text: &str) -> String {
+    text.replace('$', "$$")
+}
+
 /// A limit of the template's below what is asked for would make the pod invalid.
 fn keep_limits_above_requests(resources: &mut ResourceRequirements) {
     let (Some(limits), Some(requests)) = (&mut resources.limits, &resources.requests) else { return };
@@ -133,17 +156,22 @@ fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
 }
 
-fn volumes() -> [Volume; 2] {
-    let annotations = DownwardAPIVolumeFile {
-        path: Supervision::ANNOTATIONS.to_owned(),
-        field_ref: Some(ObjectFieldSelector { field_path: "metadata.annotations".to_owned(), ..Default::default() }),
+/// Files that a kubelet keeps as the pod's object is: what the supervisor is told, and who vouches for the scheduler.
+fn volumes(has_authority: bool) -> [Volume; 2] {
+    let file = |path: &str, field_path: String| DownwardAPIVolumeFile {
+        path: path.to_owned(),
+        field_ref: Some(ObjectFieldSelector { field_path, ..ObjectFieldSelector::default() }),
         ..DownwardAPIVolumeFile::default()
     };
+    let mut items = vec![file(Supervision::ANNOTATIONS, "metadata.annotations".to_owned())];
+    if has_authority {
+        items.push(file("authority", format!("metadata.annotations['{AUTHORITY_ANNOTATION}']")));
+    }
     [
         Volume { name: TOOLS.to_owned(), empty_dir: Some(EmptyDirVolumeSource::default()), ..Volume::default() },
         Volume {
             name: POD_INFO.to_owned(),
-            downward_api: Some(DownwardAPIVolumeSource { items: Some(vec![annotations]), ..Default::default() }),
+            downward_api: Some(DownwardAPIVolumeSource { items: Some(items), ..Default::default() }),
             ..Volume::default()
         },
     ]
@@ -210,6 +238,7 @@ mod tests {
         serde_json::from_value(json!({
             "epoch": 3, "replica": 17, "job": 4, "node": "node-2", "gpus": 2, "cpus": 8, "memory": 1024, "shares_with": null,
             "command": ["python", "train.py"], "working_dir": "/code", "environment": {"POLLUX_JOB_ID": "4", "LEFT": "ours"},
+            "checkpoint_dir": "/saved/4",
         }))
         .expect("an order")
     }
@@ -237,12 +266,29 @@ mod tests {
         let main = &pod["spec"]["containers"][0];
         assert_eq!(main["command"], json!([Supervision::COMMAND, "supervise", "--", "python", "train.py"]));
         assert_eq!(main["workingDir"], "/code");
-        assert_eq!(main["env"], json!([{"name": "LEFT", "value": "ours"}, {"name": "POLLUX_JOB_ID", "value": "4"}]));
+        let address = json!({"fieldRef": {"fieldPath": "status.podIP"}});
+        let expected = json!([
+            {"name": "LEFT", "value": "ours"}, {"name": "POLLUX_JOB_ID", "value": "4"},
+            {"name": "POLLUX_CHECKPOINT_DIR", "value": "/saved/4"}, {"name": "POLLUX_HOST_ADDRESS", "valueFrom": address},
+        ]);
+        assert_eq!(main["env"], expected);
         assert_eq!(main["resources"]["limits"], json!({"nvidia.com/gpu": "2"}));
         assert_eq!(main["resources"]["requests"], json!({"nvidia.com/gpu": "2", "cpu": "8", "memory": "1024"}));
         assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": GATE}]));
         assert_eq!(pod["spec"]["restartPolicy"], "Never");
         assert_eq!(pod["spec"]["nodeName"], Value::Null);
+    }
+
+    #[test]
+    fn nothing_is_put_into_what_was_ordered() {
+        let mut order = order();
+        order.command = ["sh", "-c", "kill $$ $(HOME)"].map(str::to_owned).to_vec();
+        order.environment.insert("LEFT".to_owned(), "$(PATH)".to_owned());
+        let job = template(json!({"containers": [{"name": "main"}]}));
+        let pod = pod(&order, &job, &KubeSettings::default()).expect("a container");
+        let main = &pod.spec.expect("a spec").containers[0];
+        assert_eq!(main.command.as_ref().expect("a command").last().expect("a script"), "kill $$$$ $$(HOME)");
+        assert_eq!(main.env.as_ref().expect("variables")[0].value.as_deref(), Some("$$(PATH)"));
     }
 
     #[test]

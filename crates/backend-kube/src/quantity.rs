@@ -19,7 +19,7 @@ const SUFFIXES: [(&str, f64); 13] = [
 ];
 
 /// How much it is; `None` where that makes no sense.
-pub(crate) fn amount(quantity: &Quantity) -> Option<f64> {
+pub fn amount(quantity: &Quantity) -> Option<f64> {
     let text = quantity.0.trim();
     let (number, factor) = SUFFIXES
         .iter()

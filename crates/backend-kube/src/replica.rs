@@ -48,6 +48,8 @@ pub(crate) struct Replica {
     pub(crate) pod: Option<Pod>,
     stop: Option<Stop>,
     is_forgotten: bool,
+    /// Whether its node is gone, so that nobody else would end it.
+    is_abandoned: bool,
     /// How it ended, also when its pod is gone.
     ending: Option<Ending>,
     told: Option<Observation>,
@@ -110,6 +112,13 @@ impl Replica {
             self.ending.get_or_insert(Ending::Exited(Exit::Lost));
             self.order = None;
         }
+    }
+
+    /// Its node is gone for good.
+    pub(crate) fn abandon(&mut self) {
+        self.is_abandoned = true;
+        self.ending.get_or_insert(Ending::Exited(Exit::Lost));
+        self.order = None;
     }
 
     /// It cannot be started.
@@ -187,7 +196,7 @@ impl Replica {
             });
         };
         if self.ending.is_some() {
-            return Ok(match (is_deleted(pod), self.is_forgotten) {
+            return Ok(match (is_deleted(pod), self.is_forgotten || self.is_abandoned) {
                 (true, _) => is_pinned(pod).then_some(Step::Unpin),
                 (false, true) => Some(Step::Delete { grace_s: 0 }),
                 (false, false) => None,
@@ -354,6 +363,16 @@ mod tests {
         assert_eq!(next(&mut replica), Some(Step::Unpin));
         replica.lose();
         assert!(replica.is_over());
+    }
+
+    #[test]
+    fn a_replica_whose_node_is_gone_is_lost_and_its_pod_deleted() {
+        let mut replica = Replica::default();
+        replica.see(running(&pinned()));
+        assert_eq!(replica.news(ID), Some(Observation::Started { replica: ID }));
+        replica.abandon();
+        assert_eq!(next(&mut replica), Some(Step::Delete { grace_s: 0 }));
+        assert_eq!(replica.news(ID), Some(Observation::Exited { replica: ID, exit: Exit::Lost }));
     }
 
     #[test]

@@ -28,10 +28,17 @@ pub struct KubeSettings {
     pub command: String,
     /// Grace of a stop that says none: what the kubelet gives when it ends a pod by itself.
     pub grace: Duration,
+    /// The authorities that vouch for the scheduler, as PEM: pods find them at [`KubeSettings::AUTHORITY`].
+    pub authority: Option<String>,
     /// Where checkpoints are in every pod.
     pub checkpoint_dir: PathBuf,
     /// Where the same volume is for the scheduler, if it has it: then checkpoints can be listed and deleted.
     pub checkpoints_mounted: Option<PathBuf>,
+}
+
+impl KubeSettings {
+    /// The file of [`KubeSettings::authority`] in every pod.
+    pub const AUTHORITY: &str = "/pollux/pod-info/authority";
 }
 
 impl Default for KubeSettings {
@@ -46,6 +53,7 @@ impl Default for KubeSettings {
             pull_policy: "IfNotPresent".to_owned(),
             command: "/bin/pollux".to_owned(),
             grace: Duration::from_secs(30),
+            authority: None,
             checkpoint_dir: PathBuf::from("/pollux/checkpoints"),
             checkpoints_mounted: None,
         }

@@ -22,6 +22,8 @@ pub(crate) enum Done {
     Pod(Box<Pod>),
     /// There is no such pod.
     Gone,
+    /// It cannot be done yet: what its pods are made from is still to be heard of.
+    Later,
     /// It cannot be done.
     Failed { reason: String, retryable: bool },
 }
@@ -63,7 +65,7 @@ impl Steps {
 
     async fn create(&self, order: &ReplicaOrder) -> Result<Done, kube::Error> {
         let Some(job) = self.templates.of(order.job) else {
-            return Ok(Done::Failed { reason: "nobody knows what its pods are made from".to_owned(), retryable: true });
+            return Ok(Done::Later);
         };
         let Some(wanted) = pod(order, &job, &self.settings) else {
             return Ok(Done::Failed { reason: "its template has no container".to_owned(), retryable: false });

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 use std::{env, fs};
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -15,7 +16,7 @@ use pollux_backend::Backend;
 use pollux_backend::conformance::{Faults, Trial};
 use pollux_backend_kube::{JobPods, KubeBackend, KubeSettings, PodTemplates};
 use pollux_policy::JobId;
-use pollux_testbed::{Cluster, Image, NodeSettings, TestbedError};
+use pollux_testbed::{Cluster, Image, NodeSettings, TestbedError, wait_for};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
@@ -112,10 +113,27 @@ impl Faults for Broken {
     }
 }
 
+/// Removes what an earlier trial has left: those that failed leave something.
+fn clean(cluster: &Cluster) {
+    let ours = ["get", "pods", "--all-namespaces", "--selector=pollux.dev/instance"];
+    let pods = cluster.get(&ours).unwrap();
+    for pod in pods["items"].as_array().unwrap() {
+        let [name, namespace] = ["name", "namespace"].map(|key| pod["metadata"][key].as_str().unwrap());
+        let within = format!("--namespace={namespace}");
+        // It may be gone by now.
+        drop(cluster.kubectl(&["delete", "pod", name, &within, "--grace-period=1", "--wait=false"]));
+        let unpin = r#"{"metadata": {"finalizers": null}}"#;
+        drop(cluster.kubectl(&["patch", "pod", name, &within, "--type=merge", "--patch", unpin]));
+    }
+    let are_gone = || Ok(cluster.get(&ours)?["items"].as_array().is_some_and(Vec::is_empty).then_some(()));
+    wait_for("pods of earlier trials to go", Duration::from_secs(120), are_gone).unwrap();
+}
+
 /// A trial in a namespace of its own.
 fn trial(test: &str) -> Option<Trial> {
     static TRIALS: AtomicU32 = AtomicU32::new(0);
     let cluster = Arc::new(cluster()?);
+    clean(&cluster);
     let namespace = format!("trial-{}", TRIALS.fetch_add(1, Ordering::Relaxed));
     cluster.kubectl(&["create", "namespace", &namespace]).unwrap();
     let config = config(&cluster.kubeconfig());

@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use pollux_backend::{Epoch, Exit, Observation, ReplicaId, ReplicaOrder};
 use pollux_backend_local::{Foreground, Stopper};
 use pollux_policy::JobId;
+use rustix::io::ioctl_fionread;
 use thiserror::Error;
 
 use crate::{Ending, MARK_EVERY, Report, STOP_ANNOTATION, Supervision, mark};
@@ -20,6 +21,9 @@ use crate::{Ending, MARK_EVERY, Report, STOP_ANNOTATION, Supervision, mark};
 const LOOK: Duration = Duration::from_millis(200);
 /// Grace of a stop by the kubelet, which kills after its own.
 const GRACE: Duration = Duration::from_secs(3600);
+/// How long a log may take to be read by those who keep it, and to be passed on between them.
+const READ_MAX: Duration = Duration::from_secs(10);
+const PASSED_ON: Duration = Duration::from_millis(300);
 /// The exit code of a pod whose program could not be run, as of a shell.
 const NOT_RUN: u8 = 127;
 
@@ -62,8 +66,8 @@ pub fn is_started() -> bool {
 }
 
 fn folder() -> PathBuf {
-    // A file system of the container's own: it need not be shared with others.
-    env::temp_dir().join("pollux-replica")
+    // Nobody else has it, whatever a template mounts over the folder for temporary files.
+    Path::new(Supervision::FOLDER).join("replica")
 }
 
 /// Runs a program to its end; the exit code for the container.
@@ -98,6 +102,7 @@ pub fn supervise(command: &[impl AsRef<OsStr>]) -> Result<u8, SupervisorError> {
     thread::spawn(move || listen(&stopper));
     let (log, written) = MarkedLog::new(io::stdout());
     let observation = replica.run(Box::new(log)).map_err(system("watch over its program"))?;
+    wait_until_read();
     let (ending, code) = match observation {
         Observation::Exited { exit, .. } => (Ending::Exited(exit), code_of(exit)),
         Observation::StartFailed { reason, retryable, .. } => (Ending::StartFailed { reason, retryable }, NOT_RUN),
@@ -107,6 +112,16 @@ pub fn supervise(command: &[impl AsRef<OsStr>]) -> Result<u8, SupervisorError> {
     let text = serde_json::to_string(&report).expect("our own records have text for keys");
     fs::write(Supervision::TERMINATION_MESSAGE, text).map_err(system("say how it ended"))?;
     Ok(code)
+}
+
+/// A runtime may drop what it has not read of a container's log when the main process ends.
+fn wait_until_read() {
+    let end = Instant::now() + READ_MAX;
+    while ioctl_fionread(io::stdout()).is_ok_and(|unread| unread > 0) && Instant::now() < end {
+        thread::sleep(Duration::from_millis(10));
+    }
+    // It was read by somebody who passes it on.
+    thread::sleep(PASSED_ON);
 }
 
 fn code_of(exit: Exit) -> u8 {
