@@ -55,7 +55,12 @@ impl KubeLogs {
         let written = report(&pod).and_then(|report| report.written);
         let mut looks = 0;
         loop {
-            let kept = pods.logs(&pod.name_any(), &params).await?;
+            let kept = match pods.logs(&pod.name_any(), &params).await {
+                Ok(kept) => kept,
+                // It was forgotten just now.
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(nothing),
+                Err(error) => return Err(error),
+            };
             // Where it is will be known with the next mark.
             let Some(text) = LogText::read(kept.as_bytes(), written) else { return Ok(nothing) };
             looks += 1;

@@ -3,11 +3,15 @@
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 use tracing::{info, warn};
 
+/// The label of the pod that leads.
+const LEADS_LABEL: &str = "pollux.dev/leads";
 /// After so long without a word others take over, by what they have seen themselves.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 /// Who cannot renew for so long ends.
@@ -18,6 +22,7 @@ const RENEW: Duration = Duration::from_secs(3);
 #[derive(Clone)]
 pub(crate) struct Leadership {
     leases: Api<Lease>,
+    pods: Api<Pod>,
     name: String,
     holder: String,
 }
@@ -43,7 +48,8 @@ impl Watched {
 
 impl Leadership {
     pub(crate) fn new(client: Client, namespace: &str, name: &str, holder: &str) -> Self {
-        Self { leases: Api::namespaced(client, namespace), name: name.to_owned(), holder: holder.to_owned() }
+        let (leases, pods) = (Api::namespaced(client.clone(), namespace), Api::namespaced(client, namespace));
+        Self { leases, pods, name: name.to_owned(), holder: holder.to_owned() }
     }
 
     /// Waits until this replica leads.
@@ -100,6 +106,24 @@ impl Leadership {
             return Ok(false);
         }
         self.write(&self.lease(Some(&lease))).await
+    }
+
+    /// Has the Service lead to this replica, and to no other.
+    pub(crate) async fn announce(&self) -> Result<(), kube::Error> {
+        let own = json!({"metadata": {"labels": {LEADS_LABEL: self.name}}});
+        let none = json!({"metadata": {"labels": {LEADS_LABEL: null}}});
+        let leading = ListParams::default().labels(&format!("{LEADS_LABEL}={}", self.name));
+        let others = self.pods.list_metadata(&leading).await?.items.into_iter().map(|pod| pod.name_any());
+        let others = others.filter(|name| *name != self.holder).map(|name| (name, &none));
+        for (name, labels) in others.chain([(self.holder.clone(), &own)]) {
+            match self.pods.patch(&name, &PatchParams::default(), &Patch::Merge(labels)).await {
+                Ok(_) => {}
+                // One that is gone leads nobody, and elsewhere than in a pod there is none.
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Lets another replica lead at once.

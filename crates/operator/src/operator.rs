@@ -100,6 +100,7 @@ impl Operator {
             }
             stopper.stop();
         });
+        runtime.block_on(leadership.announce())?;
         let stopper = daemon.stopper();
         let held = leadership.clone();
         let holding = runtime.spawn(async move {

@@ -13,7 +13,7 @@ use pollux_job::{Flexibility, JobSpec, Work};
 use crate::{PolluxJob, resource};
 
 /// The variable by which a job knows its resource, also after a restart of the operator.
-pub(crate) const UID_VARIABLE: &str = "POLLUX_RESOURCE_UID";
+pub(crate) const UID_VARIABLE: &str = "KUBERNETES_RESOURCE_UID";
 /// The volume of checkpoints in every pod.
 const CHECKPOINTS: &str = "pollux-checkpoints";
 
