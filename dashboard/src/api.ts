@@ -207,8 +207,10 @@ export type EventList = {
 export type Explanation = {
   /** What keeps it from having more, as one word. */
   binding?: string | null;
-  /** Replicas that a fair share of the cluster would give it. */
+  /** GPUs that a fair share of the cluster would give it. */
   fair_share?: number | null;
+  /** GPUs of each replica. */
+  gpus_per_replica?: number;
   /** Which job. */
   id: number;
   /** Its name. */
@@ -323,6 +325,8 @@ export type Job = {
   failure?: string | null;
   /** Samples per second times efficiency. */
   goodput?: number | null;
+  /** GPUs of each replica. */
+  gpus_per_replica?: number;
   /** Its number. */
   id: number;
   /** Factor on the user's learning rate now. */
@@ -405,6 +409,8 @@ export type JobForecast = {
   after: Completion;
   /** If nothing is changed. */
   before: Completion;
+  /** GPUs of each replica. */
+  gpus_per_replica?: number;
   /** Its number; nothing for one that does not exist. */
   id?: number | null;
   /** Its name. */
@@ -534,6 +540,8 @@ export type Node = {
 
 /** A job on a node. */
 export type NodeJob = {
+  /** GPUs of each replica. */
+  gpus_per_replica?: number;
   /** Which. */
   id: number;
   /** Whether it uses GPUs that others own, beside them. */

@@ -8,7 +8,7 @@ import { refine, route } from "./router";
 /** What the address asks for, or why that is no question. */
 export function chosen(): { changes: Change[]; problem: string } {
   const given = route.value.query.get("changes") ?? "[]";
-  const problem = "This link asks for no changes that this page knows: accepted are links that it made itself.";
+  const problem = "This link asks for no changes that this page knows: expected links that it made itself.";
   try {
     const changes: unknown = JSON.parse(given);
     return Array.isArray(changes) && changes.every(isChange) ? { changes, problem: "" } : { changes: [], problem };

@@ -58,6 +58,11 @@ export function sanitize(text: string): string {
   return text.replaceAll(/[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
 }
 
+/** GPUs of a group: replicas have several where they asked for that. */
+export function gpus(job: { replicas: number; gpus_per_replica?: number }): number {
+  return job.replicas * (job.gpus_per_replica ?? 1);
+}
+
 export function plural(count: number, thing: string): string {
   return `${whole(count)} ${thing}${count === 1 ? "" : "s"}`;
 }

@@ -136,7 +136,7 @@ def experiment(
     `data` and generated jobs stand in.
     """
     if threads is not None and not 1 <= threads <= 1024:
-        raise PolluxError(f"threads is {threads}; accepted are whole numbers from 1 to 1024")
+        raise PolluxError(f"threads is {threads}; expected whole numbers from 1 to 1024")
     return cast("Experiment", _native.experiment(folder, data, out, threads))
 
 
@@ -151,7 +151,7 @@ def _measurements(steps: Any) -> tuple[list[PathLike], str | None]:
         return several, None
     for step in several:
         if not isinstance(step, Mapping):
-            raise TypeError(f"{step!r} is no measured step; accepted are mappings, or paths of CSV files")
+            raise TypeError(f"{step!r} is no measured step; expected mappings, or paths of CSV files")
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(several[0]), extrasaction="ignore")
     writer.writeheader()
@@ -161,5 +161,5 @@ def _measurements(steps: Any) -> tuple[list[PathLike], str | None]:
 
 def _whole(name: str, value: int | None) -> int | None:
     if value is not None and not 0 <= value < 1 << 32:
-        raise PolluxError(f"{name} is {value}; accepted are whole numbers from 1 to {(1 << 32) - 1}")
+        raise PolluxError(f"{name} is {value}; expected whole numbers from 1 to {(1 << 32) - 1}")
     return value

@@ -201,7 +201,7 @@ def to_pandas(result: Comparison | Run) -> pandas.DataFrame:
 def _settings(options: Options) -> dict[str, object]:
     unknown = sorted(set(options) - set(_DEFAULTS))
     if unknown:
-        raise TypeError(f"{unknown[0]!r} is no option; accepted are {', '.join(_DEFAULTS)}")
+        raise TypeError(f"{unknown[0]!r} is no option; expected {', '.join(_DEFAULTS)}")
     given: Options = {**_DEFAULTS, **options}
     _whole("generate_jobs", given["generate_jobs"], 32)
     if given["failure_seed"] is not None:
@@ -221,10 +221,10 @@ def _labelled(policies: Iterable[Policy] | Mapping[str, Policy]) -> dict[str, st
     labelled: dict[str, str] = {}
     for label, policy in pairs:
         if label in labelled:
-            raise PolluxError(f"policy {label} is given more than once; accepted is a mapping with a name for each")
+            raise PolluxError(f"policy {label} is given more than once; expected a mapping with a name for each")
         labelled[label] = policy if isinstance(policy, str) else json.dumps(policy)
     if not labelled:
-        raise PolluxError("no policy is given; accepted are one or more")
+        raise PolluxError("no policy is given; expected one or more")
     return labelled
 
 
@@ -234,5 +234,5 @@ def _several(value: Any, kind: type | tuple[type, ...]) -> Iterable[Any]:
 
 def _whole(name: str, value: int, bits: int) -> int:
     if not 0 <= value < 1 << bits:
-        raise PolluxError(f"{name} is {value}; accepted are whole numbers from 0 to {(1 << bits) - 1}")
+        raise PolluxError(f"{name} is {value}; expected whole numbers from 0 to {(1 << bits) - 1}")
     return value

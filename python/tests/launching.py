@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import itertools
 import json
 import os
 import socket
@@ -29,14 +31,29 @@ def environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("POLLUX_")} | ADDED
 
 
+_PORTS = itertools.count(12_000 + os.getpid() % 8_000)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A port for somebody who has to be told one: none that the system gives to others meanwhile."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for port in _PORTS:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+                return port
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+    raise AssertionError("there is always another one")
+
+
 def start(
     script: Path, world_size: int, *arguments: str, python: str = sys.executable, host: str = "127.0.0.1"
 ) -> list[subprocess.Popen[str]]:
     """The processes of a script, by rank."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.bind((host, 0))
-        port = probe.getsockname()[1]
-    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": host, "MASTER_PORT": str(port)}
+    place = {"WORLD_SIZE": str(world_size), "MASTER_ADDR": host, "MASTER_PORT": str(free_port(host))}
     return [
         subprocess.Popen(
             [python, script, *arguments],

@@ -58,11 +58,15 @@ class Scheduler:
 
 
 @contextmanager
-def scheduler(folder: Path, *args: str, kill: bool = False) -> Iterator[Scheduler]:
+def scheduler(
+    folder: Path, *args: str, listen: str = "127.0.0.1:0", authority: Path | None = None, kill: bool = False
+) -> Iterator[Scheduler]:
     """A scheduler with its state in a folder; it is ended in the end, or killed, its jobs are for the test to end."""
     (folder / "state" / "server.json").unlink(missing_ok=True)
     started = Scheduler(folder / "state")
-    command = [binary(), "up", "--listen", "127.0.0.1:0", *args]
+    if authority is not None:
+        started.environment["POLLUX_CA"] = str(authority)
+    command = [binary(), "up", "--listen", listen, *args]
     with open(folder / "up.log", "wb") as talk:
         daemon = subprocess.Popen(command, env=started.environment, stdout=talk, stderr=talk, stdin=subprocess.DEVNULL)
     try:

@@ -127,11 +127,11 @@ def test_a_state_of_another_version_is_learned_anew_and_said_so() -> None:
     ("refused", "message"),
     [
         (lambda: agent(max_batch_size=64), "batch_size_baseline 128 .* batch_size_max 64"),
-        (lambda: agent(batch_size=-1), "batch_size is -1; accepted are whole numbers from 0 to 4294967295"),
-        (lambda: agent("adam"), 'scaling is "adam"; accepted are adascale, .*, or a function'),
-        (lambda: agent(3), 'scaling is "3"; accepted are adascale, .*, or a function'),  # type: ignore[arg-type]
+        (lambda: agent(batch_size=-1), "batch_size is -1; expected whole numbers from 0 to 4294967295"),
+        (lambda: agent("adam"), 'scaling is "adam"; expected adascale, .*, or a function'),
+        (lambda: agent(3), 'scaling is "3"; expected adascale, .*, or a function'),  # type: ignore[arg-type]
         (lambda: agent(lambda _: -1.0).learning_rate_factor(), "learning-rate factor"),
-        (lambda: agent(state="{"), "state: EOF .*; accepted is what state"),
+        (lambda: agent(state="{"), "state: EOF .*; expected what state"),
         (lambda: agent(batch_size=64, state=trained().state()), "128.*64"),
         (lambda: agent().resize(2, 1), "1 replicas on 2 nodes"),
         (lambda: agent().observe_step(1, 1, 128, 0, -1.0, 0.0), "-1"),

@@ -22,7 +22,7 @@ pytest.importorskip("numpy", reason="NumPy is not installed: `make python` insta
 
 import numpy as np
 
-from launching import environment, in_threads
+from launching import environment, free_port, in_threads
 from pollux._elastic import membership
 from pollux._elastic.errors import LostError, UsageError
 from pollux._elastic.membership import Membership
@@ -68,8 +68,7 @@ def told(replicas: int) -> dict[str, Any]:
     """What version 0.1 tells of a group of so many, with a port that is free."""
     assignment: dict[str, Any] = json.loads((FIXTURES / "assignment.json").read_text())
     assert "rendezvous" not in assignment
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        assignment["master_port"] = probe.getsockname()[1]
+    assignment["master_port"] = free_port()
     return assignment | {"replicas": assignment["replicas"][:replicas]}
 
 

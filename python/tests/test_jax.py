@@ -316,8 +316,8 @@ MISTAKES = {
     "a step whose samples count as trained, but training.state was not set": lambda training, step: None,
     "training.state is set in a step before step.gradients\\(\\) was called": _without_gradients,
     r"step.gradients\(\) for the second time in a step; add the losses": _twice,
-    "gave a dict; accepted is a pair of a value and gradients": lambda training, step: step.gradients(lambda batch: {}),
-    "a gradient of type int32; accepted are arrays of floating-point": lambda training, step: step.gradients(
+    "gave a dict; expected a pair of a value and gradients": lambda training, step: step.gradients(lambda batch: {}),
+    "a gradient of type int32; expected arrays of floating-point": lambda training, step: step.gradients(
         lambda batch: (0.0, jnp.arange(3))
     ),
     "a loop over epochs within another": lambda training, step: next(iter(training.epochs(2))),
@@ -333,16 +333,16 @@ def test_a_mistake_in_a_loop_is_told(message) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"batch_size": 0}, "^batch_size 0; accepted are whole numbers from 1$"),
+        ({"batch_size": 0}, "^batch_size 0; expected whole numbers from 1$"),
         ({"max_batch_size": 4}, "^max_batch_size 4 is below batch_size 8$"),
-        ({"per_gpu": (9, 2)}, r"^per_gpu \(9, 2\); accepted is \(smallest, largest\), from 1 to max_batch_size 8$"),
+        ({"per_gpu": (9, 2)}, r"^per_gpu \(9, 2\); expected \(smallest, largest\), from 1 to max_batch_size 8$"),
         (
             {"max_batch_size": 512, "per_gpu": (200, 512)},
             r"^per_gpu \(200, 512\) begins above 128, which is half of the 256",
         ),
-        ({"scaling": "adam"}, "^scaling 'adam'; accepted are adascale, adamscale, linear, sqrt, legw and functions$"),
-        ({"scaling": "adamscale"}, "^scaling 'adamscale' and preconditioner; accepted are both, or neither"),
-        ({"checkpoint_every_s": 0}, "^checkpoint_every_s 0; accepted are seconds above 0$"),
+        ({"scaling": "adam"}, "^scaling 'adam'; expected adascale, adamscale, linear, sqrt, legw and functions$"),
+        ({"scaling": "adamscale"}, "^scaling 'adamscale' and preconditioner; expected both, or neither"),
+        ({"checkpoint_every_s": 0}, "^checkpoint_every_s 0; expected seconds above 0$"),
     ],
 )
 def test_what_cannot_be_is_refused(options, message) -> None:
@@ -354,7 +354,7 @@ def test_what_cannot_be_is_refused(options, message) -> None:
     ("data", "message"),
     [
         ((np.zeros((3, 1)), np.zeros(4)), r"^data has arrays of \[3, 4\] rows; expected are as many in all of them$"),
-        (object(), "^data is a object; accepted are arrays with a row for each sample"),
+        (object(), "^data is a object; expected arrays with a row for each sample"),
         (np.zeros((0, 2)), "^data has no samples; expected is at least one$"),
     ],
 )

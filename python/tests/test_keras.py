@@ -232,20 +232,20 @@ print(json.dumps(told))
 def test_mistakes_are_told(tmp_path) -> None:
     assert together(MISTAKES, tmp_path, 1, python=keras_python())[0] == [
         "px.status() before px.fit(); ask in a callback, or after it",
-        "px.fit of a str; accepted is a keras.Model",
+        "px.fit of a str; expected a keras.Model",
         "a model without an optimiser; call model.compile(optimizer=..., loss=...) first",
         "Own.train_step() of its own, which applies gradients by itself; write compute_loss() instead, px.fit calls it",
         "steps_per_execution=4 with Pollux, which looks at every step; leave it out",
-        'a LossScaleOptimizer with Pollux; accepted is the policy "mixed_bfloat16", which needs none',
+        'a LossScaleOptimizer with Pollux; expected the policy "mixed_bfloat16", which needs none',
         "gradient_accumulation_steps=2 with Pollux: give px.fit the whole batch, and per_gpu what fits; leave it out",
-        "a loss with reduction='sum'; accepted are mean and sum_over_batch_size, since batches differ in size",
+        "a loss with reduction='sum'; expected mean and sum_over_batch_size, since batches differ in size",
         'no rule is known to suit RMSprop; give scaling, such as "sqrt" for optimisers that normalise gradients',
         "data has arrays of [5, 8] rows; expected are as many in all of them, and one or more",
-        "data is a float; accepted are arrays with a row for each sample, and trees of them",
-        "batch_size 0; accepted are whole numbers from 1",
-        "scaling 'adam'; accepted are adascale, adamscale, linear, sqrt, legw and functions",
-        "checkpoint_every_s 0; accepted are seconds above 0",
-        "Keras runs on jax; accepted is tensorflow (KERAS_BACKEND=tensorflow); train its stateless_call() with "
+        "data is a float; expected arrays with a row for each sample, and trees of them",
+        "batch_size 0; expected whole numbers from 1",
+        "scaling 'adam'; expected adascale, adamscale, linear, sqrt, legw and functions",
+        "checkpoint_every_s 0; expected seconds above 0",
+        "Keras runs on jax; expected tensorflow (KERAS_BACKEND=tensorflow); train its stateless_call() with "
         "pollux.jax",
     ]
 

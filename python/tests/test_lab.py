@@ -79,13 +79,13 @@ def test_a_fit_is_drawn_where_that_is_asked_for() -> None:
     ("options", "message"),
     [
         ({"steps": "nowhere.csv"}, "nowhere.csv: No such file or directory"),
-        ({"steps": []}, "no measured steps; accepted are one or more"),
+        ({"steps": []}, "no measured steps; expected one or more"),
         ({"steps": [{**ROWS[0], "local_bsz": 0}]}, "rows:2: column local_bsz is "),
         ({"steps": [{"num_nodes": 1}]}, "rows:1: header "),
-        ({"gpus": 0}, "gpus is 0; accepted are whole numbers from 1 to 65536"),
-        ({"noise_scale": -1.0}, "noise_scale is -1; accepted are samples from 0 to 1e15, or inf"),
+        ({"gpus": 0}, "gpus is 0; expected whole numbers from 1 to 65536"),
+        ({"noise_scale": -1.0}, "noise_scale is -1; expected samples from 0 to 1e15, or inf"),
         ({"batch_size": 64, "max_batch_size": 32}, "batch_size 64 is above max_batch_size 32"),
-        ({"parallelism": "magic"}, 'parallelism is "magic"; accepted are data-parallel, sharded'),
+        ({"parallelism": "magic"}, 'parallelism is "magic"; expected data-parallel, sharded'),
     ],
 )
 def test_a_mistake_is_one_line_that_says_what_would_be_accepted(options: dict[str, Any], message: str) -> None:
@@ -116,7 +116,7 @@ def test_an_experiment_has_the_table_of_the_command(tmp_path: Path, monkeypatch:
 
 
 def test_an_experiment_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(PolluxError, match="accepted is a folder with an experiment.toml"):
+    with pytest.raises(PolluxError, match="expected a folder with an experiment.toml"):
         lab.experiment(tmp_path)
 
 

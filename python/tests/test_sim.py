@@ -101,14 +101,14 @@ def test_a_comparison_tells_what_it_is_a_function_of() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"policy": "polux"}, 'unknown policy "polux": accepted are pollux, '),
+        ({"policy": "polux"}, 'unknown policy "polux": expected pollux, '),
         ({"policy": {"policy": "fifo", "fairness": 1}}, "policy: unknown field `fairness`, there are no fields"),
-        ({"policy": {"policy": "pollux", "fairness": 11}}, "fairness 11: accepted are numbers up to 10"),
+        ({"policy": {"policy": "pollux", "fairness": 11}}, "fairness 11: expected numbers up to 10"),
         ({"cluster": "16"}, "16"),
-        ({"seed": -1}, "seed is -1; accepted are whole numbers from 0 to 18446744073709551615"),
-        ({"generate_jobs": 1 << 32}, "generate_jobs is 4294967296; accepted are whole numbers from 0 to 4294967295"),
-        ({"interval": math.nan}, "interval NaN; accepted: 1 to 86400 seconds"),
-        ({"requests": "wild"}, 'requests is "wild"; accepted are tuned, realistic'),
+        ({"seed": -1}, "seed is -1; expected whole numbers from 0 to 18446744073709551615"),
+        ({"generate_jobs": 1 << 32}, "generate_jobs is 4294967296; expected whole numbers from 0 to 4294967295"),
+        ({"interval": math.nan}, "interval NaN; expected 1 to 86400 seconds"),
+        ({"requests": "wild"}, 'requests is "wild"; expected tuned, realistic'),
         ({"workload": "nowhere.csv"}, "nowhere.csv: No such file or directory"),
         ({"traces": "nowhere"}, "nowhere"),
         ({"autoscale": (0, 0)}, "0"),
@@ -122,7 +122,7 @@ def test_a_mistake_is_one_line_that_says_what_would_be_accepted(options: dict[st
 
 
 def test_options_and_policies_that_make_no_sense_are_named() -> None:
-    with pytest.raises(TypeError, match="'intervall' is no option; accepted are traces, cluster"):
+    with pytest.raises(TypeError, match="'intervall' is no option; expected traces, cluster"):
         sim.run(intervall=3)  # type: ignore[call-arg]
     with pytest.raises(PolluxError, match="policy pollux is given more than once"):
         sim.compare(["pollux", {"policy": "pollux", "fairness": -10}])

@@ -65,5 +65,5 @@ def test_without_a_scheduler_there_is_no_worker(monkeypatch: pytest.MonkeyPatch)
 
 def test_half_of_an_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POLLUX_JOB_ID", "12")
-    with pytest.raises(PolluxError, match="POLLUX_URL is not set, but POLLUX_JOB_ID is; accepted are both or neither"):
+    with pytest.raises(PolluxError, match="POLLUX_URL is not set, but POLLUX_JOB_ID is; expected both or neither"):
         Worker.from_env()

@@ -112,7 +112,7 @@ fn a_state_folder_of_a_newer_version_is_refused_and_left_alone() {
     fs::remove_file(site.folder().join("daemon.log")).unwrap();
     let before = fs::read(&file).unwrap();
     let talk = refusal(&site);
-    assert!(talk.contains("schema version 99: accepted are versions up to "), "{talk}");
+    assert!(talk.contains("schema version 99: expected versions up to "), "{talk}");
     assert_eq!(fs::read(&file).unwrap(), before);
 }
 

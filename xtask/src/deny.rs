@@ -96,7 +96,7 @@ fn repeated(rules: &Rules, packages: &[&Package]) -> Vec<String> {
     let several = versions.into_iter().filter(|(_, versions)| versions.len() > 1);
     several
         .map(|(name, versions)| {
-            format!("{name} {}: accepted is one version, or all but one in skip of deny.toml", versions.join(" and "))
+            format!("{name} {}: expected one version, or all but one in skip of deny.toml", versions.join(" and "))
         })
         .collect()
 }

@@ -103,7 +103,7 @@ pub(crate) struct GoodputSummary {
 pub(crate) fn compare(folder: &Path) -> Result<Summary> {
     ensure!(
         folder.is_dir(),
-        "{}: no such folder; accepted is one with fits.json, goodput.json or instances.json",
+        "{}: no such folder; expected one with fits.json, goodput.json or instances.json",
         folder.display()
     );
     let summary = Summary {
@@ -201,7 +201,7 @@ impl GoodputCase {
 }
 
 fn ensure_length(name: &str, length: usize, other: &str, expected: usize) -> Result<()> {
-    ensure!(length == expected, "{name} has length {length}, {other} has {expected}: accepted are equal lengths");
+    ensure!(length == expected, "{name} has length {length}, {other} has {expected}: expected equal lengths");
     Ok(())
 }
 
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn ragged_records_are_named() {
         let message = |change| format!("{:#}", fits(change).unwrap_err());
-        let expected = "fits.json: fit 0: atomic_bsz has length 1, num_nodes has 2: accepted are equal lengths";
+        let expected = "fits.json: fit 0: atomic_bsz has length 1, num_nodes has 2: expected equal lengths";
         assert_eq!(message(|case| case.atomic_bsz.truncate(1)), expected);
         assert!(message(|case| case.num_replicas.push(1)).contains("num_replicas has length 3"));
         assert!(message(|case| case.accum_step_time.clear()).contains("accum_step_time has length 0"));
@@ -396,7 +396,7 @@ mod tests {
             goodput: vec![1.0],
         };
         let error = compare_goodput(&[case]).unwrap_err();
-        let expected = "goodput.json: case 0: goodput has length 1, nodes has 2: accepted are equal lengths";
+        let expected = "goodput.json: case 0: goodput has length 1, nodes has 2: expected equal lengths";
         assert_eq!(format!("{error:#}"), expected);
     }
 

@@ -507,7 +507,7 @@ mod tests {
         let before = agent.report();
         assert_eq!(agent.fit_errors().count(), 0);
 
-        agent.state.profiles[0].spoil();
+        agent.state.profiles[0].add_impossible_cell();
         assert_eq!(agent.report(), before);
         let errors: Vec<_> = agent.fit_errors().collect();
         assert!(matches!(errors[..], [(_, ModelError::StepTime { .. })]), "{errors:?}");

@@ -17,13 +17,13 @@ pub enum AgentError {
         configured: u32,
     },
     /// Saved profiles that are not one per type of GPU, ordered by name.
-    #[error("profile of GPU type {gpu_type} out of order in a saved agent state: accepted is one per type, ascending")]
+    #[error("profile of GPU type {gpu_type} out of order in a saved agent state: expected one per type, ascending")]
     ProfileOrder {
         /// The type that is out of order.
         gpu_type: GpuTypeName,
     },
     /// A saved profile with more configurations than an agent remembers.
-    #[error("{cells} configurations in a saved profile: accepted are at most {limit}")]
+    #[error("{cells} configurations in a saved profile: expected at most {limit}")]
     CellCount {
         /// Configurations found.
         cells: usize,
@@ -32,8 +32,8 @@ pub enum AgentError {
     },
     /// Saved configurations that are not in order, each once.
     #[error(
-        "local batch {local_batch} on {replicas} replicas over {nodes} nodes out of order in a saved profile: accepted \
-         is each configuration once, ascending"
+        "local batch {local_batch} on {replicas} replicas over {nodes} nodes out of order in a saved profile: expected \
+        each configuration once, ascending"
     )]
     CellOrder {
         /// Nodes of the configuration.
@@ -46,7 +46,7 @@ pub enum AgentError {
     /// A saved configuration without step times, with too many, or with halves of some.
     #[error(
         "{compute} compute and {sync} synchronisation times for local batch {local_batch} on {replicas} replicas in a \
-         saved profile: accepted are 1 to {limit}, as many of the one as of the other"
+         saved profile: expected 1 to {limit}, as many of the one as of the other"
     )]
     CellTimes {
         /// Compute times found.
@@ -63,7 +63,7 @@ pub enum AgentError {
     /// A saved tuning that no agent would have chosen.
     #[error(
         "local batch {local_batch} with {accumulation_steps} accumulation steps on {replicas} replicas in a saved agent \
-         state: accepted are batches of 1 to 4294967295 samples"
+         state: expected batches of 1 to 4294967295 samples"
     )]
     Tuning {
         /// Per-replica micro-batch.
@@ -75,7 +75,7 @@ pub enum AgentError {
     },
     /// Saved losses that no agent would have written.
     #[error(
-        "{points} losses {spacing} steps apart in a saved agent state: accepted are at most {limit}, in order of progress"
+        "{points} losses {spacing} steps apart in a saved agent state: expected at most {limit}, in order of progress"
     )]
     Losses {
         /// Losses found.
@@ -86,13 +86,13 @@ pub enum AgentError {
         limit: usize,
     },
     /// A rate that no training can have.
-    #[error("{value} samples per second: accepted are finite numbers above 0")]
+    #[error("{value} samples per second: expected finite numbers above 0")]
     Rate {
         /// The value given.
         value: f64,
     },
     /// A saved progress that no training can have.
-    #[error("progress {value} in a saved agent state: accepted are finite numbers from 0")]
+    #[error("progress {value} in a saved agent state: expected finite numbers from 0")]
     Progress {
         /// The value found.
         value: f64,

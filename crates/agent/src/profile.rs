@@ -131,7 +131,7 @@ impl Profile {
 
     /// Adds a configuration that no fit accepts.
     #[cfg(test)]
-    pub(crate) fn spoil(&mut self) {
+    pub(crate) fn add_impossible_cell(&mut self) {
         let mut cell = Cell::new((Shape::single(), u32::MAX));
         cell.compute_s.push(f64::INFINITY);
         cell.sync_s.push(0.0);
@@ -224,7 +224,7 @@ mod tests {
         let good = profile.clone();
         assert!(good.model.is_some() && good.fit_error.is_none() && !good.stale);
 
-        profile.spoil();
+        profile.add_impossible_cell();
         profile.refit(KIND);
         assert!(matches!(profile.fit_error(), Some(ModelError::StepTime { .. })), "{profile:?}");
         assert_eq!((profile.report(), &profile.cells[0]), (good.report(), &good.cells[0]));

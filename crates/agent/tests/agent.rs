@@ -226,7 +226,7 @@ fn impossible_times_are_refused_and_change_nothing() {
         [(f64::NAN, 0.1), (0.1, f64::NAN), (-1.0, 0.1), (0.1, -0.05), (0.0, 0.1), (1e300, 0.1), (0.1, f64::INFINITY)]
     {
         let error = agent.observe_step(&StepObservation { compute_s, sync_s, ..usual.clone() }).unwrap_err();
-        assert!(error.to_string().contains("accepted are"), "{error}");
+        assert!(error.to_string().contains("expected"), "{error}");
     }
     assert_eq!(*agent.state(), before);
 }
@@ -644,7 +644,7 @@ fn the_rate_is_that_of_what_runs_now() {
     agent.observe_rate(800.0).unwrap();
     assert_eq!(
         agent.observe_rate(f64::NAN).unwrap_err().to_string(),
-        "NaN samples per second: accepted are finite numbers above 0"
+        "NaN samples per second: expected finite numbers above 0"
     );
     assert!(agent.observe_rate(0.0).is_err());
     assert_eq!(agent.report().samples_per_s, Some(800.0));
@@ -682,11 +682,11 @@ fn losses_that_no_agent_would_write_are_refused() {
         restore_changed(|state| state["losses"] = losses).map(|_| ()).map_err(|error| error.to_string())
     };
     assert_eq!(restore(vec![point(1.0, 0.5), point(2.0, 0.4)], 1.0), Ok(()));
-    let refused = "2 losses 1 steps apart in a saved agent state: accepted are at most 32, in order of progress";
+    let refused = "2 losses 1 steps apart in a saved agent state: expected at most 32, in order of progress";
     assert_eq!(restore(vec![point(2.0, 0.5), point(1.0, 0.4)], 1.0), Err(refused.to_owned()));
     assert!(restore(vec![point(1.0, 0.5)], -1.0).is_err() && restore(vec![point(1.0, 0.5); 33], 1.0).is_err());
     let mut nothing = point(1.0, 0.5);
     nothing["count"] = json!(0);
     assert!(restore(vec![nothing], 1.0).is_err());
-    assert_eq!(restore(vec![point(1.0, -0.5)], 1.0), Err("loss -0.5: accepted are 1e-30 to 1e30".to_owned()));
+    assert_eq!(restore(vec![point(1.0, -0.5)], 1.0), Err("loss -0.5: expected 1e-30 to 1e30".to_owned()));
 }

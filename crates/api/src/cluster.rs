@@ -3,6 +3,8 @@ use std::collections::BTreeMap;
 use pollux_job::Phase;
 use serde::{Deserialize, Serialize};
 
+use crate::job::one;
+
 /// Response to `GET /v1/cluster`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -79,8 +81,18 @@ pub struct NodeJob {
     pub name: String,
     /// Its replicas there.
     pub replicas: u32,
+    /// GPUs of each replica.
+    #[serde(default = "one")]
+    pub gpus_per_replica: u32,
     /// Whether it uses GPUs that others own, beside them.
     pub is_guest: bool,
+}
+
+impl NodeJob {
+    /// Its GPUs there.
+    pub const fn gpus(&self) -> u32 {
+        self.replicas.saturating_mul(self.gpus_per_replica)
+    }
 }
 
 /// A node that was seen and cannot be used yet.

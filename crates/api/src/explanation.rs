@@ -1,6 +1,8 @@
 use pollux_job::Phase;
 use serde::{Deserialize, Serialize};
 
+use crate::job::one;
+
 /// Response to `GET /v1/jobs/{id}/explanation`: why a job has what it has, and when that may change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -13,6 +15,9 @@ pub struct Explanation {
     pub phase: Phase,
     /// Replicas of its group now.
     pub replicas: u32,
+    /// GPUs of each replica.
+    #[serde(default = "one")]
+    pub gpus_per_replica: u32,
     /// All of the below for people, a sentence each.
     pub sentences: Vec<String>,
     /// What it waits for, as one word; nothing if it trains as planned, or has ended.
@@ -25,12 +30,19 @@ pub struct Explanation {
     pub one_fewer: Option<f64>,
     /// Who would have to give up the GPU.
     pub payer: Option<Payer>,
-    /// Replicas that a fair share of the cluster would give it.
+    /// GPUs that a fair share of the cluster would give it.
     pub fair_share: Option<f64>,
     /// When the next plan is made.
     pub next_round_ms: Option<u64>,
     /// What it is expected to do on other numbers of GPUs, where its agent has told enough.
     pub sizes: Vec<SizeOutlook>,
+}
+
+impl Explanation {
+    /// GPUs of a group of so many replicas.
+    pub const fn gpus_of(&self, replicas: u32) -> u32 {
+        replicas.saturating_mul(self.gpus_per_replica)
+    }
 }
 
 /// A job that would have to give up a GPU.

@@ -25,6 +25,9 @@ pub struct Job {
     pub ended_ms: Option<u64>,
     /// Replicas of its group now.
     pub replicas: u32,
+    /// GPUs of each replica.
+    #[serde(default = "one")]
+    pub gpus_per_replica: u32,
     /// Nodes they are on.
     pub nodes: u32,
     /// Total batch now.
@@ -59,6 +62,18 @@ pub struct Job {
     pub retries: u32,
     /// Why it was given up.
     pub failure: Option<String>,
+}
+
+impl Job {
+    /// GPUs of its group now.
+    pub const fn gpus(&self) -> u32 {
+        self.replicas.saturating_mul(self.gpus_per_replica)
+    }
+}
+
+/// What a server gives each replica that does not say.
+pub(crate) const fn one() -> u32 {
+    1
 }
 
 /// Response to `GET /v1/jobs`: live jobs first, in order of submission, then ended ones, the newest first. One that ends

@@ -1,6 +1,8 @@
 use pollux_job::{Dependency, Flexibility, Phase, Work, written};
 use serde::{Deserialize, Serialize};
 
+use crate::job::one;
+
 /// Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it
 /// is, and of one with all changes, in their order. Without changes it predicts the cluster as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,7 +34,7 @@ pub enum Change {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         gpu_type: Option<String>,
     },
-    /// Empty a node, and use it no more.
+    /// Drain a node.
     Drain {
         /// Its name.
         node: String,
@@ -78,7 +80,7 @@ pub struct HypotheticalJob {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_min: Option<u32>,
-    /// Most replicas it may have.
+    /// Maximum number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_max: Option<u32>,
@@ -184,10 +186,20 @@ pub struct JobForecast {
     pub phase: Option<Phase>,
     /// Replicas of its group now.
     pub replicas: u32,
+    /// GPUs of each replica.
+    #[serde(default = "one")]
+    pub gpus_per_replica: u32,
     /// If nothing is changed.
     pub before: Completion,
     /// If everything is changed.
     pub after: Completion,
+}
+
+impl JobForecast {
+    /// GPUs of its group now.
+    pub const fn gpus(&self) -> u32 {
+        self.replicas.saturating_mul(self.gpus_per_replica)
+    }
 }
 
 /// When a job would be complete, or why that is not known.

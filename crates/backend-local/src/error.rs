@@ -32,7 +32,7 @@ pub enum LocalError {
         source: io::Error,
     },
     /// Nodes that cannot be.
-    #[error("{nodes} nodes of {slots} slots: accepted are 1 or more of each, {limit} slots in all")]
+    #[error("{nodes} nodes of {slots} slots: expected 1 or more of each, {limit} slots in all")]
     Layout {
         /// Nodes asked for.
         nodes: u32,
@@ -42,7 +42,7 @@ pub enum LocalError {
         limit: u32,
     },
     /// Text that describes no nodes.
-    #[error("{text:?}: accepted are NODESxSLOTS, such as 4x4")]
+    #[error("{text:?}: expected NODESxSLOTS, such as 4x4")]
     LayoutText {
         /// What was read.
         text: String,

@@ -147,7 +147,7 @@ pub fn the_end_of_a_replica_is_observed(trial: &mut Trial) {
     ] {
         let replica = trial.start(script);
         let exit = trial.exit_of(replica);
-        assert!(accepted.contains(&exit), "{script}: {exit}, accepted are {accepted:?}");
+        assert!(accepted.contains(&exit), "{script}: {exit}, expected {accepted:?}");
         assert!(trial.heard(&Observation::Started { replica }), "{script}: its start was not observed");
     }
 }

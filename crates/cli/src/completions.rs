@@ -7,7 +7,7 @@ use clap_complete::Shell;
 /// What `pollux completions` takes.
 #[derive(Args, Debug)]
 pub(crate) struct CompletionsArgs {
-    /// The shell that is to know them
+    /// Which shell
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -21,16 +21,16 @@ pub(crate) enum FitCommandError {
     #[error(transparent)]
     Measurements(#[from] MeasurementError),
     /// Stdin can be read once.
-    #[error("- (stdin) is given {times} times; accepted is once")]
+    #[error("- (stdin) is given {times} times; expected once")]
     RepeatedStdin { times: usize },
     /// What the measurements do not allow.
     #[error(transparent)]
     Fit(#[from] FitError),
     /// A plot in a format that is not drawn.
-    #[error("--plot {}: accepted are file names that end in .svg", path.display())]
+    #[error("--plot {}: expected file names that end in .svg", path.display())]
     PlotName { path: PathBuf },
     /// A plot that cannot be saved.
-    #[error("--plot {}: {reason}; accepted is a file that can be written", path.display())]
+    #[error("--plot {}: {reason}; expected a file that can be written", path.display())]
     PlotUnwritable { path: PathBuf, reason: io::Error },
 }
 

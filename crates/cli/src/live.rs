@@ -42,33 +42,33 @@ pub(crate) use server_args::StateArgs;
 /// What can be asked of a running scheduler.
 #[derive(Debug, Subcommand)]
 pub(crate) enum LiveCommand {
-    /// Hand in a training job
+    /// Submit a job
     Submit(submit::SubmitArgs),
     /// List jobs
     Ps(ps::PsArgs),
     /// Show everything about a job
     Describe(describe::DescribeArgs),
-    /// Say why a job has the GPUs it has, and what more or fewer would be worth
+    /// Explain why a job has its GPUs, and what more or fewer would change
     Explain(explain::ExplainArgs),
-    /// Say when jobs would be complete: if nothing changes, or with other jobs, nodes or policy
+    /// Predict when jobs finish, as things are or with other jobs, nodes or policy
     WhatIf(what_if::WhatIfArgs),
-    /// Print what a job writes
+    /// Print the logs of a job
     Logs(logs::LogsArgs),
-    /// Print what has happened
+    /// Print past events
     Events(events::EventsArgs),
-    /// End jobs
+    /// Cancel jobs
     Cancel(act::JobsArgs),
-    /// Set jobs aside, without GPUs, until they are resumed
+    /// Pause jobs: they give up their GPUs until they are resumed
     Pause(act::JobsArgs),
-    /// Let paused jobs go on
+    /// Resume paused jobs
     Resume(act::JobsArgs),
-    /// List nodes and who is on them
+    /// List nodes and the jobs on them
     Nodes(nodes::NodesArgs),
-    /// Empty nodes, and use them no more
+    /// Drain nodes: move jobs away, and start nothing new there
     Drain(act::NodesArgs),
     /// Use drained nodes again
     Undrain(act::NodesArgs),
-    /// Delete old checkpoints of jobs that are over
+    /// Delete old checkpoints of finished jobs
     Prune(prune::PruneArgs),
     /// Watch the cluster live
     Top(top::TopArgs),
@@ -76,7 +76,7 @@ pub(crate) enum LiveCommand {
     Dashboard(dashboard::DashboardArgs),
     /// Check what this machine has, and whether `pollux.torch` works on it
     Doctor(doctor::DoctorArgs),
-    /// Show, create, list and revoke tokens, which open the scheduler
+    /// Show, create, list and revoke access tokens
     Token(token::TokenArgs),
 }
 

@@ -56,7 +56,7 @@ enum Command {
     Sim(sim::SimCommand),
     /// Answer a question about schedulers with a table and a plot: run an experiment's file
     Experiment(experiment::ExperimentArgs),
-    /// Print what makes a shell complete the arguments of `pollux`
+    /// Print a completion script for a shell
     Completions(completions::CompletionsArgs),
     /// Watch over one replica; started by the daemon.
     #[command(hide = true)]

@@ -66,12 +66,12 @@ pub(crate) struct OperatorArgs {
 
     /// Seconds between plans; arrivals and departures bring them forward
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0.1"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected seconds from 0.1"))]
     round_interval: f64,
 
     /// Seconds that a replica may take to save and leave before it is killed
     #[arg(long, value_name = "SECONDS", default_value_t = 30, allow_negative_numbers = true)]
-    #[arg(value_parser = whole(0..=86_400_u64, "accepted are whole seconds from 0 to 86400"))]
+    #[arg(value_parser = whole(0..=86_400_u64, "expected whole seconds from 0 to 86400"))]
     grace: u64,
 
     /// What containers ask for that need GPUs
@@ -95,7 +95,7 @@ pub(crate) struct OperatorArgs {
 }
 
 fn label(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').ok_or("accepted is NAME=VALUE")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 

@@ -42,14 +42,14 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878", value_parser = address)]
     listen: SocketAddr,
 
-    /// Who gets what: pollux, castor, optimus, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or a .toml file with
+    /// Scheduling policy: pollux, castor, optimus, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or a .toml file with
     /// settings of one
     #[arg(long, value_name = "NAME", default_value = PolicySettings::default().name())]
     policy: String,
 
     /// Slots without GPUs [default: the GPUs of this machine, or a slot for each core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "nodes")]
-    #[arg(value_parser = whole(1..=1_024_u32, "accepted are whole numbers from 1 to 1024"))]
+    #[arg(value_parser = whole(1..=1_024_u32, "expected whole numbers from 1 to 1024"))]
     slots: Option<u32>,
 
     /// Pretend nodes by slots of each, to try placement
@@ -58,27 +58,27 @@ pub(crate) struct UpArgs {
 
     /// Seconds between plans; arrivals and departures bring them forward
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0.1"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected seconds from 0.1"))]
     round_interval: f64,
 
-    /// Seconds that a replica may take to save and leave before it is killed
+    /// Seconds a replica has to save and exit before it is killed
     #[arg(long, value_name = "SECONDS", default_value_t = 30, allow_negative_numbers = true)]
-    #[arg(value_parser = whole(0..=86_400_u64, "accepted are whole seconds from 0 to 86400"))]
+    #[arg(value_parser = whole(0..=86_400_u64, "expected whole seconds from 0 to 86400"))]
     grace: u64,
 
-    /// Where jobs save, in a folder for each: a folder of its own [default: `checkpoints` in the state folder]
+    /// Where jobs save checkpoints, one folder for each job [default: `checkpoints` in the state folder]
     #[arg(long, value_name = "FOLDER")]
     checkpoint_dir: Option<PathBuf>,
 
-    /// How long checkpoints are kept of jobs that are over, such as 12h or 7d
+    /// How long to keep checkpoints of finished jobs, such as 12h or 7d
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = pollux_job::seconds)]
     keep_checkpoints_for: u64,
 
-    /// How much room they may take together, such as 50G or 500M; the oldest go first
+    /// How much disk space they may use in total, such as 50G; the oldest are deleted first
     #[arg(long, value_name = "BYTES", default_value = "50G", value_parser = pollux_job::bytes)]
     keep_checkpoints_bytes: u64,
 
-    /// Certificate of the server, followed by those that vouch for it: a PEM file
+    /// Certificate chain of the server: a PEM file
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -86,7 +86,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// A name under which others reach the server, besides its address
+    /// A host name of the server, besides its address
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
 
@@ -94,7 +94,7 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "URL")]
     worker_url: Option<String>,
 
-    /// The authorities that vouch for that address: a PEM file that workers can read
+    /// Certificate authorities for that address: a PEM file that workers can read
     #[arg(long, value_name = "FILE", requires = "worker_url")]
     worker_ca: Option<PathBuf>,
 
@@ -226,8 +226,12 @@ impl Banner<'_> {
 
     fn cluster(&self) -> String {
         let node = |node: &NodeSummary| {
-            let kind = if node.on_gpus { format!("GPUs ({})", node.gpu_type) } else { "slots without GPUs".to_owned() };
-            format!("{} {kind}", node.slots)
+            let (slots, s) = (node.slots, if node.slots == 1 { "" } else { "s" });
+            if node.on_gpus {
+                format!("{slots} GPU{s} ({})", node.gpu_type)
+            } else {
+                format!("{slots} slot{s} without GPUs")
+            }
         };
         match self.nodes {
             [only] => node(only),
@@ -240,9 +244,9 @@ impl Banner<'_> {
 }
 
 pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
-    text.parse().map_err(|_| "accepted is ADDRESS:PORT, such as 127.0.0.1:7878")
+    text.parse().map_err(|_| "expected ADDRESS:PORT, such as 127.0.0.1:7878")
 }
 
 fn layout(text: &str) -> Result<NodeLayout, &'static str> {
-    text.parse().map_err(|_: LocalError| "accepted are NODESxSLOTS, such as 4x4")
+    text.parse().map_err(|_: LocalError| "expected NODESxSLOTS, such as 4x4")
 }

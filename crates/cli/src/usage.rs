@@ -18,9 +18,9 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
         }
         ErrorKind::InvalidValue => {
             let accepted = match words(error, ContextKind::ValidValue) {
-                any if any.is_empty() && usage == argument => "accepted is one that is not empty".to_owned(),
-                any if any.is_empty() => format!("accepted is {usage}"),
-                values => format!("accepted are {values}"),
+                any if any.is_empty() && usage == argument => "expected one that is not empty".to_owned(),
+                any if any.is_empty() => format!("expected {usage}"),
+                values => format!("expected {values}"),
             };
             match words(error, ContextKind::InvalidValue) {
                 missing if missing.is_empty() => format!("{argument} has no value; {accepted}"),
@@ -28,24 +28,24 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
             }
         }
         ErrorKind::UnknownArgument => {
-            format!("{argument} is unknown to {name}; accepted are {}", options(command))
+            format!("{argument} is unknown to {name}; expected {}", options(command))
         }
         ErrorKind::ArgumentConflict if words(error, ContextKind::PriorArg) != usage => {
             let prior = words(error, ContextKind::PriorArg);
             let prior = prior.split(" <").next().unwrap_or_default();
-            format!("{argument} is given with {prior}; accepted is one of them")
+            format!("{argument} is given with {prior}; expected one of them")
         }
-        ErrorKind::ArgumentConflict => format!("{argument} is given more than once; accepted is once"),
+        ErrorKind::ArgumentConflict => format!("{argument} is given more than once; expected once"),
         ErrorKind::InvalidSubcommand => {
             let offered = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
             let names: Vec<&str> = offered.map(clap::Command::get_name).collect();
             let subcommand = words(error, ContextKind::InvalidSubcommand);
-            format!("{subcommand} is unknown to {name}; accepted are {}", names.join(", "))
+            format!("{subcommand} is unknown to {name}; expected {}", names.join(", "))
         }
         ErrorKind::MissingRequiredArgument => {
-            format!("{argument} is missing; accepted is {}", words(error, ContextKind::Usage).replace("Usage: ", ""))
+            format!("{argument} is missing; expected {}", words(error, ContextKind::Usage).replace("Usage: ", ""))
         }
-        ErrorKind::InvalidUtf8 => "an argument is not UTF-8; accepted are other bytes in file names only".to_owned(),
+        ErrorKind::InvalidUtf8 => "an argument is not UTF-8; expected other bytes in file names only".to_owned(),
         // Clap knows more kinds than this command can meet; its own first line serves them.
         _ => {
             let text = error.to_string();

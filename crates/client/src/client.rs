@@ -105,7 +105,7 @@ impl JobQuery<'_> {
 pub struct LogQuery {
     /// Of one replica only.
     pub replica: Option<u64>,
-    /// So many of the last lines only.
+    /// Only the last N lines.
     pub tail: Option<u64>,
 }
 
@@ -344,7 +344,7 @@ impl Client {
 /// Who may vouch for the server.
 fn authorities(connection: &Connection) -> Result<RootCerts, ClientError> {
     let Some(file) = &connection.authority else { return Ok(RootCerts::WebPki) };
-    let remedy = "accepted are certificates in a PEM file";
+    let remedy = "expected certificates in a PEM file";
     let unusable = |reason: String| ClientError::File { file: file.clone(), reason, remedy };
     let text = fs::read(file).map_err(|error| unusable(error.to_string()))?;
     let mut certificates = Vec::new();

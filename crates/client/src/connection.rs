@@ -178,7 +178,7 @@ mod tests {
             ("/v1", "no host"),
         ] {
             let error = checked(url).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("server {url:?}: {reason}; accepted are ")), "{error}");
+            assert!(error.starts_with(&format!("server {url:?}: {reason}; expected ")), "{error}");
         }
     }
 }

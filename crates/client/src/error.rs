@@ -20,7 +20,7 @@ pub enum ClientError {
         folder: PathBuf,
     },
     /// An address that cannot be one, or would show the token to others.
-    #[error("server {url:?}: {reason}; accepted are https://HOST:PORT, and http://HOST:PORT of this machine")]
+    #[error("server {url:?}: {reason}; expected https://HOST:PORT, and http://HOST:PORT of this machine")]
     Address {
         /// As given.
         url: String,
@@ -38,7 +38,7 @@ pub enum ClientError {
         remedy: &'static str,
     },
     /// A token that cannot be one. It is not shown.
-    #[error("POLLUX_TOKEN is no token; accepted is what `pollux token` shows, or nothing")]
+    #[error("POLLUX_TOKEN is no token; expected what `pollux token` shows, or nothing")]
     UnusableToken,
     /// A server that the token of the state folder is not for.
     #[error("{url} is not the server of this state folder: give a token in POLLUX_TOKEN")]

@@ -67,7 +67,7 @@ impl Engine {
                 job.accrue(self.now);
                 job.waits_for.retain(|dependency| dependency.job != ended);
                 if job.waits_for.is_empty() {
-                    job.standing.become_eligible(self.now);
+                    job.start_history.become_eligible(self.now);
                 }
             }
         }

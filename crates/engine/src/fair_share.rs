@@ -74,7 +74,7 @@ impl FairShare {
         let report = &job.report.as_ref()?.report;
         let done = report.progress.baseline_steps * f64::from(report.limits.batch_size_baseline());
         let alone_s = (done + remaining) / self.goodput(job)?;
-        ratio(now.since_s(job.standing.eligible_since) + remaining_s, alone_s)
+        ratio(now.since_s(job.start_history.eligible_since) + remaining_s, alone_s)
     }
 
     fn whole(&self, job: &Job, replicas: u32) -> Option<f64> {

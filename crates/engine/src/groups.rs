@@ -65,9 +65,9 @@ impl Engine {
         let host = self.jobs.get_mut(&host).expect("a host is in the table");
         let revision = host.revision;
         if let Some(leaving) = host.leaving.iter_mut().find(|leaving| leaving.revision == revision) {
-            let beside = leaving.seats.owned.common(&group);
-            leaving.seats.owned = leaving.seats.owned.minus(&beside);
-            leaving.seats.shared = leaving.seats.shared.plus(&beside);
+            let beside = leaving.held.owned.common(&group);
+            leaving.held.owned = leaving.held.owned.minus(&beside);
+            leaving.held.shared = leaving.held.shared.plus(&beside);
             self.nodes.add_departing(host.per_replica(), &beside);
         }
     }
@@ -122,7 +122,7 @@ impl Engine {
             let change = SizeChange { at: self.now, from: 0, to: job.group.replicas() };
             job.size_change = (!is_first).then_some(change);
             job.usage.started(self.now);
-            job.standing.launched = Some(self.now);
+            job.start_history.launched = Some(self.now);
             job.enter(JobState::Starting, self.now);
         }
         let (revision, guest_of, guest) = (job.revision, job.guest_of, job.guest);

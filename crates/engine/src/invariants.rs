@@ -2,7 +2,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_policy::{Allocation, JobId, NodeId, ReplicaResources};
 
-use crate::job::Seats;
+use crate::job::HeldGpus;
 use crate::{Engine, Job, JobState, Leaving, Revision};
 
 impl Engine {
@@ -23,8 +23,8 @@ impl Engine {
             planned.add(owner, &job.target);
             for leaving in &job.leaving {
                 held.add(replica.as_guest(), &leaving.allocation);
-                held.add(only_gpus(replica), &leaving.seats.owned);
-                crowding.add(only_gpus(replica), &leaving.seats.shared);
+                held.add(only_gpus(replica), &leaving.held.owned);
+                crowding.add(only_gpus(replica), &leaving.held.shared);
             }
             waiting.extend(job.target.minus(&job.group).iter().map(|(node, _)| (node, id)));
             timers.extend(job.timer.map(|at| (at, id)));
@@ -121,7 +121,7 @@ fn check_revisions(job: &Job) {
     assert_eq!(told.len(), job.leaving.len(), "{id} has a revision twice on its way out");
     assert!(told.last().is_none_or(|&newest| newest <= job.revision), "{id} dismissed a revision yet to come");
     assert!(job.leaving.iter().all(|leaving| !leaving.allocation.is_empty()), "{id} dismissed nobody");
-    for Leaving { allocation, seats: Seats { owned, shared }, .. } in &job.leaving {
+    for Leaving { allocation, held: HeldGpus { owned, shared }, .. } in &job.leaving {
         let known = owned.is_within(allocation) && shared.is_within(allocation);
         assert!(known && allocation.is_within(&owned.plus(shared)), "{id} leaves GPUs that it is not on");
     }

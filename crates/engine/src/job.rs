@@ -4,7 +4,7 @@ use pollux_model::{Goodput, GpuType, NoiseStatistics};
 use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, ReplicaResources, Timestamp, TypeProfile};
 
 use crate::gpu_types::GpuTypes;
-use crate::{JobState, JobUsage, ReportFault, Revision, Standing, StopReason};
+use crate::{JobState, JobUsage, ReportFault, Revision, StartHistory, StopReason};
 
 /// Kinds of GPU that one report may speak of.
 const KINDS_MAX: usize = 64;
@@ -38,7 +38,7 @@ pub struct Job {
     /// The job that is, or is to be, on GPUs of this one.
     pub(crate) guest: Option<JobId>,
     pub(crate) leaving: Vec<Leaving>,
-    pub(crate) standing: Standing,
+    pub(crate) start_history: StartHistory,
     /// When the newest group was last told to change.
     pub(crate) commanded: Timestamp,
     /// When to look at the job again: the end of its backoff, or the limit of its settling.
@@ -89,13 +89,13 @@ pub struct Leaving {
     /// What for.
     pub why: StopReason,
     /// The GPUs they are on.
-    pub seats: Seats,
+    pub held: HeldGpus,
 }
 
 /// GPUs that replicas are on. Of those on one node that leave it is not told which do, so that both parts may count
 /// one that is still there.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seats {
+pub struct HeldGpus {
     /// They are nobody else's.
     pub owned: Allocation,
     /// Another job owns them.
@@ -125,7 +125,7 @@ impl Job {
             guest_of: None,
             guest: None,
             leaving: Vec::new(),
-            standing: Standing::since(now),
+            start_history: StartHistory::since(now),
             commanded: now,
             timer: None,
             pending: false,
@@ -286,7 +286,7 @@ impl Job {
     pub(crate) fn enter(&mut self, state: JobState, now: Timestamp) {
         self.accrue(now);
         if matches!(state, JobState::Queued { .. }) && !matches!(self.state, JobState::Queued { .. }) {
-            self.standing.queued_since = now;
+            self.start_history.queued_since = now;
         }
         self.state = state;
         self.phase_since = now;
@@ -316,33 +316,33 @@ impl Job {
         }
         let revision = self.revision;
         let idx = self.leaving.iter().position(|leaving| leaving.revision == revision).unwrap_or_else(|| {
-            let (allocation, seats) = (Allocation::NONE, Seats::default());
-            self.leaving.push(Leaving { revision, allocation, why, seats });
+            let (allocation, held) = (Allocation::NONE, HeldGpus::default());
+            self.leaving.push(Leaving { revision, allocation, why, held });
             self.leaving.len() - 1
         });
         let leaving = &mut self.leaving[idx];
         leaving.allocation = leaving.allocation.plus(allocation);
         leaving.why = why;
-        let seats = if self.guest_of.is_none() { &mut leaving.seats.owned } else { &mut leaving.seats.shared };
-        *seats = seats.plus(allocation);
+        let held = if self.guest_of.is_none() { &mut leaving.held.owned } else { &mut leaving.held.shared };
+        *held = held.plus(allocation);
     }
 
     /// Takes replicas off the list of those on their way out; returns what was on it, and the GPUs that are free now.
-    pub(crate) fn release(&mut self, revision: Revision, allocation: &Allocation) -> (Allocation, Seats) {
+    pub(crate) fn release(&mut self, revision: Revision, allocation: &Allocation) -> (Allocation, HeldGpus) {
         let Some(idx) = self.leaving.iter().position(|leaving| leaving.revision == revision) else {
-            return (Allocation::NONE, Seats::default());
+            return (Allocation::NONE, HeldGpus::default());
         };
         let leaving = &mut self.leaving[idx];
         let released = leaving.allocation.common(allocation);
         leaving.allocation = leaving.allocation.minus(&released);
-        let left = Seats {
-            owned: leaving.seats.owned.common(&leaving.allocation),
-            shared: leaving.seats.shared.common(&leaving.allocation),
+        let left = HeldGpus {
+            owned: leaving.held.owned.common(&leaving.allocation),
+            shared: leaving.held.shared.common(&leaving.allocation),
         };
-        let before = std::mem::replace(&mut leaving.seats, left);
-        let freed = Seats {
-            owned: before.owned.minus(&leaving.seats.owned),
-            shared: before.shared.minus(&leaving.seats.shared),
+        let before = std::mem::replace(&mut leaving.held, left);
+        let freed = HeldGpus {
+            owned: before.owned.minus(&leaving.held.owned),
+            shared: before.shared.minus(&leaving.held.shared),
         };
         if leaving.allocation.is_empty() {
             self.leaving.remove(idx);
@@ -354,8 +354,8 @@ impl Job {
     pub(crate) fn forget_leaving(&mut self, node: NodeId) {
         for leaving in &mut self.leaving {
             leaving.allocation = leaving.allocation.without(node);
-            leaving.seats.owned = leaving.seats.owned.without(node);
-            leaving.seats.shared = leaving.seats.shared.without(node);
+            leaving.held.owned = leaving.held.owned.without(node);
+            leaving.held.shared = leaving.held.shared.without(node);
         }
         self.leaving.retain(|leaving| !leaving.allocation.is_empty());
     }
@@ -367,27 +367,27 @@ impl Job {
     /// One that failed to start before is, until it has trained for a while: nobody makes room for what may fail again.
     fn is_pinned(&self, now: Timestamp) -> bool {
         let settling = matches!(self.state, JobState::Starting | JobState::Resizing { .. });
-        let on_trial = self.standing.failed_starts > 0 && !self.has_proven_itself(now);
+        let on_trial = self.start_history.failed_starts > 0 && !self.has_proven_itself(now);
         let is_kept = settling || on_trial || self.silent || self.stranded;
         self.state.has_group() && (is_kept || self.spec.flexibility != Flexibility::Elastic)
     }
 
     /// Whether its group has trained for a while.
     fn has_proven_itself(&self, now: Timestamp) -> bool {
-        self.state != JobState::Starting && self.standing.is_proven(now)
+        self.state != JobState::Starting && self.start_history.is_proven(now)
     }
 
     /// Whether it waits and may have only what nobody uses.
     pub(crate) fn yields(&self, now: Timestamp) -> bool {
-        !self.state.has_group() && now < self.standing.yields_until
+        !self.state.has_group() && now < self.start_history.yields_until
     }
 
     /// A group has failed.
     pub(crate) fn note_failure(&mut self, now: Timestamp) {
         if self.has_proven_itself(now) {
-            self.standing.forgive();
+            self.start_history.forgive();
         } else {
-            self.standing.note_failed_start(now);
+            self.start_history.note_failed_start(now);
         }
     }
 
@@ -427,9 +427,9 @@ impl Job {
         let ReplicaResources { gpus: gpus_per_replica, cpus, memory } = self.per_replica();
         JobView {
             id: self.id,
-            eligible_since: self.standing.eligible_since,
-            queued_since: self.standing.queued_since,
-            running_since: self.standing.launched.filter(|_| self.state.has_group()),
+            eligible_since: self.start_history.eligible_since,
+            queued_since: self.start_history.queued_since,
+            running_since: self.start_history.launched.filter(|_| self.state.has_group()),
             attained_gpu_s: usage.attained_gpu_s(),
             executed_s: usage.executed_s(),
             restarts: usage.restarts,

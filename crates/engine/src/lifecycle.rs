@@ -192,7 +192,7 @@ impl Engine {
         }
         job.enter(JobState::QUEUED, now);
         // Its user has perhaps mended it.
-        job.standing.forgive();
+        job.start_history.forgive();
         self.rounds.request(now);
         Ok(())
     }

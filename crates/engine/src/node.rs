@@ -4,7 +4,7 @@ use pollux_model::GpuType;
 use pollux_policy::{Allocation, JobId, NodeId, NodeResources, NodeView, ReplicaResources, Timestamp};
 
 use crate::Refusal;
-use crate::job::Seats;
+use crate::job::HeldGpus;
 
 const NODES_MAX: usize = 100_000;
 const GPUS_MAX: u32 = 1_024;
@@ -300,13 +300,13 @@ impl Nodes {
         }
     }
 
-    /// Takes back what replicas had that are gone: their seats, and with every replica its CPUs and memory.
-    pub(crate) fn release(&mut self, replica: ReplicaResources, released: &Allocation, seats: &Seats) {
-        for (id, replicas) in seats.owned.iter() {
+    /// Takes back what replicas had that are gone: their GPUs, and with every replica its CPUs and memory.
+    pub(crate) fn release(&mut self, replica: ReplicaResources, released: &Allocation, held: &HeldGpus) {
+        for (id, replicas) in held.owned.iter() {
             let node = self.get_mut(id).expect("what was on a lost node is forgotten");
             node.held = node.held.checked_sub(replica.gpus_of(replicas)).expect("only what is held is released");
         }
-        for (id, replicas) in seats.shared.iter() {
+        for (id, replicas) in held.shared.iter() {
             let node = self.get_mut(id).expect("what was on a lost node is forgotten");
             node.crowding = node.crowding.checked_sub(replica.gpus_of(replicas)).expect("only who is there leaves");
         }

@@ -23,13 +23,13 @@ pub enum Refusal {
         dependency: JobId,
     },
     /// The cluster has as many jobs as it may.
-    #[error("{limit} jobs wait or run already: accepted are {limit}")]
+    #[error("{limit} jobs wait or run already: expected {limit}")]
     TooManyJobs {
         /// How many there may be.
         limit: usize,
     },
     /// A number that does not grow.
-    #[error("{job} was submitted after {last}: accepted are higher numbers")]
+    #[error("{job} was submitted after {last}: expected higher numbers")]
     JobIdUsed {
         /// The number given.
         job: JobId,
@@ -86,7 +86,7 @@ pub enum Refusal {
         allocation: Allocation,
     },
     /// A pause that no group can have measured.
-    #[error("{job} says that it paused for {value} s: accepted are 0 to 1e6")]
+    #[error("{job} says that it paused for {value} s: expected 0 to 1e6")]
     Pause {
         /// Which job.
         job: JobId,
@@ -102,7 +102,7 @@ pub enum Refusal {
         fault: ReportFault,
     },
     /// A number that does not grow.
-    #[error("{node} joined after {last}: accepted are higher numbers")]
+    #[error("{node} joined after {last}: expected higher numbers")]
     NodeIdUsed {
         /// The number given.
         node: NodeId,
@@ -116,7 +116,7 @@ pub enum Refusal {
         node: NodeId,
     },
     /// A node without GPUs or with too many.
-    #[error("{node} has {gpus} GPUs: accepted are 1 to {limit}")]
+    #[error("{node} has {gpus} GPUs: expected 1 to {limit}")]
     NodeGpus {
         /// Which node.
         node: NodeId,
@@ -126,7 +126,7 @@ pub enum Refusal {
         limit: u32,
     },
     /// The cluster has as many nodes as it may.
-    #[error("{node} is one too many: accepted are {limit}")]
+    #[error("{node} is one too many: expected {limit}")]
     TooManyNodes {
         /// Which node.
         node: NodeId,
@@ -134,7 +134,7 @@ pub enum Refusal {
         limit: usize,
     },
     /// The cluster has seen as many types of GPU as it may.
-    #[error("{node} brings a type of GPU too many: accepted are {limit}")]
+    #[error("{node} brings a type of GPU too many: expected {limit}")]
     TooManyGpuTypes {
         /// Which node.
         node: NodeId,
@@ -150,26 +150,26 @@ pub enum Refusal {
 #[non_exhaustive]
 pub enum ReportFault {
     /// Progress that no training can have made.
-    #[error("{baseline_steps} baseline steps: accepted are 0 to 1e15")]
+    #[error("{baseline_steps} baseline steps: expected 0 to 1e15")]
     Progress {
         /// The value given.
         baseline_steps: f64,
     },
     /// A rate that no training can have.
-    #[error("{samples_per_s} samples per second: accepted are numbers above 0, up to 1e12")]
+    #[error("{samples_per_s} samples per second: expected numbers above 0, up to 1e12")]
     Rate {
         /// The value given.
         samples_per_s: f64,
     },
     /// A factor that no rule returns.
-    #[error("learning-rate factor {factor}: accepted are finite numbers from 0")]
+    #[error("learning-rate factor {factor}: expected finite numbers from 0")]
     LearningRate {
         /// The value given.
         factor: f64,
     },
     /// A batch that no training can have.
     #[error(
-        "a tuning of {local_batch} samples and {accumulation_steps} accumulation steps: accepted are 1 to 4294967295 \
+        "a tuning of {local_batch} samples and {accumulation_steps} accumulation steps: expected 1 to 4294967295 \
          samples of a replica in a step"
     )]
     Tuning {
@@ -179,7 +179,7 @@ pub enum ReportFault {
         accumulation_steps: u32,
     },
     /// Types of GPU out of order, twice, or too many.
-    #[error("{kinds} types of GPU: accepted are {limit} or fewer, in order of their names")]
+    #[error("{kinds} types of GPU: expected {limit} or fewer, in order of their names")]
     Kinds {
         /// How many there are.
         kinds: usize,

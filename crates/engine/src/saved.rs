@@ -9,7 +9,7 @@ use pollux_policy::{Allocation, NodeId, Oracle, Reason, Timestamp};
 use crate::gpu_types::GpuTypes;
 use crate::job::Job;
 use crate::node::Node;
-use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange, Standing};
+use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange, StartHistory};
 
 /// A job that is not over. The fields are those of [`Job`], without what follows from them.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +26,7 @@ pub struct SavedJob {
     pub guest_of: Option<JobId>,
     pub guest: Option<JobId>,
     pub leaving: Vec<Leaving>,
-    pub standing: Standing,
+    pub start_history: StartHistory,
     pub commanded: Timestamp,
     pub pending: bool,
     pub stranded: bool,
@@ -77,7 +77,7 @@ impl Job {
             guest_of,
             guest,
             leaving,
-            standing,
+            start_history,
             commanded,
             pending,
             stranded,
@@ -108,7 +108,7 @@ impl Job {
             guest_of,
             guest,
             leaving,
-            standing,
+            start_history,
             commanded,
             pending,
             stranded,
@@ -138,7 +138,7 @@ impl Job {
             guest_of: saved.guest_of,
             guest: saved.guest,
             leaving: saved.leaving,
-            standing: saved.standing,
+            start_history: saved.start_history,
             commanded: saved.commanded,
             pending: saved.pending,
             stranded: saved.stranded,

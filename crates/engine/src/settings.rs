@@ -57,7 +57,7 @@ pub enum SettingsError {
     #[error(transparent)]
     Policy(#[from] PolicySettingError),
     /// Too short, too long or not a number.
-    #[error("{name} {value}: accepted are {min} to {max} seconds")]
+    #[error("{name} {value}: expected {min} to {max} seconds")]
     Seconds {
         /// Which setting.
         name: &'static str,
@@ -136,7 +136,7 @@ mod tests {
         let message = |settings: EngineSettings| settings.check().unwrap_err().to_string();
         assert_eq!(
             message(EngineSettings { round_interval_s: f64::NAN, ..default }),
-            "round_interval_s NaN: accepted are 0.1 to 31536000 seconds"
+            "round_interval_s NaN: expected 0.1 to 31536000 seconds"
         );
         assert_eq!(
             message(EngineSettings { round_gap_min_s: 61.0, ..default }),

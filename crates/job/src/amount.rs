@@ -55,6 +55,15 @@ pub fn bytes(text: &str) -> Result<u64, AmountError> {
     number.checked_mul(1 << shift).ok_or_else(refused)
 }
 
+/// Bytes in the largest unit of which there is one; units are powers of 1024.
+pub fn size(bytes: u64) -> String {
+    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, name)) => format!("{:.1} {name}", bytes as f64 / (1_u64 << shift) as f64),
+        None => format!("{bytes} B"),
+    }
+}
+
 /// How amounts are read from files and requests: as numbers, or as people write them.
 #[cfg(feature = "serde")]
 pub mod written {
@@ -94,6 +103,12 @@ pub mod written {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_in_their_largest_unit() {
+        let shown = [0, 1_023, 1_024, 1_572_864, 50 << 30].map(size);
+        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "50.0 GiB"]);
+    }
 
     #[test]
     fn durations_are_read_as_people_write_them() {

@@ -35,7 +35,7 @@ mod reading;
 
 #[cfg(feature = "serde")]
 pub use amount::written;
-pub use amount::{AmountError, bytes, seconds};
+pub use amount::{AmountError, bytes, seconds, size};
 pub use dependency::{After, Dependency};
 pub use error::SpecError;
 pub use flexibility::Flexibility;

@@ -54,7 +54,7 @@ pub struct JobSpec {
     /// Fewest replicas it can run with.
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_min: u32,
-    /// Most replicas it may have; 64, or as many as it begins with, if left out.
+    /// Maximum number of replicas; 64, or as many as it begins with, if left out.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "openapi", schema(minimum = 1, maximum = 65536))]
     pub replicas_max: Option<u32>,
@@ -164,7 +164,7 @@ impl JobSpec {
         }
     }
 
-    /// Most replicas it may have, as its user or the default says.
+    /// Maximum number of replicas, as its user or the default says.
     pub fn replicas_limit(&self) -> u32 {
         self.replicas_max.unwrap_or_else(|| self.replicas.max(REPLICAS_MAX_DEFAULT))
     }

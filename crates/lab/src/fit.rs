@@ -18,10 +18,10 @@ pub use settings::{Bound, FitOptions, FitSettings, LocalBatchRange, NOISE_SCALE_
 #[non_exhaustive]
 pub enum FitError {
     /// Nothing was measured.
-    #[error("no measured steps; accepted are one or more")]
+    #[error("no measured steps; expected one or more")]
     NoSteps,
     /// An option out of its range.
-    #[error("{name} is {value}; accepted are {accepted}")]
+    #[error("{name} is {value}; expected {accepted}")]
     Option {
         /// Which one.
         name: &'static str,
@@ -31,7 +31,7 @@ pub enum FitError {
         accepted: String,
     },
     /// A lower bound above its upper bound.
-    #[error("{low} is above {high}; accepted are bounds in order")]
+    #[error("{low} is above {high}; expected bounds in order")]
     Bounds {
         /// The lower one.
         low: Bound,
@@ -41,7 +41,7 @@ pub enum FitError {
     /// Limits that no number of GPUs can keep.
     #[error(
         "no batch fits 1 to {gpus} GPUs: GPUs x local batch ({local_min}..{local_max}) x micro-batches never falls \
-         within the batch size {batch_min}..{batch_max}; accepted are wider bounds, like a larger max_batch_size"
+         within the batch size {batch_min}..{batch_max}; expected wider bounds, like a larger max_batch_size"
     )]
     NoFeasibleBatch {
         /// The most that are shown.

@@ -13,13 +13,13 @@ pub enum ModelError {
         replicas: u32,
     },
     /// A name that no type of GPU can have.
-    #[error("GPU type {name:?}: accepted are 1 to 64 printable characters")]
+    #[error("GPU type {name:?}: expected 1 to 64 printable characters")]
     GpuTypeName {
         /// Its beginning.
         name: String,
     },
     /// A lower bound above its upper bound, or a zero bound.
-    #[error("{lower_name} {lower} and {upper_name} {upper}: accepted is 1 <= {lower_name} <= {upper_name}")]
+    #[error("{lower_name} {lower} and {upper_name} {upper}: expected 1 <= {lower_name} <= {upper_name}")]
     Bounds {
         /// Name of the lower bound.
         lower_name: &'static str,
@@ -63,7 +63,7 @@ pub enum ModelError {
     /// The same configuration measured with times that cannot belong to one job.
     #[error(
         "step times {low_s} s and {high_s} s for the same local batch {local_batch} on {replicas} replicas over \
-         {nodes} nodes: accepted are times within a factor of 100"
+         {nodes} nodes: expected times within a factor of 100"
     )]
     Contradiction {
         /// Shortest time.
@@ -81,7 +81,7 @@ pub enum ModelError {
     #[error("no observations: a fit needs at least one measured step")]
     NoObservations,
     /// A time that is not a positive finite number of seconds, or too large to be one.
-    #[error("{name} {value} for {local_batch} samples on {replicas} replicas: accepted are {accepted}")]
+    #[error("{name} {value} for {local_batch} samples on {replicas} replicas: expected {accepted}")]
     StepTime {
         /// Which time.
         name: &'static str,
@@ -95,7 +95,7 @@ pub enum ModelError {
         accepted: &'static str,
     },
     /// An observation with no samples.
-    #[error("local batch 0 on {replicas} replicas: accepted is 1 or more")]
+    #[error("local batch 0 on {replicas} replicas: expected 1 or more")]
     EmptyBatch {
         /// Replicas of the observation.
         replicas: u32,
@@ -107,7 +107,7 @@ pub enum ModelError {
         observations: usize,
     },
     /// Losses that say nothing of their curve.
-    #[error("losses after {found} different numbers of steps: accepted are {needed} or more, in ascending order")]
+    #[error("losses after {found} different numbers of steps: expected {needed} or more, in ascending order")]
     FewLosses {
         /// How many there were.
         found: usize,
@@ -115,7 +115,7 @@ pub enum ModelError {
         needed: usize,
     },
     /// Values for each element of a gradient, but not as many as it has elements.
-    #[error("{name} of length {found}: accepted is {expected}, the length of the gradient")]
+    #[error("{name} of length {found}: expected {expected}, the length of the gradient")]
     GradientLength {
         /// What has the wrong length.
         name: &'static str,
@@ -125,7 +125,7 @@ pub enum ModelError {
         expected: usize,
     },
     /// Parameters outside of what the model allows.
-    #[error("{name} {value}: accepted are {accepted}")]
+    #[error("{name} {value}: expected {accepted}")]
     Parameter {
         /// Which parameter.
         name: &'static str,

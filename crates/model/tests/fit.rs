@@ -140,21 +140,21 @@ fn bad_observations_are_named() {
     let message = |bad: Observation| fit(Parallelism::DataParallel, &[good, bad], None).unwrap_err().to_string();
     assert_eq!(
         message(Observation { compute_s: f64::NAN, ..good }),
-        "compute time NaN for 64 samples on 2 replicas: accepted are 1e-7 to 1e7 seconds"
+        "compute time NaN for 64 samples on 2 replicas: expected 1e-7 to 1e7 seconds"
     );
     assert_eq!(
         message(Observation { step_s: -1.0, ..good }),
-        "step time -1 for 64 samples on 2 replicas: accepted are 1e-7 to 1e7 seconds"
+        "step time -1 for 64 samples on 2 replicas: expected 1e-7 to 1e7 seconds"
     );
     assert_eq!(
         message(Observation { compute_s: 2.0, step_s: 1.0, ..good }),
-        "step time 1 for 64 samples on 2 replicas: accepted are step times of at least the compute time"
+        "step time 1 for 64 samples on 2 replicas: expected step times of at least the compute time"
     );
-    assert_eq!(message(Observation { local_batch: 0, ..good }), "local batch 0 on 2 replicas: accepted is 1 or more");
+    assert_eq!(message(Observation { local_batch: 0, ..good }), "local batch 0 on 2 replicas: expected 1 or more");
     assert_eq!(
         message(Observation { step_s: 1000.0, ..good }),
         format!(
-            "step times {} s and 1000 s for the same local batch 64 on 2 replicas over 1 nodes: accepted are times \
+            "step times {} s and 1000 s for the same local batch 64 on 2 replicas over 1 nodes: expected times \
              within a factor of 100",
             good.step_s
         )

@@ -80,11 +80,8 @@ fn a_loss_that_does_not_fall_has_a_flat_curve_that_converged() {
 #[test]
 fn what_says_nothing_of_a_curve_is_refused() {
     let few = LossCurve::fit(&[(1.0, 3.0), (2.0, 2.0), (2.0, 1.9), (3.0, 1.0)]).unwrap_err();
-    assert_eq!(
-        few.to_string(),
-        "losses after 3 different numbers of steps: accepted are 4 or more, in ascending order"
-    );
+    assert_eq!(few.to_string(), "losses after 3 different numbers of steps: expected 4 or more, in ascending order");
     assert_eq!(LossCurve::fit(&[]), Err(ModelError::FewLosses { found: 0, needed: 4 }));
     let negative = LossCurve::fit(&[(1.0, -3.0)]).unwrap_err();
-    assert_eq!(negative.to_string(), "loss -3: accepted are 1e-30 to 1e30");
+    assert_eq!(negative.to_string(), "loss -3: expected 1e-30 to 1e30");
 }

@@ -310,7 +310,7 @@ fn gradients_and_moments_of_other_lengths_are_refused() {
     );
     let adam = |step| Preconditioner::Adam { second_moment: &[1.0], beta2: 0.99, step, epsilon: 1e-8 };
     let error = GradientNorms::of_micro_batches(&[&[1.0, 2.0], &[3.0, 4.0]], 64, adam(1)).unwrap_err();
-    assert_eq!(error.to_string(), "second moment of length 1: accepted is 2, the length of the gradient");
+    assert_eq!(error.to_string(), "second moment of length 1: expected 2, the length of the gradient");
     assert_eq!(adam(1).squared_norm(&[1.0, 2.0]), Err(error));
     assert_eq!(adam(0).squared_norm(&[3.0, 4.0]), Ok(25.0), "before the first update the moment is not used");
 }

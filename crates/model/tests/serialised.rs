@@ -21,12 +21,12 @@ where
 
 #[test]
 fn parameters_outside_of_their_bounds_are_refused() {
-    check(&PARAMS, "alpha_compute", 0.0, "alpha_compute 0: accepted are 1e-8 to 1e9 seconds");
+    check(&PARAMS, "alpha_compute", 0.0, "alpha_compute 0: expected 1e-8 to 1e9 seconds");
     for parallelism in [Parallelism::DataParallel, Parallelism::Sharded] {
         let model: ThroughputModel = parallelism.model(PARAMS).unwrap();
         assert_eq!(model.parallelism(), parallelism);
-        check(&model, "gamma", 0.5, "gamma 0.5: accepted are 1 to 10");
-        check(&model, "beta_intranode", -1.0, "beta_intranode -1: accepted are 1e-8 to 1e9 seconds");
+        check(&model, "gamma", 0.5, "gamma 0.5: expected 1 to 10");
+        check(&model, "beta_intranode", -1.0, "beta_intranode -1: expected 1e-8 to 1e9 seconds");
     }
     let mut json = serde_json::to_value(PARAMS).unwrap();
     json["delta"] = 1.0.into();
@@ -36,23 +36,23 @@ fn parameters_outside_of_their_bounds_are_refused() {
 #[test]
 fn a_curve_that_no_loss_follows_is_refused() {
     let curve = LossCurve::new(0.001, 0.5, 0.1).unwrap();
-    check(&curve, "slope", -1.0, "slope -1: accepted are 0 to 1e100");
-    check(&curve, "offset", 0.0, "offset 0: accepted are 1e-100 to 1e100");
-    check(&curve, "floor", -0.1, "floor -0.1: accepted are 0 to 1e100");
+    check(&curve, "slope", -1.0, "slope -1: expected 0 to 1e100");
+    check(&curve, "offset", 0.0, "offset 0: expected 1e-100 to 1e100");
+    check(&curve, "floor", -0.1, "floor -0.1: expected 0 to 1e100");
 }
 
 #[test]
 fn sums_that_no_average_can_have_are_refused() {
     let mut estimator = NoiseEstimator::new(32);
     estimator.update(&GradientNorms { steps: 3, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 }, 1);
-    check(&estimator, "weight", 1.5, "weight 1.5: accepted are 0 to 1");
-    check(&estimator, "weight", -0.5, "weight -0.5: accepted are 0 to 1");
-    check(&estimator, "weight_sqr", 2.0, "weight_sqr 2: accepted are 0 to 1");
-    check(&estimator, "var_spread", -1.0, "var_spread -1: accepted are finite numbers from 0");
+    check(&estimator, "weight", 1.5, "weight 1.5: expected 0 to 1");
+    check(&estimator, "weight", -0.5, "weight -0.5: expected 0 to 1");
+    check(&estimator, "weight_sqr", 2.0, "weight_sqr 2: expected 0 to 1");
+    check(&estimator, "var_spread", -1.0, "var_spread -1: expected finite numbers from 0");
     let mut json = serde_json::to_value(estimator).unwrap();
     json["batch_size_baseline"] = 0.into();
     let error = serde_json::from_value::<NoiseEstimator>(json).unwrap_err();
-    assert_eq!(error.to_string(), "batch_size_baseline 0: accepted are 1 or more");
+    assert_eq!(error.to_string(), "batch_size_baseline 0: expected 1 or more");
 }
 
 #[test]

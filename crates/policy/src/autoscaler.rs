@@ -268,7 +268,7 @@ mod tests {
         let message = |settings: AutoscalerSettings| settings.check().unwrap_err().to_string();
         assert_eq!(
             message(AutoscalerSettings { utility_low: f64::NAN, ..default }),
-            "utility_low NaN: accepted are shares from 0 to 1"
+            "utility_low NaN: expected shares from 0 to 1"
         );
         assert_eq!(
             message(AutoscalerSettings { utility_low: 0.7, ..default }),
@@ -276,7 +276,7 @@ mod tests {
         );
         assert_eq!(
             message(AutoscalerSettings { nodes_min: 0, ..default }),
-            "nodes_min 0: accepted are whole numbers from 1 to 100000"
+            "nodes_min 0: expected whole numbers from 1 to 100000"
         );
         assert_eq!(message(AutoscalerSettings { nodes_min: 17, ..default }), "nodes_min 17 is above nodes_max 16");
     }

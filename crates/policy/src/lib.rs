@@ -6,7 +6,7 @@
 //!  what agents reported             reason per job
 //! ```
 //!
-//! A policy decides and nothing else: it starts no process, fetches no time, and keeps no books that the view could
+//! A policy decides and nothing else: it starts no process, fetches no time, and keeps no records that the view could
 //! give it. Choose one through [`PolicySettings`], the only place that knows them all.
 
 mod ids;

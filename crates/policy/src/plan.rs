@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use pollux_job::size;
 use thiserror::Error;
 
 use crate::{Allocation, ClusterView, Flexibility, JobId, JobView, NodeId, NodeView, ReplicaResources};
@@ -135,7 +136,7 @@ pub enum PlanError {
         planned: u64,
     },
     /// Replicas that need more memory than a node has.
-    #[error("{node} has {memory} bytes of memory but its replicas need {planned}")]
+    #[error("{node} has {} of memory but its replicas need {}", size(*memory), size(*planned))]
     Memory {
         /// Which node.
         node: NodeId,
@@ -153,7 +154,7 @@ pub enum PlanError {
         node: NodeId,
     },
     /// A size that the job does not allow.
-    #[error("{job} gets {replicas} replicas: accepted are 0 or {min} to {max}")]
+    #[error("{job} gets {replicas} replicas: expected 0 or {min} to {max}")]
     Bounds {
         /// Which job.
         job: JobId,

@@ -195,7 +195,7 @@ fn no_settings<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<(), 
 
 /// A setting that no plan can be made with.
 #[derive(Clone, Debug, PartialEq, Error)]
-#[error("{name} {value}: accepted are {accepted}")]
+#[error("{name} {value}: expected {accepted}")]
 pub struct PolicySettingError {
     /// Which setting.
     pub name: &'static str,
@@ -207,7 +207,7 @@ pub struct PolicySettingError {
 
 /// A policy that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("unknown policy {name:?}: accepted are {accepted}")]
+#[error("unknown policy {name:?}: expected {accepted}")]
 pub struct UnknownPolicy {
     /// What was asked for.
     pub name: String,
@@ -223,15 +223,12 @@ mod tests {
     fn the_defaults_are_accepted_and_nonsense_is_named() {
         assert!(PolicySettings::all().iter().all(|settings| settings.check().is_ok()));
         let unfair = PolicySettings::Pollux(PolluxSettings { fairness: f64::NAN, ..PolluxSettings::default() });
-        assert_eq!(
-            unfair.check().unwrap_err().to_string(),
-            "fairness NaN: accepted are numbers up to 10, -inf included"
-        );
+        assert_eq!(unfair.check().unwrap_err().to_string(), "fairness NaN: expected numbers up to 10, -inf included");
         let timid = PolicySettings::Castor(CastorSettings { profile_limit: 0.5, ..CastorSettings::default() });
-        assert_eq!(timid.check().unwrap_err().to_string(), "profile_limit 0.5: accepted are 1 or more");
+        assert_eq!(timid.check().unwrap_err().to_string(), "profile_limit 0.5: expected 1 or more");
         let hasty = PolicySettings::Gandiva(GandivaSettings { quantum_s: -1.0, ..GandivaSettings::default() });
-        assert_eq!(hasty.check().unwrap_err().to_string(), "quantum_s -1: accepted are 0 or more");
+        assert_eq!(hasty.check().unwrap_err().to_string(), "quantum_s -1: expected 0 or more");
         let harsh = PolicySettings::AntMan(AntManSettings { slowdown_max: f64::NAN, ..AntManSettings::default() });
-        assert_eq!(harsh.check().unwrap_err().to_string(), "slowdown_max NaN: accepted are a share from 0 to 1");
+        assert_eq!(harsh.check().unwrap_err().to_string(), "slowdown_max NaN: expected a share from 0 to 1");
     }
 }

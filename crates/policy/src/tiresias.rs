@@ -78,7 +78,7 @@ impl Default for TiresiasSettings {
 #[derive(Debug)]
 pub(crate) struct Tiresias {
     settings: TiresiasSettings,
-    standings: BTreeMap<JobId, Standing>,
+    states: BTreeMap<JobId, QueueState>,
     /// How often a job came to a queue.
     entries: u64,
     sizes: JobSizes,
@@ -88,7 +88,8 @@ pub(crate) struct Tiresias {
 #[derive(Clone, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub(crate) struct TiresiasMemory {
-    standings: BTreeMap<JobId, Standing>,
+    #[cfg_attr(feature = "serde", serde(rename = "standings"))]
+    states: BTreeMap<JobId, QueueState>,
     entries: u64,
     /// GPU-seconds of jobs that finished, oldest first.
     finished_gpu_s: Vec<f64>,
@@ -97,7 +98,7 @@ pub(crate) struct TiresiasMemory {
 /// Where a job stands in the queues.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-struct Standing {
+struct QueueState {
     queue: usize,
     /// Numbers those who came to a queue.
     entry: u64,
@@ -110,46 +111,46 @@ struct Standing {
 impl Tiresias {
     pub(crate) fn new(settings: TiresiasSettings) -> Self {
         let sizes = settings.job_gpu_hours.iter().map(|hours| hours * HOUR_S).collect();
-        Self { sizes: JobSizes::new(sizes), settings, standings: BTreeMap::new(), entries: 0 }
+        Self { sizes: JobSizes::new(sizes), settings, states: BTreeMap::new(), entries: 0 }
     }
 
     /// Moves a job to the queue that its service or its waiting earned it.
-    fn update(&mut self, now: Timestamp, job: &JobView<'_>) -> Standing {
+    fn update(&mut self, now: Timestamp, job: &JobView<'_>) -> QueueState {
         let mut entries = self.entries;
         let mut enter = || {
             entries += 1;
             entries
         };
-        let standing = self.standings.entry(job.id).or_insert_with(|| Standing {
+        let state = self.states.entry(job.id).or_insert_with(|| QueueState {
             queue: 0,
             entry: enter(),
             executed_before_s: 0.0,
             waited_before_s: 0.0,
         });
         if !job.allocation.is_empty() {
-            standing.waited_before_s = waited_s(job, now);
+            state.waited_before_s = waited_s(job, now);
         }
-        let attained_gpu_s = standing.attained_gpu_s(job);
+        let attained_gpu_s = state.attained_gpu_s(job);
         let is_below = |hours: &&f64| attained_gpu_s >= **hours * HOUR_S;
         let queue = self.settings.queue_gpu_hours.iter().take_while(is_below).count();
-        if queue > standing.queue {
-            (standing.queue, standing.entry) = (queue, enter());
+        if queue > state.queue {
+            (state.queue, state.entry) = (queue, enter());
         }
-        let executed_s = job.executed_s - standing.executed_before_s;
-        let is_starved = |knob| standing.waits_s(job, now) >= knob * executed_s;
-        if standing.queue > 0 && self.settings.promote_knob.is_some_and(is_starved) {
+        let executed_s = job.executed_s - state.executed_before_s;
+        let is_starved = |knob| state.waits_s(job, now) >= knob * executed_s;
+        if state.queue > 0 && self.settings.promote_knob.is_some_and(is_starved) {
             let (executed_before_s, waited_before_s) = (job.executed_s, waited_s(job, now));
-            *standing = Standing { queue: 0, entry: enter(), executed_before_s, waited_before_s };
+            *state = QueueState { queue: 0, entry: enter(), executed_before_s, waited_before_s };
         }
         self.entries = entries;
-        *standing
+        *state
     }
 
-    fn index(&self, job: &JobView<'_>, standing: &Standing) -> f64 {
+    fn index(&self, job: &JobView<'_>, state: &QueueState) -> f64 {
         match self.settings.priority {
             TiresiasPriority::Gittins if self.sizes.are_known() => {
-                let attained_gpu_s = standing.attained_gpu_s(job);
-                let threshold = self.settings.queue_gpu_hours.get(standing.queue);
+                let attained_gpu_s = state.attained_gpu_s(job);
+                let threshold = self.settings.queue_gpu_hours.get(state.queue);
                 let quantum = threshold.map_or(f64::INFINITY, |hours| hours * HOUR_S - attained_gpu_s);
                 self.sizes.index(attained_gpu_s, quantum)
             }
@@ -157,8 +158,8 @@ impl Tiresias {
         }
     }
 
-    fn placement(&self, now: Timestamp, job: &JobView<'_>, standing: &Standing) -> GangPlacement {
-        let needed = || match standing.waits_s(job, now) {
+    fn placement(&self, now: Timestamp, job: &JobView<'_>, state: &QueueState) -> GangPlacement {
+        let needed = || match state.waits_s(job, now) {
             waits_s if waits_s < CONSOLIDATION_WAIT_S => GangPlacement::FewestNodes,
             _ => GangPlacement::Consolidated,
         };
@@ -174,7 +175,7 @@ impl Tiresias {
     }
 }
 
-impl Standing {
+impl QueueState {
     fn attained_gpu_s(&self, job: &JobView<'_>) -> f64 {
         (job.executed_s - self.executed_before_s) * f64::from(job.per_replica().gpus_of(gang_size(job)))
     }
@@ -195,27 +196,27 @@ impl Policy for Tiresias {
             self.sizes.learn(job.attained_gpu_s);
         }
         let present: BTreeSet<JobId> = view.jobs.iter().map(|job| job.id).collect();
-        self.standings.retain(|job, _| present.contains(job));
-        let standings: Vec<Standing> = view.jobs.iter().map(|job| self.update(now, job)).collect();
-        let indices: Vec<f64> = view.jobs.iter().zip(&standings).map(|(job, of_job)| self.index(job, of_job)).collect();
+        self.states.retain(|job, _| present.contains(job));
+        let states: Vec<QueueState> = view.jobs.iter().map(|job| self.update(now, job)).collect();
+        let indices: Vec<f64> = view.jobs.iter().zip(&states).map(|(job, of_job)| self.index(job, of_job)).collect();
         let mut order: Vec<usize> = (0..view.jobs.len()).collect();
         order.sort_by(|&a, &b| {
-            let queues = standings[a].queue.cmp(&standings[b].queue);
-            queues.then(indices[b].total_cmp(&indices[a])).then(standings[a].entry.cmp(&standings[b].entry))
+            let queues = states[a].queue.cmp(&states[b].queue);
+            queues.then(indices[b].total_cmp(&indices[a])).then(states[a].entry.cmp(&states[b].entry))
         });
-        let placement = |idx: usize| self.placement(now, &view.jobs[idx], &standings[idx]);
+        let placement = |idx: usize| self.placement(now, &view.jobs[idx], &states[idx]);
         plan_placed_gangs(view, &order, &placement, Overtaking::Allowed)
     }
 
     fn save(&self) -> Option<PolicyState> {
-        let (standings, finished_gpu_s) = (self.standings.clone(), self.sizes.finished());
-        let memory = TiresiasMemory { standings, entries: self.entries, finished_gpu_s };
+        let (states, finished_gpu_s) = (self.states.clone(), self.sizes.finished());
+        let memory = TiresiasMemory { states, entries: self.entries, finished_gpu_s };
         Some(PolicyState::new(Memory::Tiresias(memory)))
     }
 
     fn restore(&mut self, state: PolicyState) -> bool {
         let Memory::Tiresias(memory) = state.memory else { return false };
-        (self.standings, self.entries) = (memory.standings, memory.entries);
+        (self.states, self.entries) = (memory.states, memory.entries);
         memory.finished_gpu_s.into_iter().for_each(|gpu_s| self.sizes.learn(gpu_s));
         true
     }

@@ -4,7 +4,7 @@ use pollux_model::{Goodput, GpuType, LossCurve};
 
 use crate::{Allocation, Binding, Flexibility, JobId, NodeId, NodeResources, ReplicaResources, Timestamp};
 
-/// What a policy may know: the cluster's books and what agents reported, never what a job really does.
+/// What a policy may know: the cluster's records and what agents reported, never what a job really does.
 #[derive(Clone, Debug)]
 pub struct ClusterView<'a> {
     /// Ordered by id.
@@ -72,7 +72,7 @@ pub struct JobView<'a> {
     pub replicas_requested: u32,
     /// Fewest replicas it can run with.
     pub replicas_min: u32,
-    /// Most replicas it may have.
+    /// Maximum number of replicas.
     pub replicas_max: u32,
     /// GPUs of each replica, all on one node; at least 1.
     pub gpus_per_replica: u32,

@@ -30,7 +30,7 @@ impl Clock {
     pub(crate) fn has_come(&self, moment: Timestamp) -> bool {
         match self {
             Self::Machine { .. } => moment <= self.now(),
-            Self::Manual(clock) => moment.0 <= clock.hands.rounds_until.load(Ordering::Acquire),
+            Self::Manual(clock) => moment.0 <= clock.times.rounds_until.load(Ordering::Acquire),
         }
     }
 
@@ -44,11 +44,11 @@ impl Clock {
 /// can be told before its round.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {
-    hands: Arc<Hands>,
+    times: Arc<ManualTimes>,
 }
 
 #[derive(Debug, Default)]
-struct Hands {
+struct ManualTimes {
     now: AtomicU64,
     rounds_until: AtomicU64,
 }
@@ -56,17 +56,17 @@ struct Hands {
 impl ManualClock {
     /// What it shows.
     pub fn now(&self) -> Timestamp {
-        Timestamp(self.hands.now.load(Ordering::Acquire))
+        Timestamp(self.times.now.load(Ordering::Acquire))
     }
 
     /// Makes it show a moment, never an earlier one. Whoever waits for it finds out with the next message.
     pub fn set(&self, now: Timestamp) {
-        self.hands.now.fetch_max(now.0, Ordering::AcqRel);
+        self.times.now.fetch_max(now.0, Ordering::AcqRel);
     }
 
     /// Lets everything happen that is due by now.
     pub fn let_rounds(&self) {
-        self.hands.rounds_until.store(self.now().0, Ordering::Release);
+        self.times.rounds_until.store(self.now().0, Ordering::Release);
     }
 }
 
@@ -89,12 +89,12 @@ mod tests {
 
     #[test]
     fn a_manual_clock_goes_forward_and_lets_rounds_only_when_told() {
-        let hands = ManualClock::default();
-        let clock = Clock::Manual(hands.clone());
-        hands.set(Timestamp(5_000));
-        hands.set(Timestamp(4_000));
+        let times = ManualClock::default();
+        let clock = Clock::Manual(times.clone());
+        times.set(Timestamp(5_000));
+        times.set(Timestamp(4_000));
         assert_eq!((clock.now(), clock.has_come(Timestamp(5_000))), (Timestamp(5_000), false));
-        hands.let_rounds();
+        times.let_rounds();
         assert!(clock.has_come(Timestamp(5_000)) && !clock.has_come(Timestamp(5_001)));
     }
 }

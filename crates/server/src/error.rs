@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use pollux_backend::Epoch;
 use pollux_engine::{Refusal, SettingsError};
-use pollux_job::{JobId, SpecError};
+use pollux_job::{After, Dependency, JobId, Phase, SpecError};
 use pollux_store::StoreError;
 use thiserror::Error;
 
@@ -46,7 +46,7 @@ pub enum ServerError {
     },
     /// Workers could not reach it, or others could read along.
     #[error(
-        "worker URL {url}: accepted are https:// addresses with --tls-cert and --tls-key, or http:// ones of this machine"
+        "worker URL {url}: expected https:// addresses with --tls-cert and --tls-key, or http:// ones of this machine"
     )]
     WorkerUrl {
         /// The address given.
@@ -80,7 +80,7 @@ pub enum ServerError {
     #[error("another scheduler has taken over the journal")]
     CopySuperseded,
     /// The user's token is none.
-    #[error("{} holds no token: accepted are 32 or more characters; delete it, and another one is made", .file.display())]
+    #[error("{} holds no token: expected 32 or more characters; delete it, and another one is made", .file.display())]
     NoToken {
         /// Which file.
         file: PathBuf,
@@ -134,7 +134,7 @@ pub enum Refused {
         current: u64,
     },
     /// A place where nobody can be reached.
-    #[error("rendezvous {address:?}, port {port}: accepted are a host name or address and a port above 0")]
+    #[error("rendezvous {address:?}, port {port}: expected a host name or address and a port above 0")]
     Rendezvous {
         /// The host given.
         address: String,
@@ -148,7 +148,7 @@ pub enum Refused {
         name: String,
     },
     /// A label that no token can have.
-    #[error("label {label:?}: accepted are 1 to 64 letters, digits, -, _ or full stops")]
+    #[error("label {label:?}: expected 1 to 64 letters, digits, -, _ or full stops")]
     Label {
         /// The label given.
         label: String,
@@ -198,4 +198,16 @@ pub enum Refused {
     /// The scheduler has ended, or does so before it can answer. What was asked for may have been done.
     #[error("the scheduler is shutting down")]
     Away,
+}
+
+impl Refused {
+    /// Whether a job that ended in a phase did so as another that depends on it needs.
+    pub(crate) fn unless_met(dependency: Dependency, phase: &str) -> Result<(), Self> {
+        match dependency.after {
+            After::Success if phase != Phase::Succeeded.word() => {
+                Err(Self::Dependency { job: dependency.job, phase: phase.to_owned() })
+            }
+            After::Success | After::End => Ok(()),
+        }
+    }
 }

@@ -21,7 +21,7 @@ pub(crate) fn event(event: &Event, node: &str) {
             info!(job = job.0, revision = revision.0, pause_s, "group trains");
         }
         Event::GroupSilent { job, revision } => {
-            info!(job = job.0, revision = revision.0, "group runs without a word");
+            info!(job = job.0, revision = revision.0, "group does not report to Pollux");
         }
         Event::GroupPending { job, revision } => debug!(job = job.0, revision = revision.0, "group waits to be placed"),
         Event::GroupPlaced { job, revision } => debug!(job = job.0, revision = revision.0, "group is placed"),

@@ -4,7 +4,7 @@ mod plan;
 
 use pollux_api as api;
 use pollux_engine::{Explanation, Job, SizeChange, Wait};
-use pollux_job::{After, Flexibility, JobId, Phase};
+use pollux_job::{After, Flexibility, JobId, Phase, size};
 use pollux_policy::{Binding, Timestamp};
 
 use crate::Cluster;
@@ -34,6 +34,7 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
         name: job.spec().name.clone(),
         phase: job.phase(),
         replicas: job.group().replicas(),
+        gpus_per_replica: job.per_replica().gpus,
         sentences: sentences(cluster, job, &explanation, payer.as_ref()),
         wait: explanation.wait.map(|wait| wait_word(wait).to_owned()),
         binding: reason.map(|reason| binding_word(reason.binding).to_owned()),
@@ -67,6 +68,7 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
         name: job.name.clone(),
         phase: job.phase,
         replicas: 0,
+        gpus_per_replica: job.gpus_per_replica,
         sentences,
         wait: None,
         binding: None,
@@ -107,7 +109,7 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
         }));
     }
     if job.is_silent() && !job.group().is_empty() {
-        sentences.push("It has not spoken to Pollux, so it is left as it is until it ends.".to_owned());
+        sentences.push("It doesn't report to Pollux, so it won't be resized.".to_owned());
     }
     if job.is_plannable() {
         sentences.push(match explanation.next_round {
@@ -142,7 +144,7 @@ fn situation(cluster: &Cluster<'_>, job: &Job) -> String {
         Phase::Paused => format!("{name} was paused {since} ago."),
         Phase::Succeeded | Phase::Failed | Phase::Cancelled => format!("{name} {} {since} ago.", job.phase()),
         Phase::Running | Phase::Resizing => match job.pace() {
-            None => format!("{name} runs on {gpus}, and has told nothing of its training yet."),
+            None => format!("{name} is running on {gpus}; no progress reported yet."),
             Some(pace) => {
                 let goodput = match (pace.samples_per_s, pace.goodput()) {
                     (Some(rate), Some(goodput)) => format!(
@@ -185,15 +187,15 @@ fn waiting_for_jobs(job: &Job) -> String {
 /// What it waits for.
 fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
     Some(match wait {
-        Wait::Round => "It came after the last plan.".to_owned(),
+        Wait::Round => "It was submitted after the last plan.".to_owned(),
         Wait::Gpus => return None,
         Wait::Release => {
             let more = job.target().replicas().saturating_sub(job.group().replicas());
             let more = job.per_replica().gpus_of(more);
-            format!("{} planned for it, and will be free when those who have them are gone.", are(more))
+            format!("{} planned for it, and will be free when the jobs that use them have stopped.", are(more))
         }
-        Wait::Ready if job.phase() == Phase::Starting => "It has not said yet that it trains.".to_owned(),
-        Wait::Ready => "Its replicas are on their way into their new group.".to_owned(),
+        Wait::Ready if job.phase() == Phase::Starting => "It hasn't reported that it is training yet.".to_owned(),
+        Wait::Ready => "Its replicas are joining their new group.".to_owned(),
         Wait::Pending => {
             let reasons = cluster.fleet.pending_of(job.id()).map(|(id, reason)| format!("replica {} ({reason})", id.0));
             format!("It cannot run yet: {}.", reasons.collect::<Vec<_>>().join(", "))
@@ -212,7 +214,7 @@ fn waiting(cluster: &Cluster<'_>, job: &Job, wait: Wait) -> Option<String> {
             format!("It failed {}; it is tried again in {seconds}.", times(job.usage(cluster.now()).retries))
         }
         Wait::Jobs => waiting_for_jobs(job),
-        Wait::Resume => "It waits for its user: `pollux resume` lets it go on.".to_owned(),
+        Wait::Resume => "It is paused; `pollux resume` lets it continue.".to_owned(),
     })
 }
 
@@ -224,14 +226,18 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
     let added = "it waits for nodes to be added";
     match binding {
         Binding::Contention if planned == 0 => {
-            format!("needs {fewest} at once; all are in better use, or others came first")
+            let nodes = cluster.engine().nodes().filter(|node| node.is_schedulable(cluster.now()));
+            let free: u32 = nodes.map(|node| node.gpus().saturating_sub(node.gpus_held())).sum();
+            let policy = cluster.settings().policy.name();
+            let free = if free == 0 { "no GPU is".to_owned() } else { are(free) };
+            format!("needs {fewest} at once; {free} free, and {policy} puts other jobs first")
         }
         Binding::Contention => "gets no more: others make better use of the rest".to_owned(),
         Binding::NoGain => "would not gain by more GPUs".to_owned(),
         Binding::Maximum if replica.gpus_of(planned) >= usable => {
             format!("has the whole cluster: {}", counted(usable, "GPU"))
         }
-        Binding::Maximum => format!("has as many as it may: {}", gpus(job, planned)),
+        Binding::Maximum => format!("has its maximum: {}", gpus(job, planned)),
         Binding::Profile => match job.replicas_profiled() {
             Some(profiled) => format!("gets more once it is measured beyond {}", gpus(job, profiled)),
             None => "starts small, to be measured first".to_owned(),
@@ -256,10 +262,8 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
             format!("needs {cpus} for each replica, and no node with enough GPUs has as many: {added}")
         }
         Binding::NotEnoughMemory => {
-            let memory = replica.memory;
-            format!(
-                "needs {memory} bytes of memory for each replica, and no node with enough GPUs has as many: {added}"
-            )
+            let memory = size(replica.memory);
+            format!("needs {memory} of memory for each replica, and no node with enough GPUs has as much: {added}")
         }
         // Reasons may gain others.
         _ => "has what the policy gives it".to_owned(),

@@ -272,7 +272,7 @@ impl Fleet {
 
     /// Replicas of a job on a node that were not told to leave, those first that are missed least: who left the group
     /// before a restart, who is alone on its GPU, and of the rest the high ranks, because the state travels least when
-    /// its keeper stays.
+    /// the rank that hands it over stays.
     fn dispensable(&self, job: JobId, node: NodeId) -> Vec<ReplicaId> {
         let hosts = self.hosts();
         let members = self.groups.get(&job).map_or(&[][..], |group| &group.members);

@@ -23,20 +23,20 @@ impl fmt::Display for Sentence<'_> {
             }
             HistoryEvent::Ready { pause_s: None } => write!(f, "trains"),
             HistoryEvent::Ready { pause_s: Some(pause_s) } => write!(f, "trains on, after a pause of {pause_s:.2} s"),
-            HistoryEvent::Silent => write!(f, "runs without a word, and is left alone"),
+            HistoryEvent::Silent => write!(f, "running; doesn't report to Pollux, so it won't be resized"),
             HistoryEvent::Stopped { replicas, why } => {
                 let why = match why {
                     StopReason::Preempted => "others make better use of the GPUs",
-                    StopReason::Moved => "it goes on elsewhere",
-                    StopReason::Resized => "it goes on without them",
+                    StopReason::Moved => "it moves to other nodes",
+                    StopReason::Resized => "the job shrinks",
                     StopReason::Paused => "its user paused it",
                     StopReason::Cancelled => "its user cancelled it",
-                    StopReason::Succeeded => "it is done",
+                    StopReason::Succeeded => "the job finished",
                     StopReason::TimeLimit => "it reached its time limit",
-                    StopReason::Failed => "one of them failed",
+                    StopReason::Failed => "a replica failed",
                     StopReason::NodeLost => "a node was lost",
                 };
-                write!(f, "{} told to leave: {why}", counted(*replicas, "replica"))
+                write!(f, "stopping {}: {why}", counted(*replicas, "replica"))
             }
             HistoryEvent::Exited { replica, exit } => write!(f, "replica {replica} ended: {}", self::exit(*exit)),
             HistoryEvent::NotStarted { replica, reason } => {
@@ -49,12 +49,12 @@ impl fmt::Display for Sentence<'_> {
             HistoryEvent::NodeJoined { node } => write!(f, "node {node} is up"),
             HistoryEvent::NodeLost { node } => write!(f, "node {node} is gone"),
             HistoryEvent::NodeRetired { node } => {
-                write!(f, "node {node} is not used any more: its machine has changed, what runs there is told to leave")
+                write!(f, "node {node} is not used any more: its machine has changed; what runs there is being stopped")
             }
             HistoryEvent::NodeUnreachable { node } => write!(f, "node {node} does not answer; what it runs is kept"),
             HistoryEvent::NodeReachable { node } => write!(f, "node {node} answers again"),
             HistoryEvent::Pending { replica, reason } => write!(f, "replica {replica} cannot run yet: {reason}"),
-            HistoryEvent::NodeDrained { node } => write!(f, "node {node} is being emptied"),
+            HistoryEvent::NodeDrained { node } => write!(f, "node {node} is draining"),
             HistoryEvent::NodeUndrained { node } => write!(f, "node {node} is used again"),
             HistoryEvent::Damaged { record } => {
                 write!(f, "record {record} of the journal was damaged and is set aside; all jobs are there")

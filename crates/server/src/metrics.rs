@@ -123,7 +123,7 @@ impl Metrics {
         registry.register("commit_seconds", "What durable writes took", self.commit_seconds.clone());
         let changes = "Groups of replicas ordered, changed and ended";
         registry.register("group_changes", changes, self.group_changes.clone());
-        let stops = "Groups or parts of them that were told to leave, by reason";
+        let stops = "Groups or parts of them that were stopped, by reason";
         registry.register("group_stops", stops, self.group_stops.clone());
         let ended = "Replicas that ended, by how they did";
         registry.register("replicas_ended", ended, self.replicas_ended.clone());

@@ -28,6 +28,7 @@ pub fn job(cluster: &Cluster<'_>, job: &pollux_engine::Job) -> api::Job {
         started_ms: usage.first_started.map(|at| at.0),
         ended_ms: usage.ended.map(|at| at.0),
         replicas: job.group().replicas(),
+        gpus_per_replica: job.per_replica().gpus,
         nodes: u32::try_from(job.group().iter().len()).unwrap_or(u32::MAX),
         batch_size: pace.map(|pace| pace.batch_size),
         learning_rate_factor: pace.and(report).map(|report| report.learning_rate_factor),
@@ -83,6 +84,7 @@ pub fn job_of_row(row: &JobRow) -> api::Job {
         started_ms: None,
         ended_ms: None,
         replicas: 0,
+        gpus_per_replica: spec.gpus_per_replica.max(1),
         nodes: 0,
         batch_size: None,
         learning_rate_factor: None,
@@ -171,7 +173,8 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
     for job in engine.jobs() {
         for (node, replicas) in job.group().iter() {
             let (id, name, is_guest) = (job.id().0, job.spec().name.clone(), job.guest_of().is_some());
-            let on_node = api::NodeJob { id, name, replicas, is_guest };
+            let gpus_per_replica = job.per_replica().gpus;
+            let on_node = api::NodeJob { id, name, replicas, gpus_per_replica, is_guest };
             jobs.entry(node).or_default().push(on_node);
         }
     }

@@ -12,7 +12,7 @@ pub(crate) use question::{JobTemplate, Question, question};
 #[non_exhaustive]
 pub enum WhatIfError {
     /// More changes than anybody would make at once.
-    #[error("{changes} changes: accepted are {limit} or fewer")]
+    #[error("{changes} changes: expected {limit} or fewer")]
     TooMany {
         /// How many were given.
         changes: usize,
@@ -20,7 +20,7 @@ pub enum WhatIfError {
         limit: usize,
     },
     /// Nodes that cannot be added.
-    #[error("{count} nodes of {gpus} GPUs: accepted are 1 to {limit} of 1 to {limit}")]
+    #[error("{count} nodes of {gpus} GPUs: expected 1 to {limit} of 1 to {limit}")]
     Nodes {
         /// How many.
         count: u32,
@@ -30,7 +30,7 @@ pub enum WhatIfError {
         limit: u32,
     },
     /// A kind of GPU that no node has.
-    #[error("gpu_type {gpu_type:?}: accepted are kinds of the cluster's nodes, or none")]
+    #[error("gpu_type {gpu_type:?}: expected kinds of the cluster's nodes, or none")]
     GpuType {
         /// The kind given.
         gpu_type: String,
@@ -42,7 +42,7 @@ pub enum WhatIfError {
     #[error(transparent)]
     Application(#[from] pollux_sim::UnknownApplication),
     /// A job that nobody can train like.
-    #[error("job {job} has not told how it trains: accepted is one that has")]
+    #[error("job {job} has not reported any training: expected one that has")]
     Unlike {
         /// Which.
         job: u64,

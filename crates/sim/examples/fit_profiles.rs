@@ -9,7 +9,7 @@ use pollux_sim::{ApplicationName, Recorded, profile};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args_os().skip(1).map(PathBuf::from);
     let (Some(traces), Some(out)) = (arguments.next(), arguments.next()) else {
-        return Err("accepted: a folder of traces and a folder to write to".into());
+        return Err("expected a folder of traces and a folder to write to".into());
     };
     for name in ApplicationName::ALL {
         let recorded = Recorded::load(name, &traces.join(name.as_str()))?;

@@ -74,7 +74,7 @@ fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::
 #[non_exhaustive]
 pub enum ClusterError {
     /// Neither a shape nor the name of a file.
-    #[error("cluster {given}; accepted: NODESxGPUS such as 16x4, or a .toml file of node groups")]
+    #[error("cluster {given}; expected NODESxGPUS such as 16x4, or a .toml file of node groups")]
     Shape {
         /// What was given, quoted.
         given: String,
@@ -88,7 +88,7 @@ pub enum ClusterError {
         source: std::io::Error,
     },
     /// The file is no list of node groups.
-    #[error("{file}:{line}: {reason}; accepted: [[group]] with count, gpus and perhaps gpu_type, cpus and memory")]
+    #[error("{file}:{line}: {reason}; expected [[group]] with count, gpus and perhaps gpu_type, cpus and memory")]
     Toml {
         /// Path as given.
         file: String,
@@ -98,22 +98,22 @@ pub enum ClusterError {
         reason: String,
     },
     /// A cluster without nodes.
-    #[error("no node groups; accepted: one or more")]
+    #[error("no node groups; expected one or more")]
     Empty,
     /// Too few or too many nodes.
-    #[error("{nodes} nodes; accepted: 1 to {NODES_MAX} in all, and 1 or more per group")]
+    #[error("{nodes} nodes; expected 1 to {NODES_MAX} in all, and 1 or more per group")]
     Nodes {
         /// How many, in the group or in all.
         nodes: u64,
     },
     /// Nodes without GPUs, or with more than there are.
-    #[error("{gpus} GPUs per node; accepted: 1 to {NODE_GPUS_MAX}")]
+    #[error("{gpus} GPUs per node; expected 1 to {NODE_GPUS_MAX}")]
     NodeGpus {
         /// How many.
         gpus: u32,
     },
     /// A GPU type that cannot be printed in a table.
-    #[error("gpu_type {gpu_type}; accepted: 1 to 64 letters, digits, dots and dashes")]
+    #[error("gpu_type {gpu_type}; expected 1 to 64 letters, digits, dots and dashes")]
     GpuType {
         /// What it said, quoted.
         gpu_type: String,
@@ -218,11 +218,11 @@ mod tests {
     fn shapes_that_make_no_cluster_are_refused() {
         for given in ["", "16", "16x", "x4", "16x4x2", "-1x4", "+1x4", "16X4", "99999999999x4", "file.tom"] {
             let accepted = "NODESxGPUS such as 16x4, or a .toml file of node groups";
-            assert_eq!(error(given), format!("cluster {given:?}; accepted: {accepted}"));
+            assert_eq!(error(given), format!("cluster {given:?}; expected {accepted}"));
         }
-        assert_eq!(error("0x4"), "0 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
-        assert_eq!(error("100001x4"), "100001 nodes; accepted: 1 to 100000 in all, and 1 or more per group");
-        assert_eq!(error("4x0"), "0 GPUs per node; accepted: 1 to 1024");
+        assert_eq!(error("0x4"), "0 nodes; expected 1 to 100000 in all, and 1 or more per group");
+        assert_eq!(error("100001x4"), "100001 nodes; expected 1 to 100000 in all, and 1 or more per group");
+        assert_eq!(error("4x0"), "0 GPUs per node; expected 1 to 1024");
         assert!(error("missing.toml").starts_with("missing.toml: "));
     }
 
@@ -244,21 +244,21 @@ mod tests {
     #[test]
     fn files_that_make_no_cluster_are_refused_with_their_line() {
         let error = |text: &str| ClusterSpec::from_toml("c.toml", text).unwrap_err().to_string();
-        let accepted = "accepted: [[group]] with count, gpus and perhaps gpu_type, cpus and memory";
+        let accepted = "expected [[group]] with count, gpus and perhaps gpu_type, cpus and memory";
         assert_eq!(
             error("[[group]]\ncount = 2\ngpu = 8\n"),
             format!(
                 "c.toml:3: unknown field `gpu`, expected one of `count`, `gpus`, `gpu_type`, `cpus`, `memory`; {accepted}"
             )
         );
-        assert_eq!(error("group = []"), "no node groups; accepted: one or more");
+        assert_eq!(error("group = []"), "no node groups; expected one or more");
         let odd = "[[group]]\ncount = 1\ngpus = 1\nmemory = \"lots\"\n";
         assert_eq!(
             error(odd),
             format!("c.toml:4: \"lots\": expected bytes, or a size such as 512M, 16G or 16GiB; {accepted}")
         );
         let typed = "[[group]]\ncount = 1\ngpus = 1\ngpu_type = \"\"\n";
-        assert_eq!(error(typed), "gpu_type \"\"; accepted: 1 to 64 letters, digits, dots and dashes");
+        assert_eq!(error(typed), "gpu_type \"\"; expected 1 to 64 letters, digits, dots and dashes");
     }
 
     proptest! {

@@ -22,7 +22,7 @@ pub enum TableError {
         source: std::io::Error,
     },
     /// Bytes that are no CSV.
-    #[error("{file}:{line}: {reason}; accepted is CSV with a header")]
+    #[error("{file}:{line}: {reason}; expected CSV with a header")]
     Csv {
         /// Path as given.
         file: String,
@@ -32,7 +32,7 @@ pub enum TableError {
         reason: String,
     },
     /// The header lacks a column.
-    #[error("{file}:1: no column {column}; accepted are tables with the columns {}", accepted.join(","))]
+    #[error("{file}:1: no column {column}; expected tables with the columns {}", accepted.join(","))]
     Column {
         /// Path as given.
         file: String,
@@ -42,7 +42,7 @@ pub enum TableError {
         accepted: &'static [&'static str],
     },
     /// A value that is not what its column holds.
-    #[error("{file}:{line}: {column} {value}; accepted: {accepted}")]
+    #[error("{file}:{line}: {column} {value}; expected {accepted}")]
     Value {
         /// Path as given.
         file: String,
@@ -56,7 +56,7 @@ pub enum TableError {
         accepted: String,
     },
     /// A header without rows.
-    #[error("{file}: no rows below the header; accepted: one row or more")]
+    #[error("{file}: no rows below the header; expected one row or more")]
     Empty {
         /// Path as given.
         file: String,
@@ -234,12 +234,12 @@ mod tests {
 
     #[test]
     fn every_mistake_is_one_line_that_names_its_place() {
-        assert_eq!(error(b""), "jobs.csv:1: no column name; accepted are tables with the columns name,time");
-        assert_eq!(error(b"time,name\n"), "jobs.csv: no rows below the header; accepted: one row or more");
-        assert_eq!(error(b"name,time\na,1,2\n"), "jobs.csv:2: 3 values under 2 columns; accepted is CSV with a header");
-        assert_eq!(error(b"time,name\n1,a\n\nx,b\n"), "jobs.csv:4: time \"x\"; accepted: whole seconds");
+        assert_eq!(error(b""), "jobs.csv:1: no column name; expected tables with the columns name,time");
+        assert_eq!(error(b"time,name\n"), "jobs.csv: no rows below the header; expected one row or more");
+        assert_eq!(error(b"name,time\na,1,2\n"), "jobs.csv:2: 3 values under 2 columns; expected CSV with a header");
+        assert_eq!(error(b"time,name\n1,a\n\nx,b\n"), "jobs.csv:4: time \"x\"; expected whole seconds");
         let long = format!("name,time\na,\"{}\n{}\"\n", "é".repeat(30), "x".repeat(30));
-        let expected = format!("jobs.csv:2: time \"{}\\nxxxxxxxxx…\"; accepted: whole seconds", "é".repeat(30));
+        let expected = format!("jobs.csv:2: time \"{}\\nxxxxxxxxx…\"; expected whole seconds", "é".repeat(30));
         assert_eq!(error(long.as_bytes()), expected);
     }
 

@@ -30,7 +30,7 @@ pub enum StoreError {
     },
     /// Written by a later version of the program.
     #[error(
-        "{} has schema version {found}: accepted are versions up to {supported}; it was left as it is", .file.display()
+        "{} has schema version {found}: expected versions up to {supported}; it was left as it is", .file.display()
     )]
     NewerVersion {
         /// Which.

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use pollux_agent::{AgentReport, Progress, Tuning, TypeReport};
 use pollux_engine::{
-    Engine, EngineSettings, EngineState, Event, FailureCause, FailureKind, FailureReason, JobState, Leaving,
-    ResizeCause, Revision, SavedJob, Seats, SizeChange, Standing, StopReason,
+    Engine, EngineSettings, EngineState, Event, FailureCause, FailureKind, FailureReason, HeldGpus, JobState, Leaving,
+    ResizeCause, Revision, SavedJob, SizeChange, StartHistory, StopReason,
 };
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Secret, Work};
 use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, StepParams, ThroughputModel};
@@ -191,14 +191,14 @@ fn state() -> EngineState {
         revision: REVISION,
         allocation: on.clone(),
         why: StopReason::TimeLimit,
-        seats: Seats { owned: on.clone(), shared: Allocation::NONE },
+        held: HeldGpus { owned: on.clone(), shared: Allocation::NONE },
     };
     let whole = |(id, state)| SavedJob {
         id,
         spec: spec(),
         state,
         leaving: vec![leaving.clone()],
-        standing: Standing {
+        start_history: StartHistory {
             eligible_since: Timestamp(4),
             queued_since: Timestamp(5),
             launched: Some(Timestamp(6)),
@@ -246,7 +246,7 @@ fn a_job_of_which_it_was_not_kept_since_when_it_could_run_could_since_its_submis
     let remove = "UPDATE snapshot SET state = json_remove(state, '$.jobs[1].standing.eligible_since')";
     database.execute(remove, []).unwrap();
     drop(database);
-    state.jobs[1].standing.eligible_since = state.jobs[1].usage.submitted;
+    state.jobs[1].start_history.eligible_since = state.jobs[1].usage.submitted;
     assert_eq!(kept(folder.path()).state, state);
 }
 

@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn half_of_the_variables_is_one_clear_line() {
         let error = Connection::read(lookup(&POLLUX[..2])).unwrap_err().to_string();
-        assert_eq!(error, "POLLUX_REPLICA_ID is not set, but POLLUX_JOB_ID is; accepted are both or neither");
+        assert_eq!(error, "POLLUX_REPLICA_ID is not set, but POLLUX_JOB_ID is; expected both or neither");
         assert!(Ranks::read(lookup(&RANKS[..2])).unwrap_err().to_string().starts_with("MASTER_ADDR is not set"));
         assert!(Ranks::read(lookup(&RANKS[..5])).unwrap_err().to_string().starts_with("LOCAL_WORLD_SIZE is not set"));
     }
@@ -218,16 +218,16 @@ mod tests {
     #[test]
     fn values_that_cannot_be_are_refused_by_name() {
         for (name, value, expected) in [
-            ("POLLUX_URL", "ftp://x", "POLLUX_URL is \"ftp://x\"; accepted is an http:// "),
-            ("POLLUX_JOB_ID", "../12", "POLLUX_JOB_ID is \"../12\"; accepted is letters"),
-            ("POLLUX_REPLICA_ID", "-1", "POLLUX_REPLICA_ID is \"-1\"; accepted is a whole number"),
+            ("POLLUX_URL", "ftp://x", "POLLUX_URL is \"ftp://x\"; expected an http:// "),
+            ("POLLUX_JOB_ID", "../12", "POLLUX_JOB_ID is \"../12\"; expected letters"),
+            ("POLLUX_REPLICA_ID", "-1", "POLLUX_REPLICA_ID is \"-1\"; expected a whole number"),
         ] {
             let error = Connection::read(lookup(&changed(POLLUX, name, value))).unwrap_err().to_string();
             assert!(error.replace("or https:// ", "").starts_with(expected), "{error}");
         }
         for (name, value) in [("RANK", "4"), ("WORLD_SIZE", "0"), ("MASTER_PORT", "65536"), ("LOCAL_RANK", "2")] {
             let error = Ranks::read(lookup(&changed(RANKS, name, value))).unwrap_err().to_string();
-            assert!(error.starts_with(&format!("{name} is {value:?}; accepted is ")), "{error}");
+            assert!(error.starts_with(&format!("{name} is {value:?}; expected ")), "{error}");
         }
     }
 }

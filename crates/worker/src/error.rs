@@ -8,7 +8,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum WorkerError {
     /// Some variables are there and others are not.
-    #[error("{missing} is not set, but {present} is; accepted are both or neither")]
+    #[error("{missing} is not set, but {present} is; expected both or neither")]
     HalfSet {
         /// One that is missing.
         missing: &'static str,
@@ -16,7 +16,7 @@ pub enum WorkerError {
         present: &'static str,
     },
     /// A variable that cannot be read.
-    #[error("{name} is {value:?}; accepted is {accepted}")]
+    #[error("{name} is {value:?}; expected {accepted}")]
     Variable {
         /// Which.
         name: &'static str,
@@ -57,7 +57,7 @@ pub enum WorkerError {
         reason: String,
     },
     /// Certificates that cannot be used.
-    #[error("POLLUX_CA_FILE is {:?} ({reason}); accepted is a PEM file with certificates", .file.display())]
+    #[error("POLLUX_CA_FILE is {:?} ({reason}); expected a PEM file with certificates", .file.display())]
     Authority {
         /// Which file.
         file: PathBuf,

@@ -154,8 +154,8 @@ function bound({ objective, upper_bound: most }: PlanStatus): string {
   if (!objective || !most) return "";
   const ratio = most / objective;
   return ratio < 1.005
-    ? "No plan could be better."
-    : `Even with GPUs cut and placed at will, no plan could be worth more than ${times(ratio)} this one.`;
+    ? "This plan is the best possible."
+    : `Within ${percent(ratio - 1)} of the theoretical best.`;
 }
 
 function Changes({ plan, at }: { plan: PlanStatus; at: number }) {

@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Event, EventList as EventsOfJob, Explanation, JobDetail, JobSeries, JobSpec } from "../api";
 import { get, isFinal, reason } from "../client";
 import { coalesced } from "../coalesced";
-import { change, duration, moment, number, percent, times, whole } from "../format";
+import { change, duration, gpus, moment, number, percent, times, whole } from "../format";
 import { connection, hasEnded, looks, newest, now, refreshes, TOP, watch } from "../live";
 import { EventList } from "../parts/events";
 import { GoodputCurve } from "../parts/goodput-curve";
@@ -58,7 +58,7 @@ export function JobPage({ id }: { id: number }) {
           <GoodputCurve explanation={explanation} job={job} />
         </section>
       </div>
-      <JobCurves series={series} />
+      <JobCurves series={series} gpusPerReplica={job.gpus_per_replica ?? 1} />
       <Logs job={job.id} replicas={job.replicas_logged} />
       <div class="columns">
         <section class="card" aria-labelledby="job-events-title">
@@ -144,7 +144,7 @@ function useEvents(id: number): readonly Event[] {
 function Facts({ job }: { job: JobDetail }) {
   const age = ((job.ended_ms ?? now.value) - job.submitted_ms) / 1_000;
   const facts: [string, preact.ComponentChildren][] = [
-    ["GPUs", job.replicas > 0 ? `${job.replicas} on ${job.nodes === 1 ? "1 node" : `${job.nodes} nodes`}` : "none"],
+    ["GPUs", job.replicas > 0 ? `${gpus(job)} on ${job.nodes === 1 ? "1 node" : `${job.nodes} nodes`}` : "none"],
     ["Progress", <Progress key="progress" part={job.progress} />],
     ["Time left", duration(job.remaining_s)],
     ["Batch", job.batch_size == null ? "–" : `${whole(job.batch_size)} = ${batch(job)}`],

@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useState } from "preact/hooks";
 import type { Job, JobList, Phase } from "../api";
 import { get, reason } from "../client";
-import { duration, number, plural, times, UNKNOWN, whole } from "../format";
+import { duration, gpus, number, plural, times, UNKNOWN, whole } from "../format";
 import { endedJobs, hasEnded, isLoaded, listEnded, liveJobs, moreEnded, now } from "../live";
 import { JobActions, JobLink, PhaseBadge, Progress } from "../parts/job";
 import { SubmitDialog } from "../parts/submit";
@@ -41,8 +41,8 @@ const COLUMNS: Column[] = [
   {
     key: "gpus",
     title: "GPUs",
-    by: (job) => job.replicas,
-    cell: (job) => (job.replicas > 0 ? job.replicas : "–"),
+    by: (job) => gpus(job),
+    cell: (job) => (job.replicas > 0 ? gpus(job) : "–"),
     className: "num",
   },
   {
@@ -91,7 +91,7 @@ const FILTERS: [Filter, string][] = [
   ["running", "Running"],
   ["queued", "Queued"],
   ["paused", "Paused"],
-  ["ended", "Over"],
+  ["ended", "Finished"],
   ["succeeded", "Succeeded"],
   ["failed", "Failed"],
   ["cancelled", "Cancelled"],

@@ -15,7 +15,7 @@ export function ReportPage() {
       setReport({ name: file.name, data: contents(await file.text()) });
       setError("");
     } catch {
-      setError(`${file.name} is no report: accepted is an index.html that \`pollux sim … --report FOLDER\` wrote`);
+      setError(`${file.name} is no report: expected an index.html that \`pollux sim … --report FOLDER\` wrote`);
     }
   };
   const pick = (

@@ -2,7 +2,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Change, Completion, JobForecast, TrainsLike, WhatIf, WhatIfChoices } from "../api";
 import { choose, chosen, told } from "../changes";
 import { get, post, reason } from "../client";
-import { duration, percent, sanitize, UNKNOWN } from "../format";
+import { duration, gpus, percent, sanitize, UNKNOWN } from "../format";
 import { cluster, liveJobs, nodes } from "../live";
 import { JobLink, PhaseBadge } from "../parts/job";
 import { Field } from "../parts/submit";
@@ -325,7 +325,7 @@ function Forecast({ job, longest, isSame }: { job: JobForecast; longest: number;
     <tr>
       <td>{job.id == null ? <b>{sanitize(job.name)}, new</b> : <JobLink id={job.id} name={job.name} />}</td>
       <td>{job.phase == null ? <span class="tag">what if</span> : <PhaseBadge phase={job.phase} />}</td>
-      <td class="num">{job.replicas > 0 ? job.replicas : UNKNOWN}</td>
+      <td class="num">{job.replicas > 0 ? gpus(job) : UNKNOWN}</td>
       <When completion={before} />
       {!isSame && (
         <>

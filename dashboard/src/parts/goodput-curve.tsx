@@ -4,18 +4,23 @@ import { number, plural } from "../format";
 const [WIDTH, HEIGHT] = [520, 236];
 const EDGE = { left: 46, right: 14, top: 14, bottom: 30 };
 
+type Size = SizeOutlook & { gpus: number };
+
 /** What a job would do on other numbers of GPUs: where it is, what it may have, and how far its model was measured. */
 export function GoodputCurve({ explanation, job }: { explanation: Explanation; job: JobDetail }) {
-  const sizes = explanation.sizes.filter((size) => size.goodput > 0);
+  const each = explanation.gpus_per_replica ?? 1;
+  const sizes = explanation.sizes
+    .filter((size) => size.goodput > 0)
+    .map((size) => ({ ...size, gpus: size.replicas * each }));
   if (sizes.length === 0) {
-    return <p class="soft pad">Its agent has not told a model yet: it does so once it has trained for a while.</p>;
+    return <p class="soft pad">No model yet: it appears once the job has trained for a while.</p>;
   }
-  const most = Math.max(...sizes.map((size) => size.replicas));
+  const most = Math.max(...sizes.map((size) => size.gpus));
   const top = Math.max(...sizes.map((size) => size.goodput)) * 1.1;
   const x = (gpus: number) => EDGE.left + ((gpus - 0.5) / most) * (WIDTH - EDGE.left - EDGE.right);
   const y = (goodput: number) => HEIGHT - EDGE.bottom - (goodput / top) * (HEIGHT - EDGE.top - EDGE.bottom);
-  const line = (some: SizeOutlook[]) =>
-    some.map((size) => `${x(size.replicas).toFixed(1)},${y(size.goodput).toFixed(1)}`).join(" ");
+  const line = (some: Size[]) =>
+    some.map((size) => `${x(size.gpus).toFixed(1)},${y(size.goodput).toFixed(1)}`).join(" ");
   const measured = sizes.filter((size) => size.is_measured);
   const beyond = sizes.slice(Math.max(0, measured.length - 1));
   const current = sizes.find((size) => size.replicas === explanation.replicas);
@@ -52,23 +57,23 @@ export function GoodputCurve({ explanation, job }: { explanation: Explanation; j
           <circle
             key={size.replicas}
             class={size.is_measured ? "point" : "point point-beyond"}
-            cx={x(size.replicas)}
+            cx={x(size.gpus)}
             cy={y(size.goodput)}
             r="3"
           >
-            <title>{`${plural(size.replicas, "GPU")}: goodput ${number(size.goodput)}, batch ${size.batch_size}`}</title>
+            <title>{`${plural(size.gpus, "GPU")}: goodput ${number(size.goodput)}, batch ${size.batch_size}`}</title>
           </circle>
         ))}
-        {current && <circle class="current" cx={x(current.replicas)} cy={y(current.goodput)} r="6.5" />}
+        {current && <circle class="current" cx={x(current.gpus)} cy={y(current.goodput)} r="6.5" />}
       </svg>
       <figcaption>
         {current && (
           <span>
-            <i class="dot ring" /> now, {plural(current.replicas, "GPU")}
+            <i class="dot ring" /> now, {plural(current.gpus, "GPU")}
           </span>
         )}
         <span>
-          <i class="dash" /> measured{profiled != null && ` up to ${profiled}`}, dashed beyond
+          <i class="dash" /> measured{profiled != null && ` up to ${profiled * each}`}, dashed beyond
         </span>
         {share != null && (
           <span>
@@ -76,17 +81,18 @@ export function GoodputCurve({ explanation, job }: { explanation: Explanation; j
           </span>
         )}
         <span>
-          may have {job.spec.replicas_min ?? 1} to {job.spec.replicas_max ?? "any"}
+          may have {(job.spec.replicas_min ?? 1) * each} to{" "}
+          {job.spec.replicas_max == null ? "any" : job.spec.replicas_max * each}
         </span>
       </figcaption>
     </figure>
   );
 }
 
-function told(sizes: SizeOutlook[], current: SizeOutlook | undefined): string {
+function told(sizes: Size[], current: Size | undefined): string {
   const best = sizes.reduce((a, b) => (b.goodput > a.goodput ? b : a));
-  const now = current ? `${number(current.goodput)} on the ${plural(current.replicas, "GPU")} it has` : "none now";
-  return `Predicted goodput: ${now}; at most ${number(best.goodput)}, on ${plural(best.replicas, "GPU")}`;
+  const now = current ? `${number(current.goodput)} on the ${plural(current.gpus, "GPU")} it has` : "none now";
+  return `Predicted goodput: ${now}; at most ${number(best.goodput)}, on ${plural(best.gpus, "GPU")}`;
 }
 
 function ticks(top: number): number[] {
@@ -97,7 +103,7 @@ function ticks(top: number): number[] {
 }
 
 /** As many numbers as there is room for. */
-function labels(sizes: SizeOutlook[]): number[] {
+function labels(sizes: Size[]): number[] {
   const every = Math.ceil(sizes.length / 16);
-  return sizes.filter((_, idx) => idx % every === 0).map((size) => size.replicas);
+  return sizes.filter((_, idx) => idx % every === 0).map((size) => size.gpus);
 }

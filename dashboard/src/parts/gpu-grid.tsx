@@ -1,6 +1,6 @@
 import type { HeldBackNode, Node, NodeJob } from "../api";
 import { jobLook } from "../colour";
-import { duration, number, plural, sanitize } from "../format";
+import { duration, gpus, number, plural, sanitize } from "../format";
 import { now } from "../live";
 import { JobLink } from "./job";
 
@@ -24,8 +24,8 @@ export function GpuGrid({ nodes }: { nodes: readonly Node[] }) {
 /** Who holds how many, the largest first. */
 export function Holders({ nodes }: { nodes: readonly Node[] }) {
   const held = new Map<number, { name: string; gpus: number }>();
-  for (const { id, name, replicas } of nodes.flatMap((node) => node.jobs)) {
-    held.set(id, { name, gpus: (held.get(id)?.gpus ?? 0) + replicas });
+  for (const job of nodes.flatMap((node) => node.jobs)) {
+    held.set(job.id, { name: job.name, gpus: (held.get(job.id)?.gpus ?? 0) + gpus(job) });
   }
   const holders = [...held].sort(([a, one], [b, other]) => other.gpus - one.gpus || a - b);
   return (
@@ -119,7 +119,7 @@ function NodeCells({ node, isDense, isStop }: { node: Node; isDense: boolean; is
   );
 }
 
-const cells = (jobs: readonly NodeJob[]) => jobs.flatMap((job) => Array.from({ length: job.replicas }, () => job));
+const cells = (jobs: readonly NodeJob[]) => jobs.flatMap((job) => Array.from({ length: gpus(job) }, () => job));
 
 /** One stop of the keyboard for all cells; arrows go from one to the next. */
 function walk(event: KeyboardEvent): void {

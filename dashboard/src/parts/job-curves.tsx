@@ -5,16 +5,16 @@ import { Chart, type Line } from "./chart";
 import { Panel } from "./panel";
 
 /** A job over its life, its resizes marked. */
-export function JobCurves({ series }: { series: JobSeries }) {
-  const drawn = useMemo(() => curves(series), [series]);
+export function JobCurves({ series, gpusPerReplica }: { series: JobSeries; gpusPerReplica: number }) {
+  const drawn = useMemo(() => curves(series, gpusPerReplica), [series, gpusPerReplica]);
   const { at, marks, lines } = drawn;
   return (
     <Panel title="Over its life" beside={<span class="soft">dashed lines mark changes of its GPUs</span>}>
       {at.length === 0 ? (
-        <p class="soft pad">Nothing is known of its training: it has not had GPUs yet, or ended long ago.</p>
+        <p class="soft pad">No data: the job has not had GPUs yet, or it finished long ago.</p>
       ) : (
         <div class="charts">
-          <Chart title="GPUs" at={at} marks={marks} lines={lines.replicas} say={number} sync="job" />
+          <Chart title="GPUs" at={at} marks={marks} lines={lines.gpus} say={number} sync="job" />
           <Chart title="Batch size" at={at} marks={marks} lines={lines.batch} say={number} sync="job" />
           <Chart title="Learning-rate factor" at={at} marks={marks} lines={lines.rate} say={times} sync="job" />
           <Chart title="Samples/s" at={at} marks={marks} lines={lines.speed} say={number} sync="job" />
@@ -34,9 +34,10 @@ export function JobCurves({ series }: { series: JobSeries }) {
   );
 }
 
-function curves(series: JobSeries) {
+function curves(series: JobSeries, gpusPerReplica: number) {
   const at = series.at_ms.map((ms) => ms / 1_000);
   const marks = at.filter((_, idx) => idx > 0 && series.replicas[idx] !== series.replicas[idx - 1]);
+  const held = series.replicas.map((replicas) => replicas * gpusPerReplica);
   const one = (label: string, values: Line["values"], isStepped = false): Line[] => [
     { label, colour: "--accent", values, isStepped, isFilled: true },
   ];
@@ -48,7 +49,7 @@ function curves(series: JobSeries) {
     at,
     marks,
     lines: {
-      replicas: one("GPUs", series.replicas, true),
+      gpus: one("GPUs", held, true),
       batch: one("batch", series.batch_size, true),
       rate: one("factor", series.learning_rate_factor),
       speed,

@@ -113,7 +113,7 @@ impl FromStr for LocalBatch {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let accepted = "accepted are two whole numbers like 1..128";
+        let accepted = "expected two whole numbers like 1..128";
         let (min, max) = text.split_once("..").ok_or(accepted)?;
         Ok(Self { min: min.parse().map_err(|_| accepted)?, max: max.parse().map_err(|_| accepted)? })
     }
@@ -168,9 +168,9 @@ impl Args {
 
 fn positive(text: &str) -> Result<f64, &'static str> {
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
-    number.ok_or("accepted are numbers above 0")
+    number.ok_or("expected numbers above 0")
 }
 
 fn label_noise(text: &str) -> Result<f64, &'static str> {
-    text.parse().ok().filter(|share| (0.0..=0.9).contains(share)).ok_or("accepted are numbers from 0 to 0.9")
+    text.parse().ok().filter(|share| (0.0..=0.9).contains(share)).ok_or("expected numbers from 0 to 0.9")
 }

@@ -21,7 +21,7 @@ pub(crate) enum TrainerError {
     /// A rank is gone, or never came; the group starts again from its last checkpoint.
     #[error("a rank is lost: {0}; the group can be started again from its last checkpoint")]
     Lost(#[source] io::Error),
-    #[error("{}: {source}; accepted is a place that can be read and written", path.display())]
+    #[error("{}: {source}; expected a place that can be read and written", path.display())]
     Checkpoint { path: PathBuf, source: io::Error },
     #[error("{}: {source}", path.display())]
     State { path: PathBuf, source: StateError },

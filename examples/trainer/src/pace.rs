@@ -27,7 +27,7 @@ impl Pace {
         let refuse = |reason: &dyn fmt::Display| {
             let names = SHIPPED.map(|(name, _)| name).join(", ");
             Err(TrainerError::Setting(format!(
-                "--pace {name}: {reason}; accepted are {names} and files of seven parameters"
+                "--pace {name}: {reason}; expected {names} and files of seven parameters"
             )))
         };
         let text = match SHIPPED.iter().find(|(shipped, _)| *shipped == name) {

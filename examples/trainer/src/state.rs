@@ -47,9 +47,9 @@ pub(crate) struct BrainState {
 pub(crate) enum StateError {
     #[error("{0}")]
     Corrupt(&'static str),
-    #[error("version {found}; accepted is {VERSION}")]
+    #[error("version {found}; expected {VERSION}")]
     Version { found: u32 },
-    #[error("it belongs to another training ({found:?}); accepted is one with {expected:?}")]
+    #[error("it belongs to another training ({found:?}); expected one with {expected:?}")]
     Recipe { found: Box<Recipe>, expected: Box<Recipe> },
 }
 

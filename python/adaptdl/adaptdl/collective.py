@@ -38,7 +38,7 @@ def initialize(
         address = "127.0.0.1" if address == "0.0.0.0" else address
         port = env.master_port() if master_port is None else master_port
         if count > 1 and port == 0:
-            raise ValueError(f"ADAPTDL_MASTER_PORT is not set for {count} replicas; accepted is a free port of rank 0")
+            raise ValueError(f"ADAPTDL_MASTER_PORT is not set for {count} replicas; expected a free port of rank 0")
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), MASTER_ADDR=address, MASTER_PORT=str(port))
     _early.meet_early()
     _is_initialized = True

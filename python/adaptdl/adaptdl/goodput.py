@@ -49,7 +49,7 @@ class GoodputFunction:
         """Goodput of a batch, which must not be below the initial one."""
         batch = np.multiply(np.multiply(num_replicas, atomic_bsz), np.add(accum_steps, 1))
         if np.any(batch < self._init_batch_size):
-            raise ValueError(f"a batch of {np.min(batch)}; accepted are {self._init_batch_size} samples or more")
+            raise ValueError(f"a batch of {np.min(batch)}; expected {self._init_batch_size} samples or more")
         return self.throughput(num_nodes, num_replicas, atomic_bsz, accum_steps) * self.efficiency(batch)
 
     def throughput(self, num_nodes: Any, num_replicas: Any, atomic_bsz: Any, accum_steps: Any) -> Any:

@@ -27,5 +27,5 @@ SCHED_HINTS: Mapping[str, Any] = MappingProxyType(
 def post_sched_hints(sched_hints: Mapping[str, Any], job_key: str) -> None:
     """Has no effect: rank 0 reports to Pollux by itself."""
     if unknown := sorted(sched_hints.keys() - SCHED_HINTS.keys()):
-        raise ValueError(f"hints {', '.join(unknown)}; accepted are {', '.join(SCHED_HINTS)}")
+        raise ValueError(f"hints {', '.join(unknown)}; expected {', '.join(SCHED_HINTS)}")
     warnings.warn("post_sched_hints() has no effect: rank 0 reports to Pollux by itself", stacklevel=2)

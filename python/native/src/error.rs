@@ -40,16 +40,16 @@ pub(crate) enum NativeError {
     #[error(transparent)]
     Draw(#[from] DrawError),
     /// A whole number that is too small or too large.
-    #[error("{name} is {value}; accepted are whole numbers from 0 to {}", u32::MAX)]
+    #[error("{name} is {value}; expected whole numbers from 0 to {}", u32::MAX)]
     Count { name: &'static str, value: i64 },
     /// A word that means nothing here.
-    #[error("{name} is {value:?}; accepted are {accepted}")]
+    #[error("{name} is {value:?}; expected {accepted}")]
     Word { name: &'static str, value: String, accepted: &'static str },
     /// A length of time that cannot be.
-    #[error("{name} is {value}; accepted are seconds from 0")]
+    #[error("{name} is {value}; expected seconds from 0")]
     Seconds { name: &'static str, value: f64 },
     /// Text that is not what it should be.
-    #[error("{name}: {reason}; accepted is {accepted}")]
+    #[error("{name}: {reason}; expected {accepted}")]
     Json { name: &'static str, reason: serde_json::Error, accepted: &'static str },
 }
 

@@ -69,17 +69,17 @@ class Limits:
         """As the user gave them, for an epoch of so many samples. An epoch has two steps at least: the last one may be
         of any size, so that a single one could never be measured."""
         if not (per_gpu is None or (isinstance(per_gpu, tuple | list) and len(per_gpu) == 2)):
-            raise UsageError(f"per_gpu {per_gpu!r}; accepted is (smallest, largest)")
+            raise UsageError(f"per_gpu {per_gpu!r}; expected (smallest, largest)")
         most = batch_size if max_batch_size is None else max_batch_size
         low, high = (1, batch_size) if per_gpu is None else per_gpu
         for name, value in (("batch_size", batch_size), ("max_batch_size", most), ("per_gpu", low), ("per_gpu", high)):
             if not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} {value!r}; accepted are whole numbers from 1")
+                raise UsageError(f"{name} {value!r}; expected whole numbers from 1")
         if most < batch_size:
             raise UsageError(f"max_batch_size {most} is below batch_size {batch_size}")
         if not low <= min(high, most):
             raise UsageError(
-                f"per_gpu ({low}, {high}); accepted is (smallest, largest), from 1 to max_batch_size {most}"
+                f"per_gpu ({low}, {high}); expected (smallest, largest), from 1 to max_batch_size {most}"
             )
         bound = min(most, max(batch_size, samples // 2))
         if low > bound:
@@ -260,5 +260,5 @@ class Brain:
 def checked_rule(scaling: str | Callable[[Any], float]) -> str | Callable[[Any], float]:
     """How the learning rate follows the batch, as the user gave it."""
     if isinstance(scaling, str) and scaling not in RULES:
-        raise UsageError(f"scaling {scaling!r}; accepted are {', '.join(RULES)} and functions")
+        raise UsageError(f"scaling {scaling!r}; expected {', '.join(RULES)} and functions")
     return scaling

@@ -119,7 +119,7 @@ class Membership:
             return Group(0, (Member(0, 0),), {}, None), []
         missing = [name for name in ("MASTER_ADDR", "MASTER_PORT") if name not in os.environ]
         if missing:
-            raise UsageError(f"RANK is set, but {missing[0]} is not; accepted are all or none")
+            raise UsageError(f"RANK is set, but {missing[0]} is not; expected all or none")
         rank, local_size = int(os.environ["RANK"]), int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
         address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
         members = tuple(Member(idx, idx % local_size) for idx in range(world_size))

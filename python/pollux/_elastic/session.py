@@ -37,7 +37,7 @@ class Session:
 
     def __init__(self, options: Options, content: Content):
         if options.checkpoint_every_s <= 0:
-            raise UsageError(f"checkpoint_every_s {options.checkpoint_every_s}; accepted are seconds above 0")
+            raise UsageError(f"checkpoint_every_s {options.checkpoint_every_s}; expected seconds above 0")
         process.make_way()
         self.options = options
         self.content = content
@@ -122,7 +122,7 @@ class Session:
     def steps(self) -> Generator[Deal, None, None]:
         """The steps of the epoch at hand that are still to be trained."""
         if not self.in_epochs or self.in_loop:
-            raise UsageError("a loop over steps; accepted is one at a time, inside of a loop over epochs")
+            raise UsageError("a loop over steps; expected one at a time, inside of a loop over epochs")
         self.in_loop = True
         try:
             yield from self._deal_steps()

@@ -73,7 +73,7 @@ def read_state(read_into: Callable[[memoryview], None], where: str) -> State:
     header = json.loads(text)
     if header["format"] != FORMAT:
         raise CheckpointError(
-            f"{where} has format {header['format']}, accepted is {FORMAT}; remove it, or use the version that wrote it"
+            f"{where} has format {header['format']}, expected {FORMAT}; remove it, or use the version that wrote it"
         )
     arrays = {}
     for name, kind, shape in header["arrays"]:

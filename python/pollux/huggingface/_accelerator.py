@@ -46,7 +46,7 @@ class Accelerator(accelerate.Accelerator):
         if self.distributed_type != DistributedType.NO:
             raise UsageError(
                 f"an Accelerator of type {self.distributed_type.value} with Pollux: parameters are replicated, as in "
-                "DDP; accepted are GPUs and CPUs without DeepSpeed, FSDP, Megatron or TPUs"
+                "DDP; expected GPUs and CPUs without DeepSpeed, FSDP, Megatron or TPUs"
             )
         steps = self.gradient_accumulation_steps
         config = self.dataloader_config
@@ -68,7 +68,7 @@ class Accelerator(accelerate.Accelerator):
         if len(models) != len(optimizers) or len(models) > 1:
             raise UsageError(
                 f"accelerator.prepare of {len(models)} models and {len(optimizers)} optimisers with Pollux; "
-                "accepted are one of each in one call, with its schedulers and loaders, or loaders alone"
+                "expected one of each in one call, with its schedulers and loaders, or loaders alone"
             )
         made: dict[int, Any] = {}
         if models:

@@ -61,7 +61,7 @@ class ArgumentsMixin:
         if mine.include_num_input_tokens_seen not in (False, "no"):
             refuse({"include_num_input_tokens_seen": mine.include_num_input_tokens_seen}, _ADVICE)
         if transformers.utils.is_torch_xla_available():
-            raise UsageError("a TPU with Pollux: accepted are GPUs and CPUs")
+            raise UsageError("a TPU with Pollux: expected GPUs and CPUs")
         # What a training goes on with is in Pollux's own checkpoints, which any number of processes can read.
         mine.save_only_model = True
         super().__post_init__()  # type: ignore[misc]

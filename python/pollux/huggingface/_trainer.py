@@ -50,7 +50,7 @@ class TrainerMixin:
         mine: Any = self
         if not isinstance(mine.args, ArgumentsMixin):
             raise UsageError(
-                f"a Trainer of Pollux with a {type(mine.args).__module__}.{type(mine.args).__name__}; accepted is a "
+                f"a Trainer of Pollux with a {type(mine.args).__module__}.{type(mine.args).__name__}; expected a "
                 "pollux.huggingface.TrainingArguments"
             )
         replace_flow(mine.callback_handler.callbacks)

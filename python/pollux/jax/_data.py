@@ -19,7 +19,7 @@ class Data:
         if self._is_object:
             if not (hasattr(source, "__len__") and hasattr(source, "__getitem__")):
                 raise UsageError(
-                    f"data is a {type(source).__name__}; accepted are arrays with a row for each sample, trees of "
+                    f"data is a {type(source).__name__}; expected arrays with a row for each sample, trees of "
                     "them, and objects with len() that take an array of numbers of samples: data[numbers]"
                 )
             self.samples = len(source)

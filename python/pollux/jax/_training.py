@@ -55,7 +55,7 @@ class Training:
     ):
         if (scaling == "adamscale") != (preconditioner is not None):
             raise UsageError(
-                "scaling 'adamscale' and preconditioner; accepted are both, or neither: gradients of Adam are compared "
+                "scaling 'adamscale' and preconditioner; expected both, or neither: gradients of Adam are compared "
                 "after it has divided them"
             )
         self._state = state
@@ -267,7 +267,7 @@ def _adam_denominators(second_moments: Any, steps: Any, b2: float, eps: float) -
 def _pair(result: Any) -> tuple[Any, Any]:
     if not (isinstance(result, tuple) and len(result) == 2):
         raise UsageError(
-            f"the function of step.gradients() gave a {type(result).__name__}; accepted is a pair of a value and "
+            f"the function of step.gradients() gave a {type(result).__name__}; expected a pair of a value and "
             "gradients, as jax.value_and_grad gives it"
         )
     value, gradients = result

@@ -37,7 +37,7 @@ def _to_array(leaf: Any, path: Any) -> np.ndarray[Any, Any]:
     array = np.asarray(jax.random.key_data(leaf) if _is_key(leaf) else leaf)
     if array.dtype.kind not in "biufcV":
         raise UsageError(
-            f"state{jax.tree_util.keystr(path)} is a {type(leaf).__name__}; accepted are arrays and numbers, keep the "
+            f"state{jax.tree_util.keystr(path)} is a {type(leaf).__name__}; expected arrays and numbers, keep the "
             "rest in training.extras"
         )
     # What JAX holds may be gone once it is donated to the next step.
@@ -59,7 +59,7 @@ def check_gradients(tree: Any) -> None:
     for leaf in jax.tree.leaves(tree):
         if not (hasattr(leaf, "dtype") and jnp.issubdtype(leaf.dtype, jnp.floating)):
             kind = getattr(leaf, "dtype", type(leaf).__name__)
-            raise UsageError(f"a gradient of type {kind}; accepted are arrays of floating-point numbers")
+            raise UsageError(f"a gradient of type {kind}; expected arrays of floating-point numbers")
 
 
 def floats(tree: Any) -> Any:

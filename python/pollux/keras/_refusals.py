@@ -20,7 +20,7 @@ def check_backend() -> None:
     backend = keras.backend.backend()
     if backend != "tensorflow":
         raise UsageError(
-            f"Keras runs on {backend}; accepted is tensorflow (KERAS_BACKEND=tensorflow)"
+            f"Keras runs on {backend}; expected tensorflow (KERAS_BACKEND=tensorflow)"
             + (f"; {_BACKENDS[backend]}" if backend in _BACKENDS else "")
         )
 
@@ -30,7 +30,7 @@ def check_model(model: Any) -> None:
     import tensorflow as tf
 
     if not isinstance(model, keras.Model):
-        raise UsageError(f"px.fit of a {type(model).__name__}; accepted is a keras.Model")
+        raise UsageError(f"px.fit of a {type(model).__name__}; expected a keras.Model")
     if not model.compiled or model.optimizer is None:
         raise UsageError("a model without an optimiser; call model.compile(optimizer=..., loss=...) first")
     if type(model).train_step is not keras.Model.train_step:
@@ -46,7 +46,7 @@ def check_model(model: Any) -> None:
         )
     optimizer = model.optimizer
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        raise UsageError('a LossScaleOptimizer with Pollux; accepted is the policy "mixed_bfloat16", which needs none')
+        raise UsageError('a LossScaleOptimizer with Pollux; expected the policy "mixed_bfloat16", which needs none')
     if optimizer.gradient_accumulation_steps:
         raise UsageError(
             f"gradient_accumulation_steps={optimizer.gradient_accumulation_steps} with Pollux: give px.fit the whole "
@@ -56,7 +56,7 @@ def check_model(model: Any) -> None:
         reduction = getattr(loss, "reduction", "mean")
         if reduction not in _MEANS:
             raise UsageError(
-                f"a loss with reduction={reduction!r}; accepted are {' and '.join(_MEANS)}, since batches differ in "
+                f"a loss with reduction={reduction!r}; expected {' and '.join(_MEANS)}, since batches differ in "
                 "size"
             )
 

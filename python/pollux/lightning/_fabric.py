@@ -25,7 +25,7 @@ class ElasticFabricStrategy(Elastic, SingleDeviceStrategy):
     ) -> tuple[torch.nn.Module, list[torch.optim.Optimizer], Any]:
         """Makes a model and its optimiser adapt."""
         if len(optimizers) != 1:
-            raise UsageError(f"fabric.setup with {len(optimizers)} optimisers and Pollux; accepted is one")
+            raise UsageError(f"fabric.setup with {len(optimizers)} optimisers and Pollux; expected one")
         scaler = getattr(self.precision, "scaler", None)
         model, optimizer = px.wrap(module, optimizers[0], scaler=scaler, scheduler=scheduler, **self.wrapping)
         return model, [optimizer], scheduler
@@ -33,7 +33,7 @@ class ElasticFabricStrategy(Elastic, SingleDeviceStrategy):
     def setup_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Refused: a model adapts with its optimiser."""
         raise UsageError(
-            "fabric.setup of a model without its optimiser and Pollux; accepted is setup(model, optimizer)"
+            "fabric.setup of a model without its optimiser and Pollux; expected setup(model, optimizer)"
         )
 
     def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:

@@ -90,7 +90,7 @@ def reduced(tensor: Any, how: Any) -> Any:
     if group is None or group.world_size == 1 or not isinstance(tensor, torch.Tensor):
         return tensor
     if str(how).lower() not in ("mean", "avg", "sum", "redoptype.sum", "redoptype.avg"):
-        raise UsageError(f"reduce_op {how!r} with Pollux; accepted are mean and sum")
+        raise UsageError(f"reduce_op {how!r} with Pollux; expected mean and sum")
     total = tensor.clone()
     dist.all_reduce(total)
     return total if "sum" in str(how).lower() else total / group.world_size

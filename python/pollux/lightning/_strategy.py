@@ -50,7 +50,7 @@ class ElasticStrategy(Elastic, SingleDeviceStrategy):
         _check(trainer)
         given = list(trainer.optimizers)
         if len(given) != 1:
-            raise UsageError(f"{len(given)} optimisers with Pollux; accepted is one")
+            raise UsageError(f"{len(given)} optimisers with Pollux; expected one")
         assert self.lightning_module is not None
         scaler = getattr(self.precision_plugin, "scaler", None)
         schedulers = [config.scheduler for config in self.lr_scheduler_configs]
@@ -139,7 +139,7 @@ def _check(trainer: pl.Trainer) -> None:
     if isinstance(trainer.val_check_interval, float) and trainer.val_check_interval != 1.0:
         raise UsageError(
             f"val_check_interval={trainer.val_check_interval} with Pollux: nobody knows how many batches an epoch has; "
-            "accepted are 1.0 and whole numbers of batches"
+            "expected 1.0 and whole numbers of batches"
         )
 
 
@@ -171,9 +171,9 @@ class _Loops:
         assert fit_loop._combined_loader is not None
         others = [loader for loader in fit_loop._combined_loader.flattened if not isinstance(loader, _Epoch)]
         if others:
-            raise UsageError(f"a {type(others[0]).__name__} for training with Pollux; accepted is a px.DataLoader")
+            raise UsageError(f"a {type(others[0]).__name__} for training with Pollux; expected a px.DataLoader")
         if fit_loop.max_epochs is None or fit_loop.max_epochs < 0:
-            raise UsageError(f"max_epochs={fit_loop.max_epochs} with Pollux; accepted are whole numbers from 1")
+            raise UsageError(f"max_epochs={fit_loop.max_epochs} with Pollux; expected whole numbers from 1")
         self._epochs = px.epochs(fit_loop.max_epochs)
         self._first = next(self._epochs, None)
         at = fit_loop.max_epochs if self._first is None else self._first
@@ -235,7 +235,7 @@ class _Epoch:
         if isinstance(loader.dataset, data.IterableDataset):
             raise UsageError(
                 "an iterable dataset with Pollux and Lightning, which has to know the last batch of an epoch; "
-                "accepted are datasets with len() and indices"
+                "expected datasets with len() and indices"
             )
         self.loader = loader
         self.dataset = loader.dataset

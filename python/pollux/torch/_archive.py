@@ -119,7 +119,7 @@ class Archive:
         session = self._session
         if state.get("format") != _state.FORMAT:
             raise CheckpointError(
-                f"{where} has format {state.get('format')}, accepted is {_state.FORMAT}; remove it, or use the version "
+                f"{where} has format {state.get('format')}, expected {_state.FORMAT}; remove it, or use the version "
                 "that wrote it"
             )
         # Trainings of one model had no others to speak of before version 0.2.

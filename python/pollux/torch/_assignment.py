@@ -15,7 +15,7 @@ def started_for(worker: Worker) -> Assignment:
     """The group that the environment tells of."""
     missing = [name for name in ("RANK", "WORLD_SIZE") if name not in os.environ]
     if missing:
-        raise UsageError(f"{missing[0]} is not set, but POLLUX_JOB_ID is; accepted are both or neither")
+        raise UsageError(f"{missing[0]} is not set, but POLLUX_JOB_ID is; expected both or neither")
     heard = worker.assignment()
     if heard is not None and heard["generation"] == worker.generation and heard["state"] == "run":
         return assignment_of(heard)

@@ -69,7 +69,7 @@ class ElasticLoader:
         **options: Any,
     ):
         if not isinstance(batch_size, int) or batch_size < 1:
-            raise UsageError(f"batch_size {batch_size!r}; accepted are whole numbers from 1")
+            raise UsageError(f"batch_size {batch_size!r}; expected whole numbers from 1")
         self.dataset = dataset
         self.batch_size = batch_size
         self._seed = seed
@@ -103,7 +103,7 @@ class ElasticLoader:
     def set_group(self, rank: int | None, world_size: int | None) -> None:
         """From the next batch on, this process is one of so many. All of them have to say so after the same batch."""
         if rank is None or world_size is None or not 0 <= rank < world_size:
-            raise UsageError(f"rank {rank} of world_size {world_size}; accepted are both, with 0 <= rank < world_size")
+            raise UsageError(f"rank {rank} of world_size {world_size}; expected both, with 0 <= rank < world_size")
         self._group = (rank, world_size)
         self._moves += 1
 
@@ -170,7 +170,7 @@ class ElasticLoader:
         names = ("RANK", "WORLD_SIZE")
         found = [os.environ[name] for name in names if name in os.environ]
         if len(found) == 1:
-            raise UsageError("one of RANK and WORLD_SIZE is set; accepted are both or neither")
+            raise UsageError("one of RANK and WORLD_SIZE is set; expected both or neither")
         return (int(found[0]), int(found[1])) if found else (0, 1)
 
     def _compare_place(self, world_size: int, place: _Place) -> None:

@@ -44,7 +44,7 @@ class DataLoader:
         if self.epoch_samples is not None and self.epoch_samples < batch_size:
             raise UsageError(
                 f"a dataset of {self.epoch_samples} samples is smaller than batch_size={batch_size}; "
-                f"accepted is a batch_size up to {self.epoch_samples}"
+                f"expected a batch_size up to {self.epoch_samples}"
             )
         if self.epoch_samples is not None:
             self.limits = self.limits.within(self.epoch_samples)
@@ -185,15 +185,15 @@ def _limits(batch_size: int, max_batch_size: int | None, per_gpu: tuple[int, int
     """Checks bounds that the user gave."""
     most = batch_size if max_batch_size is None else max_batch_size
     if not (per_gpu is None or (isinstance(per_gpu, tuple | list) and len(per_gpu) == 2)):
-        raise UsageError(f"per_gpu {per_gpu!r}; accepted is (smallest, largest)")
+        raise UsageError(f"per_gpu {per_gpu!r}; expected (smallest, largest)")
     low, high = (1, batch_size) if per_gpu is None else per_gpu
     for name, value in (("batch_size", batch_size), ("max_batch_size", most), ("per_gpu", low), ("per_gpu", high)):
         if not isinstance(value, int) or value < 1:
-            raise UsageError(f"{name} {value!r}; accepted are whole numbers from 1")
+            raise UsageError(f"{name} {value!r}; expected whole numbers from 1")
     if most < batch_size:
         raise UsageError(f"max_batch_size {most} is below batch_size {batch_size}")
     if high < low:
-        raise UsageError(f"per_gpu ({low}, {high}) ends below its beginning; accepted is (smallest, largest)")
+        raise UsageError(f"per_gpu ({low}, {high}) ends below its beginning; expected (smallest, largest)")
     if low > most:
         raise UsageError(f"per_gpu begins at {low}, above max_batch_size {most}")
     return Limits(batch_size, most, low, high)

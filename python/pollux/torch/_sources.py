@@ -147,7 +147,7 @@ class StreamSource:
         if options.get("num_workers", 0) > 1:
             raise UsageError(
                 f"num_workers={options['num_workers']} with an iterable dataset, which is read in order; "
-                "accepted are 0 and 1"
+                "expected 0 or 1"
             )
         self._dataset = dataset
         self._seed = seed

@@ -110,7 +110,7 @@ class UserStates:
         has_methods = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
         if not has_methods and not isinstance(value, dict | list):
             raise UsageError(
-                f"checkpoint_state({name}={type(value).__name__}(...)): accepted are objects with state_dict() and "
+                f"checkpoint_state({name}={type(value).__name__}(...)): expected objects with state_dict() and "
                 "load_state_dict(), dicts and lists"
             )
         try:

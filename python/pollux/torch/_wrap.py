@@ -68,9 +68,9 @@ def wrap(
             )
         scaling = "adamscale" if is_adam(first) else "adascale"
     if isinstance(scaling, str) and scaling not in _RULES:
-        raise UsageError(f"scaling {scaling!r}; accepted are auto, {', '.join(_RULES)} and functions")
+        raise UsageError(f"scaling {scaling!r}; expected auto, {', '.join(_RULES)} and functions")
     if checkpoint_every_s <= 0:
-        raise UsageError(f"checkpoint_every_s {checkpoint_every_s}; accepted are seconds above 0")
+        raise UsageError(f"checkpoint_every_s {checkpoint_every_s}; expected seconds above 0")
     _check_ddp_options(ddp_options)
     options = Options(scaling, warmup_epochs, checkpoint_dir, checkpoint_every_s, tensorboard, ddp_options)
     session = begin(pairs, scaler, options)
@@ -166,13 +166,13 @@ def _pairs(model: Any, optimizer: Any) -> list[tuple[torch.nn.Module, torch.opti
     is_one = isinstance(model, torch.nn.Module)
     models, optimizers = ([model], [optimizer]) if is_one else (list(model), optimizer)
     if not is_one and not (isinstance(optimizers, Sequence) and len(optimizers) == len(models) > 0):
-        raise UsageError("px.wrap of several models; accepted are two lists, with an optimiser for each model")
+        raise UsageError("px.wrap of several models; expected two lists, with an optimiser for each model")
     for one, own in zip(models, optimizers):
         if isinstance(one, ElasticModule | torch.nn.parallel.DistributedDataParallel):
             raise UsageError(f"px.wrap of a {type(one).__name__}; give the model itself, DDP is inside")
         if not isinstance(own, torch.optim.Optimizer):
             raise UsageError(
-                f"px.wrap with a {type(own).__name__} for an optimiser; accepted is a torch.optim.Optimizer"
+                f"px.wrap with a {type(own).__name__} for an optimiser; expected a torch.optim.Optimizer"
             )
         known = set(one.parameters())
         strangers = sum(parameter not in known for group in own.param_groups for parameter in group["params"])
@@ -192,7 +192,7 @@ def _check_ddp_options(options: dict[str, Any]) -> None:
     for name in options:
         if name not in known or name in ("module", "process_group"):
             raise UsageError(
-                f"px.wrap({name}=...); accepted are its own options and those of DistributedDataParallel but groups"
+                f"px.wrap({name}=...); expected its own options and those of DistributedDataParallel but groups"
             )
     if options.get("static_graph"):
         raise UsageError(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
-import socket
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+
+from launching import free_port
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: `make python` installs it")
 from pollux.torch import _process  # noqa: E402
@@ -52,9 +53,7 @@ def together() -> Callable[..., list[Any]]:
     """Runs a function in so many processes of one group; their results, by rank."""
 
     def run(body: Callable[..., Any], world_size: int, *args: Any, **env: str) -> list[Any]:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         out = _SERVER.Queue()
         processes = [
             _SERVER.Process(target=_run, args=(body, rank, world_size, port, env, args, out))

@@ -26,9 +26,9 @@ def test_bad_arguments_are_refused_with_what_to_do() -> None:
     with pytest.raises(RuntimeError, match="cut the text into samples of bptt_len"):
         AdaptiveBPTTIterator(Numbered(4), 4, 2)
     loader = adl.AdaptiveDataLoader(Numbered(8), batch_size=4)
-    with pytest.raises(ValueError, match="max_batch_size 3; accepted are whole numbers from 4"):
+    with pytest.raises(ValueError, match="max_batch_size 3; expected whole numbers from 4"):
         loader.autoscale_batch_size(3)
-    with pytest.raises(ValueError, match="accepted are bounds around the batch_size, 4"):
+    with pytest.raises(ValueError, match="expected bounds around the batch_size, 4"):
         loader.autoscale_batch_size(8, local_bsz_bounds=(5, 8))
     with pytest.raises(RuntimeError, match="give AdaptiveDataLoader a dataset and a collate_fn instead"):
         AdaptiveDataLoaderHelper(4).context()
@@ -40,7 +40,7 @@ def test_bad_arguments_are_refused_with_what_to_do() -> None:
     accumulator = adl.Accumulator()
     with pytest.raises(TypeError, match="a int set outside of synchronized"):
         accumulator["a"] = 1
-    with pytest.raises(ValueError, match="hints speed; accepted are initBatchSize"):
+    with pytest.raises(ValueError, match="hints speed; expected initBatchSize"):
         sched_hints.post_sched_hints({"speed": 1}, "job")
 
 
@@ -76,7 +76,7 @@ def test_goodput_is_that_of_the_scheduler() -> None:
     assert steps == 0 and 16 <= local <= 64
     assert best == pytest.approx(function(1, 2, local, steps))
     assert best >= max(function(1, 2, size, 0) for size in range(16, 65))
-    with pytest.raises(ValueError, match="a batch of 16; accepted are 32 samples or more"):
+    with pytest.raises(ValueError, match="a batch of 16; expected 32 samples or more"):
         function(1, 1, 16, 0)
     local_batches = [8, 16, 32, 64]
     compute = [0.1 + 0.01 * local for local in local_batches]

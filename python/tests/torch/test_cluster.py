@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from launching import free_port
 from scheduler import PATIENCE_S, Scheduler, scheduler
 
 pytest.importorskip("sklearn")
@@ -70,13 +71,15 @@ if px.rank() == 0:
 class Training:
     """A job of digits, with what its processes wrote down."""
 
-    def __init__(self, server: Scheduler, folder: Path, name: str, epochs: int, pace_s: float, seed: int = 0):
+    def __init__(
+        self, server: Scheduler, folder: Path, name: str, epochs: int, pace_s: float, *more: str, seed: int = 0
+    ):
         self.folder, self.epochs, self.server = folder / name, epochs, server
         self.folder.mkdir()
         script = folder / "train.py"
         script.write_text(TRAINING)
         program = [sys.executable, str(script), str(self.folder), str(epochs), str(pace_s), str(seed)]
-        options = ["--name", name, "--replicas-max", "4", "--epochs", str(epochs), "--env", "OMP_NUM_THREADS=1"]
+        options = ["--name", name, "--replicas-max", "4", "--epochs", str(epochs), "--env", "OMP_NUM_THREADS=1", *more]
         self.id = server.pollux("submit", "-o", "id", *options, "--", *program).strip()
 
     def steps(self) -> list[tuple[int, int, int, list[int]]]:
@@ -127,6 +130,19 @@ def test_a_training_grows_and_shrinks_in_place_and_counts_every_sample(tmp_path:
         training.check()
         described = server.describe(training.id)
         assert described["restarts"] >= 2 and described["retries"] == 0, described
+
+
+def test_workers_reach_a_scheduler_of_a_private_authority_by_tls(tmp_path: Path) -> None:
+    files = Path(__file__).parents[1] / "tls"
+    certificate, key = str(files / "cert.pem"), str(files / "key.pem")
+    address = f"127.0.0.1:{free_port()}"
+    tls = ("--tls-cert", certificate, "--tls-key", key)
+    worker = ("--worker-url", f"https://{address}", "--worker-ca", certificate)
+    with scheduler(tmp_path, "--slots", "2", *tls, *worker, listen=address, authority=files / "cert.pem") as server:
+        training = Training(server, tmp_path, "encrypted", 8, 0.0, "--replicas", "2", "--replicas-min", "2")
+        server.wait_for(training.id, succeeded, patience_s=400)
+        training.check()
+        assert training.sizes() == {2}
 
 
 def test_six_trainings_survive_the_kill_of_a_worker_and_of_the_scheduler(tmp_path: Path) -> None:

@@ -168,7 +168,7 @@ def test_what_cannot_be_is_refused(monkeypatch) -> None:
 
     numbers = Numbered(10)
     loader = px.ElasticLoader(numbers, 2)
-    refused("batch_size 0; accepted are whole numbers from 1", lambda: px.ElasticLoader(numbers, 0))
+    refused("batch_size 0; expected whole numbers from 1", lambda: px.ElasticLoader(numbers, 0))
     refused(
         "px.ElasticLoader(drop_last=...): every sample is used; leave it out",
         lambda: px.ElasticLoader(numbers, 2, drop_last=True),
@@ -178,9 +178,9 @@ def test_what_cannot_be_is_refused(monkeypatch) -> None:
         "give shuffle=True for another order in every epoch",
         lambda: px.ElasticLoader(numbers, 2, sampler=DistributedSampler(numbers, 2, 0)),
     )
-    refused("rank 2 of world_size 2; accepted are both, with 0 <= rank < world_size", lambda: loader.set_group(2, 2))
+    refused("rank 2 of world_size 2; expected both, with 0 <= rank < world_size", lambda: loader.set_group(2, 2))
     refused(
-        "rank 0 of world_size None; accepted are both, with 0 <= rank < world_size",
+        "rank 0 of world_size None; expected both, with 0 <= rank < world_size",
         lambda: px.ElasticLoader(numbers, 2, rank=0),
     )
     refused("weight before there is a batch; ask for it inside of a loop over the loader", lambda: loader.weight)
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused(monkeypatch) -> None:
     next(iter(loader))
     refused("two loops over one px.ElasticLoader at a time; end one before the other begins", lambda: next(first))
     monkeypatch.setenv("RANK", "0")
-    refused("one of RANK and WORLD_SIZE is set; accepted are both or neither", lambda: len(loader))
+    refused("one of RANK and WORLD_SIZE is set; expected both or neither", lambda: len(loader))
 
 
 def test_a_state_of_another_order_is_refused() -> None:

@@ -121,6 +121,7 @@ def test_compiled_models_train_and_are_saved_under_their_own_names(tmp_path) -> 
 
 
 def test_the_learning_rate_follows_the_batch_and_the_rule(monkeypatch) -> None:
+    monkeypatch.setattr("pollux.torch._brain.MEASURE_EVERY_MAX", 1)
     monkeypatch.setattr("pollux.torch._brain.RETUNE_PERIOD_S", 0.0)
     rates = []
     model = network()

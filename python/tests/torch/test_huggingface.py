@@ -107,11 +107,12 @@ def test_a_scheduler_takes_a_gpu_from_a_trainer_and_it_survives_a_kill(script, t
 ACCELERATE = """
 import json, os, sys
 import torch
+from pacing import pace
 from pollux.huggingface import Accelerator
 import pollux.torch as px
 
 out, epochs = sys.argv[1], int(sys.argv[2])
-accelerator = Accelerator(cpu=True, checkpoint_dir=f"{out}/checkpoints")
+accelerator = Accelerator(cpu=True, checkpoint_dir=f"{out}/checkpoints", checkpoint_every_s=1)
 log = open(f"{out}/steps-{os.getpid()}", "w", buffering=1)
 inputs = torch.randn(96, 8, generator=torch.Generator().manual_seed(1))
 dataset = torch.utils.data.TensorDataset(inputs, inputs.sum(1, keepdim=True), torch.arange(96))
@@ -126,6 +127,7 @@ evaluation = accelerator.prepare(evaluation)
 steps = 0
 for epoch in px.epochs(epochs):
     for x, y, numbers in loader:
+        pace(out, epoch, len(numbers))
         with accelerator.accumulate(model):
             accelerator.backward(torch.nn.functional.mse_loss(model(x), y))
             accelerator.clip_grad_norm_(model.parameters(), 10.0)
@@ -150,10 +152,29 @@ print("done", json.dumps({
 """
 
 
-def test_a_loop_of_accelerate_shares_an_epoch_between_two_processes(tmp_path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(ACCELERATE)
-    results = told(run(script, tmp_path / "out", 2, launcher=TORCHRUN))
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("accelerate") / "train.py"
+    path.write_text(ACCELERATE)
+    return path
+
+
+def test_a_loop_of_accelerate_alone_uses_every_sample_once(loop, tmp_path) -> None:
+    [result] = told(run(loop, tmp_path / "out", 2))
+    assert_each_once(tmp_path / "out", 2)
+    assert 0 < result["steps"] <= 24 and result["error"] < 96 * 8 / 2
+
+
+def test_a_loop_of_accelerate_grows_and_shrinks_in_place(loop, tmp_path) -> None:
+    grow_and_shrink(tmp_path / "out", loop, epochs=40)
+
+
+def test_a_scheduler_takes_a_gpu_from_a_loop_of_accelerate_and_it_survives_a_kill(loop, tmp_path) -> None:
+    shrink_and_kill(tmp_path, loop, epochs=40)
+
+
+def test_a_loop_of_accelerate_shares_an_epoch_between_two_processes(loop, tmp_path) -> None:
+    results = told(run(loop, tmp_path / "out", 2, launcher=TORCHRUN))
     assert_each_once(tmp_path / "out", 2)
     assert [result.pop("rank") for result in results] == [0, 1] and results[0] == results[1]
     assert 0 < results[0]["steps"] <= 24 and results[0]["error"] < 96 * 8 / 2
@@ -203,7 +224,7 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, monkeypatch) -> None:
     model = torch.nn.Linear(2, 1)
     plain = transformers.TrainingArguments(folder, use_cpu=True, report_to=[])
     refused(
-        "a Trainer of Pollux with a transformers.training_args.TrainingArguments; accepted is a "
+        "a Trainer of Pollux with a transformers.training_args.TrainingArguments; expected a "
         "pollux.huggingface.TrainingArguments",
         px_hf.Trainer,
         model,
@@ -231,7 +252,7 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path, monkeypatch) -> None:
         dataloader_config=config,
     )
     refused(
-        "accelerator.prepare of 2 models and 1 optimisers with Pollux; accepted are one of each in one call, with its "
+        "accelerator.prepare of 2 models and 1 optimisers with Pollux; expected one of each in one call, with its "
         "schedulers and loaders, or loaders alone",
         px_hf.Accelerator(cpu=True).prepare,
         model,

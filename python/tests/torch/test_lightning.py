@@ -103,11 +103,13 @@ def test_a_scheduler_takes_a_gpu_from_a_trainer_and_it_survives_a_kill(script, t
 FABRIC = """
 import json, os, sys
 import lightning, torch
+from pacing import pace
 from pollux.lightning import ElasticFabricStrategy
 import pollux.torch as px
 
 out, epochs = sys.argv[1], int(sys.argv[2])
-fabric = lightning.Fabric(accelerator="cpu", strategy=ElasticFabricStrategy(checkpoint_dir=f"{out}/checkpoints"))
+strategy = ElasticFabricStrategy(checkpoint_dir=f"{out}/checkpoints", checkpoint_every_s=1)
+fabric = lightning.Fabric(accelerator="cpu", strategy=strategy)
 fabric.launch()
 log = open(f"{out}/steps-{os.getpid()}", "w", buffering=1)
 inputs = torch.randn(96, 8, generator=torch.Generator().manual_seed(1))
@@ -122,6 +124,7 @@ evaluation = fabric.setup_dataloaders(torch.utils.data.DataLoader(dataset, batch
 for epoch in px.epochs(epochs):
     for batch in loader:
         x, y, numbers = fabric.to_device(batch)
+        pace(out, epoch, len(numbers))
         optimizer.zero_grad()
         fabric.backward(torch.nn.functional.mse_loss(model(x), y))
         fabric.clip_gradients(model, optimizer, max_norm=10.0)
@@ -135,10 +138,29 @@ print("done", json.dumps({"rank": fabric.global_rank, "error": float(error), "ke
 """
 
 
-def test_a_loop_of_fabric_shares_an_epoch_between_two_processes(tmp_path) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(FABRIC)
-    results = told(run(script, tmp_path / "out", 2, launcher=TORCHRUN))
+@pytest.fixture(scope="module")
+def loop(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("fabric") / "train.py"
+    path.write_text(FABRIC)
+    return path
+
+
+def test_a_loop_of_fabric_alone_uses_every_sample_once(loop, tmp_path) -> None:
+    [result] = told(run(loop, tmp_path / "out", 2))
+    assert_each_once(tmp_path / "out", 2)
+    assert result["error"] < 96 * 8 / 2
+
+
+def test_a_loop_of_fabric_grows_and_shrinks_in_place(loop, tmp_path) -> None:
+    grow_and_shrink(tmp_path / "out", loop, epochs=40)
+
+
+def test_a_scheduler_takes_a_gpu_from_a_loop_of_fabric_and_it_survives_a_kill(loop, tmp_path) -> None:
+    shrink_and_kill(tmp_path, loop, epochs=40)
+
+
+def test_a_loop_of_fabric_shares_an_epoch_between_two_processes(loop, tmp_path) -> None:
+    results = told(run(loop, tmp_path / "out", 2, launcher=TORCHRUN))
     assert_each_once(tmp_path / "out", 2)
     assert [result.pop("rank") for result in results] == [0, 1] and results[0] == results[1]
     assert results[0]["error"] < 96 * 8 / 2 and results[0]["keys"] == ["weight", "bias"]
@@ -176,9 +198,9 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path) -> None:
     )
     refused("max_steps=10 with Pollux: steps change their size; give max_epochs", max_steps=10)
     refused(f"limit_train_batches=0.5 with Pollux: {whole}", limit_train_batches=0.5)
-    refused("max_epochs=-1 with Pollux; accepted are whole numbers from 1", max_epochs=-1)
+    refused("max_epochs=-1 with Pollux; expected whole numbers from 1", max_epochs=-1)
     refused(
-        "val_check_interval=0.25 with Pollux: nobody knows how many batches an epoch has; accepted are 1.0 and whole "
+        "val_check_interval=0.25 with Pollux: nobody knows how many batches an epoch has; expected 1.0 and whole "
         "numbers of batches",
         val_check_interval=0.25,
     )
@@ -187,15 +209,15 @@ def test_what_cannot_work_is_refused_in_one_line(tmp_path) -> None:
         fit={"ckpt_path": "last.ckpt"},
     )
     refused(
-        "an iterable dataset with Pollux and Lightning, which has to know the last batch of an epoch; accepted are "
+        "an iterable dataset with Pollux and Lightning, which has to know the last batch of an epoch; expected "
         "datasets with len() and indices",
         loader=px.DataLoader(RandomIterableDataset(32, 8), 4),
     )
     refused(
-        "a DataLoader for training with Pollux; accepted is a px.DataLoader",
+        "a DataLoader for training with Pollux; expected a px.DataLoader",
         loader=torch.utils.data.DataLoader(RandomDataset(32, 8)),
     )
-    refused("2 optimisers with Pollux; accepted is one", model=Several())
+    refused("2 optimisers with Pollux; expected one", model=Several())
     fabric = lightning.Fabric(accelerator="cpu", strategy=ElasticFabricStrategy())
     with pytest.raises(px.UsageError) as error:
         fabric.setup(torch.nn.Linear(2, 1))

@@ -21,10 +21,10 @@ def wrapped(**options):
     ("options", "message"),
     [
         ({"max_batch_size": 8}, "max_batch_size 8 is below batch_size 16"),
-        ({"per_gpu": 16}, r"per_gpu 16; accepted is \(smallest, largest\)"),
+        ({"per_gpu": 16}, r"per_gpu 16; expected \(smallest, largest\)"),
         ({"per_gpu": (8, 4)}, r"per_gpu \(8, 4\) ends below its beginning"),
         ({"per_gpu": (32, 64)}, "per_gpu begins at 32, above max_batch_size 16"),
-        ({"batch_size": 0}, "batch_size 0; accepted are whole numbers from 1"),
+        ({"batch_size": 0}, "batch_size 0; expected whole numbers from 1"),
         ({"batch_size": 200}, "a dataset of 100 samples is smaller than batch_size=200"),
         ({"drop_last": True}, "drop_last=...*every sample is used"),
         ({"batch_sampler": [[1]]}, "batches are dealt by Pollux"),
@@ -39,7 +39,7 @@ def test_loaders_that_contradict_themselves_are_refused(options, message) -> Non
 
 
 def test_streams_with_several_workers_or_an_order_are_refused() -> None:
-    with pytest.raises(px.UsageError, match="accepted are 0 and 1"):
+    with pytest.raises(px.UsageError, match="expected 0 or 1"):
         px.DataLoader(Stream(100), batch_size=16, num_workers=2)
     with pytest.raises(px.UsageError, match="an order of its own"):
         px.DataLoader(Stream(100), batch_size=16, shuffle=True)
@@ -48,8 +48,8 @@ def test_streams_with_several_workers_or_an_order_are_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"scaling": "cubic"}, "scaling 'cubic'; accepted are auto, adascale"),
-        ({"checkpoint_every_s": 0}, "checkpoint_every_s 0; accepted are seconds above 0"),
+        ({"scaling": "cubic"}, "scaling 'cubic'; expected auto, adascale"),
+        ({"checkpoint_every_s": 0}, "checkpoint_every_s 0; expected seconds above 0"),
     ],
     ids=str,
 )
@@ -62,7 +62,7 @@ def test_models_that_are_wrapped_already_are_refused() -> None:
     model, optimizer = wrapped()
     with pytest.raises(px.UsageError, match="give the model itself"):
         px.wrap(model, optimizer)
-    with pytest.raises(px.UsageError, match="accepted is a torch.optim.Optimizer"):
+    with pytest.raises(px.UsageError, match="expected a torch.optim.Optimizer"):
         px.wrap(network(), "sgd")
 
 
@@ -130,7 +130,7 @@ def test_accumulation_of_the_users_own_is_refused() -> None:
 
 def test_states_that_cannot_be_kept_are_refused_at_once() -> None:
     wrapped()
-    with pytest.raises(px.UsageError, match="accepted are objects with state_dict"):
+    with pytest.raises(px.UsageError, match="expected objects with state_dict"):
         px.checkpoint_state(answer=42)
     with pytest.raises(px.CheckpointError, match=r"checkpoint_state\(bad=...\) cannot be pickled"):
         px.checkpoint_state(bad=[lambda: None])

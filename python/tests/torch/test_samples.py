@@ -16,6 +16,7 @@ def assert_each_once(results, samples, epochs):
 
 @pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"num_workers": 2, "shuffle": True}], ids=str)
 def test_alone_every_sample_is_used_once_per_epoch_while_the_batch_changes(options, monkeypatch) -> None:
+    monkeypatch.setattr("pollux.torch._brain.MEASURE_EVERY_MAX", 1)
     monkeypatch.setattr("pollux.torch._brain.RETUNE_PERIOD_S", 0.0)
     result = train(Numbered(1003), epochs=3, pace_s=0.002, batch_size=4, **options)
     assert_each_once([result], range(1003), 3)

@@ -156,7 +156,7 @@ def test_all_models_are_saved_and_taken_up(together, tmp_path) -> None:
 
 def test_lists_that_do_not_fit_and_checkpoints_of_fewer_models_are_refused(tmp_path) -> None:
     game = Game()
-    with pytest.raises(px.UsageError, match="accepted are two lists, with an optimiser for each model"):
+    with pytest.raises(px.UsageError, match="expected two lists, with an optimiser for each model"):
         px.wrap([game.generator, game.critic], game.optimizers[:1])
     with pytest.raises(px.UsageError, match="8 parameters that are not the model's|4 parameters that are not"):
         px.wrap([game.generator, game.critic], game.optimizers[::-1])

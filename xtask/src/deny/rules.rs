@@ -34,7 +34,7 @@ impl TryFrom<bool> for True {
     type Error = &'static str;
 
     fn try_from(value: bool) -> Result<Self, &'static str> {
-        if value { Ok(Self) } else { Err("accepted is true") }
+        if value { Ok(Self) } else { Err("expected true") }
     }
 }
 
@@ -102,9 +102,9 @@ impl Licenses {
     pub(super) fn refuse(&self, Package { name, version, license, .. }: &Package) -> Option<String> {
         let allow = self.allow.join(", ");
         match license {
-            None => Some(format!("{name} {version} names no license; accepted are {allow}")),
+            None => Some(format!("{name} {version} names no license; expected {allow}")),
             Some(license) if is_accepted(license, &|one| self.allows(name, one)) => None,
-            Some(license) => Some(format!("{name} {version} has the license {license:?}; accepted are {allow}")),
+            Some(license) => Some(format!("{name} {version} has the license {license:?}; expected {allow}")),
         }
     }
 }
@@ -141,6 +141,6 @@ impl Sources {
         };
         let from = source.as_deref().unwrap_or("a folder outside the workspace");
         let allowed = self.allow_registry.join(", ");
-        (!accepted).then(|| format!("{name} {version} comes from {from}; accepted are {allowed}"))
+        (!accepted).then(|| format!("{name} {version} comes from {from}; expected {allowed}"))
     }
 }

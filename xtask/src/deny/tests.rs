@@ -54,7 +54,7 @@ fn what_is_allowed_is_not_mentioned() {
 #[test]
 fn licenses_bans_versions_and_sources_are_refused_by_name() {
     let index = "registry+https://index";
-    let accepted = "accepted are MIT, Apache-2.0 WITH LLVM-exception";
+    let accepted = "expected MIT, Apache-2.0 WITH LLVM-exception";
     check(
         &[package("free", "1.0.0", "GPL-3.0", index)],
         &[&format!("free 1.0.0 has the license \"GPL-3.0\"; {accepted}")],
@@ -68,15 +68,15 @@ fn licenses_bans_versions_and_sources_are_refused_by_name() {
     check(&[package("bad", "1.0.0", "MIT", index)], &["bad 1.0.0 is banned: it is bad"]);
     check(
         &[package("old", "3.0.0", "MIT", index)],
-        &["old 2.0.0 and 3.0.0: accepted is one version, or all but one in skip of deny.toml"],
+        &["old 2.0.0 and 3.0.0: expected one version, or all but one in skip of deny.toml"],
     );
     check(
         &[package("fork", "1.0.0", "MIT", "git+https://somewhere")],
-        &["fork 1.0.0 comes from git+https://somewhere; accepted are https://index"],
+        &["fork 1.0.0 comes from git+https://somewhere; expected https://index"],
     );
     check(
         &[package("beside", "1.0.0", "MIT", "")],
-        &["beside 1.0.0 comes from a folder outside the workspace; accepted are https://index"],
+        &["beside 1.0.0 comes from a folder outside the workspace; expected https://index"],
     );
 }
 

@@ -172,9 +172,12 @@ mod tests {
         while err.pump(&mut log).unwrap() {}
         out_writer.write_all(b" 2\nlast").unwrap();
         drop(out_writer);
-        while out.pump(&mut log).unwrap() {}
+        // Programs that other tests start have a copy of the writer for a moment.
+        while out.handle().is_some() {
+            out.pump(&mut log).unwrap();
+        }
         assert_eq!(text(&scratch), "one\nwarning\nepoch 2\nlast");
-        assert!(out.handle().is_none() && !out.is_within_a_line());
+        assert!(!out.is_within_a_line());
     }
 
     #[test]

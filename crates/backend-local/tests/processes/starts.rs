@@ -134,7 +134,7 @@ fn settings_that_cannot_work_are_refused() {
     assert_eq!("4x2".parse::<NodeLayout>().unwrap(), NodeLayout::Nodes { nodes: 4, slots: 2 });
     for text in ["4", "x", "4x", "+4x4", "4x4x4", "99999999999x1"] {
         let error = text.parse::<NodeLayout>().unwrap_err().to_string();
-        assert_eq!(error, format!("{text:?}: accepted are NODESxSLOTS, such as 4x4"));
+        assert_eq!(error, format!("{text:?}: expected NODESxSLOTS, such as 4x4"));
     }
 }
 

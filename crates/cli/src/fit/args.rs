@@ -75,7 +75,7 @@ impl FitArgs {
 /// A whole number from 1 to `MAX`.
 fn whole_number<const MAX: u32>(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX).contains(number));
-    number.ok_or_else(|| format!("accepted are whole numbers from 1 to {MAX}"))
+    number.ok_or_else(|| format!("expected whole numbers from 1 to {MAX}"))
 }
 
 /// `MIN..MAX`, either of which may be left out.
@@ -85,9 +85,9 @@ fn local_batch_range(text: &str) -> Result<LocalBatchRange, String> {
         number => number.parse().ok().filter(|number| (1..=LOCAL_BATCH_MAX).contains(number)).map(Some),
     };
     let range = text.split_once("..").and_then(|(min, max)| Some((bound(min)?, bound(max)?)));
-    range.map(|(min, max)| LocalBatchRange { min, max }).ok_or_else(|| {
-        format!("accepted are MIN..MAX with whole numbers from 1 to {LOCAL_BATCH_MAX}, like 8..256 or 8..")
-    })
+    range
+        .map(|(min, max)| LocalBatchRange { min, max })
+        .ok_or_else(|| format!("expected MIN..MAX with whole numbers from 1 to {LOCAL_BATCH_MAX}, like 8..256 or 8.."))
 }
 
 /// A gradient noise scale in samples; it may be infinite.
@@ -97,7 +97,7 @@ fn noise_scale(text: &str) -> Result<f64, &'static str> {
         return Ok(f64::INFINITY);
     }
     let number = text.parse().ok().filter(|number| (0.0..=NOISE_SCALE_MAX).contains(number));
-    number.ok_or("accepted are samples from 0 to 1e15, or inf")
+    number.ok_or("expected samples from 0 to 1e15, or inf")
 }
 
 /// How a job spreads over its GPUs.

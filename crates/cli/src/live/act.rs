@@ -40,7 +40,7 @@ pub(crate) fn run_on_jobs(args: &JobsArgs, action: JobAction) -> anyhow::Result<
 pub(crate) fn run_on_nodes(args: &NodesArgs, action: NodeAction) -> anyhow::Result<()> {
     let client = args.server.client()?;
     let done = match action {
-        NodeAction::Drain => "is being emptied, and used no more",
+        NodeAction::Drain => "is draining: jobs move away, and nothing new starts there",
         NodeAction::Undrain => "is used again",
     };
     all(args.nodes.iter().map(|node| client.act_on_node(node, action).map(|()| format!("node {node} {done}"))))

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &DashboardArgs) -> anyhow::Result<()> {
     let connection = args.server.connection()?;
     let link = Link { url: format!("{}/#token={}", connection.url.trim_end_matches('/'), connection.token) };
     if !args.open {
-        output::note(&"this link opens everything: give it to nobody");
+        output::note(&"this link gives full access: do not share it");
         return output::print(args.output, &link, |out| writeln!(out, "{}", link.url));
     }
     let file = args.server.folder()?.join(FILE);

@@ -104,16 +104,20 @@ fn training_lines(detail: &JobDetail) -> Vec<(&'static str, String)> {
     let job = &detail.job;
     let mut lines = Vec::new();
     if job.replicas > 0 {
-        let on = format!("{} on {}", count(job.replicas, "GPU"), count(job.nodes, "node"));
+        let gpus = match job.gpus_per_replica {
+            1 => count(job.replicas, "GPU"),
+            each => format!("{} of {each} GPUs", count(job.replicas, "replica")),
+        };
+        let on = format!("{gpus} on {}", count(job.nodes, "node"));
         lines.push(("group", format!("{on}, generation {}", detail.generation)));
     }
     let replicas = detail.group.iter().map(|it| format!("rank {} is replica {} on {}", it.rank, it.replica, it.node));
     lines.extend(replicas.map(|text| ("", text)));
     if detail.is_silent {
-        lines.push(("agent", "none: it runs without a word, and is left alone".to_owned()));
+        lines.push(("agent", "none: it doesn't report to Pollux, so it won't be resized".to_owned()));
     }
     let batch = job.batch_size.map(|batch| match (detail.local_batch, detail.accumulation_steps) {
-        (Some(local), Some(steps)) => format!("{batch} = {} x {local} x {}", count(job.replicas, "GPU"), steps + 1),
+        (Some(local), Some(steps)) => format!("{batch} = {} x {local} x {}", count(job.replicas, "replica"), steps + 1),
         (_, _) => batch.to_string(),
     });
     lines.extend(batch.map(|text| ("batch", text)));
@@ -127,7 +131,7 @@ fn training_lines(detail: &JobDetail) -> Vec<(&'static str, String)> {
         let left = job.remaining_s.map(|left| format!(", {} left", span(left))).unwrap_or_default();
         ("progress", percent(share) + &left)
     }));
-    lines.extend(detail.replicas_profiled.map(|most| ("measured on", format!("up to {}", count(most, "GPU")))));
+    lines.extend(detail.replicas_profiled.map(|most| ("measured on", format!("up to {}", count(most, "replica")))));
     lines.extend(detail.restart_cost_s.map(|cost| ("a change costs", format!("{cost:.1} s"))));
     lines
 }

@@ -132,12 +132,12 @@ fn torch(probed: Option<&Result<Interpreter, String>>, listed: usize) -> Finding
     let (state, text) = match probed {
         None => (State::Failed, "no Python to ask".to_owned()),
         Some(Err(error)) if error.contains("ModuleNotFoundError") => {
-            (State::Failed, format!("{error}; expected is the package `pollux` with its extra `torch` there"))
+            (State::Failed, format!("{error}; expected the package `pollux` with its extra `torch` there"))
         }
         Some(Err(error)) => (State::Failed, error.clone()),
         Some(Ok(found)) if found.gpus < listed => {
             let seen = format!("torch {} sees {} GPUs of {listed}", found.torch, found.gpus);
-            (State::Failed, format!("{seen}; expected is a torch that is built for their driver"))
+            (State::Failed, format!("{seen}; expected a torch that is built for their driver"))
         }
         Some(Ok(found)) => {
             let nccl = found.nccl.as_ref().map(|version| format!(", NCCL {version}")).unwrap_or_default();

@@ -9,7 +9,7 @@ use super::text::ids;
 #[derive(Debug, Error)]
 pub(crate) enum LiveError {
     /// Nobody knows where state is kept.
-    #[error("neither XDG_STATE_HOME nor HOME is set; accepted is --state DIR")]
+    #[error("neither XDG_STATE_HOME nor HOME is set; expected --state DIR")]
     NoStateFolder,
     /// A job's file that cannot be used.
     #[error("{}{}: {reason}", .file.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
@@ -22,19 +22,19 @@ pub(crate) enum LiveError {
         reason: String,
     },
     /// Nothing to run.
-    #[error("no command; accepted is `pollux submit -- PROGRAM ARGUMENT...`, or -f FILE with a command")]
+    #[error("no command; expected `pollux submit -- PROGRAM ARGUMENT...`, or -f FILE with a command")]
     NoCommand,
     /// A job that could be submitted, of which nobody knows how it trains.
-    #[error("a new job that trains like nothing; accepted is --like JOB or --application NAME with it")]
+    #[error("a new job that trains like nothing; expected --like JOB or --application NAME with it")]
     NoLikeness,
     /// A folder whose name cannot be sent.
-    #[error("working folder {}: its name is not UTF-8; accepted is one whose name is", .0.display())]
+    #[error("working folder {}: its name is not UTF-8; expected one whose name is", .0.display())]
     WorkingDir(PathBuf),
     /// A name that is no job's.
     #[error("no job is called {0:?}; `pollux ps -a` lists jobs")]
     UnknownJob(String),
     /// A name of several jobs.
-    #[error("{name:?} is the name of jobs {}; accepted is one of these numbers", ids(.jobs))]
+    #[error("{name:?} is the name of jobs {}; expected one of these numbers", ids(.jobs))]
     SeveralJobs {
         /// As given.
         name: String,
@@ -74,7 +74,7 @@ pub(crate) enum LiveError {
         failed: String,
     },
     /// A live view without a terminal.
-    #[error("stdout is no terminal; accepted is `pollux top --once`")]
+    #[error("stdout is no terminal; expected `pollux top --once`")]
     NoTerminal,
 }
 

@@ -18,21 +18,21 @@ const PAGE: u32 = 1_000;
 /// What `pollux events` takes.
 #[derive(Args, Debug)]
 pub(crate) struct EventsArgs {
-    /// Of one job only, by number or name
+    /// Only events of this job, by number or name
     job: Option<String>,
 
-    /// Go on with what is yet to happen
+    /// Keep printing new events
     #[arg(short, long)]
     follow: bool,
 
-    /// Those after this number [default: the last ones]
+    /// Only events after this number [default: the last ones]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = whole(0..=u64::MAX, "accepted are whole numbers from 0"))]
+    #[arg(value_parser = whole(0..=u64::MAX, "expected whole numbers from 0"))]
     after: Option<u64>,
 
-    /// So many at most, of those that have happened
+    /// Maximum number of past events to print
     #[arg(long, value_name = "N", default_value_t = 50, allow_negative_numbers = true)]
-    #[arg(value_parser = whole(1..=1_000_000_u32, "accepted are whole numbers from 1 to 1000000"))]
+    #[arg(value_parser = whole(1..=1_000_000_u32, "expected whole numbers from 1 to 1000000"))]
     limit: u32,
 
     /// Print for people or for programs; followed, an object a line

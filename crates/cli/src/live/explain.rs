@@ -37,7 +37,8 @@ pub(crate) fn run(args: &ExplainArgs) -> anyhow::Result<()> {
 fn write_text(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> {
     let (bold, style) = (Style::new().bold(), phase_style(explanation.phase));
     let Explanation { id, name, phase, replicas, .. } = explanation;
-    let on = if *replicas == 0 { String::new() } else { format!(" on {}", count(*replicas, "GPU")) };
+    let on =
+        if *replicas == 0 { String::new() } else { format!(" on {}", count(explanation.gpus_of(*replicas), "GPU")) };
     let (name, phase) = (one_line(name), phase.word());
     writeln!(out, "{bold}job {id} {name}{bold:#}: {style}{phase}{style:#}{on}")?;
     for sentence in &explanation.sentences {
@@ -68,7 +69,7 @@ fn sizes(explanation: &Explanation) -> Table {
         let remark = if size.is_measured || is_now { "" } else { " not measured" };
         let texts = [
             if is_now { "now".to_owned() } else { String::new() },
-            size.replicas.to_string(),
+            explanation.gpus_of(size.replicas).to_string(),
             size.nodes.to_string(),
             size.batch_size.to_string(),
             amount(size.samples_per_s),

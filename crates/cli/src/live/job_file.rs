@@ -25,7 +25,7 @@ impl JobFile {
     /// Reads a file by its ending, or YAML from stdin if it is called `-`. Folders in it are relative to it.
     fn read(file: &Path) -> Result<Self, LiveError> {
         let refused = |line, reason| LiveError::JobFile { file: file.to_owned(), line, reason };
-        let accepted = "accepted are .yaml, .yml, .toml and .json, or - for YAML or JSON from stdin";
+        let accepted = "expected .yaml, .yml, .toml and .json, or - for YAML or JSON from stdin";
         let read = |from: &mut dyn Read| io::read_to_string(from.take(BYTES_MAX + 1));
         let (text, syntax) = if file == Path::new("-") {
             (read(&mut io::stdin()), Syntax::Yaml)
@@ -38,9 +38,9 @@ impl JobFile {
             };
             (fs::File::open(file).and_then(|mut open| read(&mut open)), syntax)
         };
-        let text = text.map_err(|error| refused(None, format!("{error}; accepted is a file that can be read")))?;
+        let text = text.map_err(|error| refused(None, format!("{error}; expected a file that can be read")))?;
         if text.len() as u64 > BYTES_MAX {
-            return Err(refused(None, format!("more than {BYTES_MAX} bytes; accepted are fewer")));
+            return Err(refused(None, format!("more than {BYTES_MAX} bytes; expected fewer")));
         }
         let mut job = Self::parse(&text, syntax).map_err(|(line, reason)| refused(line, reason))?;
         if let Some(home) = file.parent().filter(|_| job.says("working_dir")) {
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(JobFile::read(&file).unwrap().spec.name, "a");
         long(BYTES_MAX + 1);
         let refused = JobFile::read(&file).unwrap_err().to_string();
-        assert!(refused.ends_with("job.yaml: more than 1048576 bytes; accepted are fewer"), "{refused}");
+        assert!(refused.ends_with("job.yaml: more than 1048576 bytes; expected fewer"), "{refused}");
     }
 
     #[test]

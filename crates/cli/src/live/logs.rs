@@ -18,15 +18,15 @@ pub(crate) struct LogsArgs {
     /// A job, by number or name
     job: String,
 
-    /// Go on until the job has ended
+    /// Keep printing until the job ends
     #[arg(short, long)]
     follow: bool,
 
-    /// Of one replica only, by number; otherwise each line begins with it
+    /// Only the logs of this replica; otherwise each line begins with its number
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(0..=u64::MAX, NUMBERS))]
     replica: Option<u64>,
 
-    /// So many of the last lines only
+    /// Only the last N lines
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(0..=u64::MAX, NUMBERS))]
     tail: Option<u64>,
 
@@ -34,7 +34,7 @@ pub(crate) struct LogsArgs {
     server: ServerArgs,
 }
 
-const NUMBERS: &str = "accepted are whole numbers from 0";
+const NUMBERS: &str = "expected whole numbers from 0";
 
 /// Prints what a job writes.
 pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<()> {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &LogsArgs) -> anyhow::Result<()> {
     }
     screen.finish()?;
     if is_empty && args.tail != Some(0) {
-        output::note(&format!("job {id} has written nothing that is kept; `pollux describe {id}` tells how it is"));
+        output::note(&format!("job {id} has no logs; see `pollux describe {id}`"));
     }
     Ok(())
 }

@@ -3,9 +3,10 @@ use std::io::{self, Write};
 use clap::Args;
 use clap::builder::styling::{AnsiColor, Style};
 use pollux_api::{Node, NodeList};
+use pollux_job::size;
 
 use super::server_args::ServerArgs;
-use super::text::{known, now_ms, seconds_between, size, span};
+use super::text::{known, now_ms, seconds_between, span};
 use crate::output::{self, OutputFormat, one_line};
 use crate::table::{Align, Cell, Table};
 
@@ -38,7 +39,7 @@ fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<
         ("jobs", Align::Left),
     ]);
     for node in &list.nodes {
-        let jobs = node.jobs.iter().map(|job| format!("{} {} x{}", job.id, one_line(&job.name), job.replicas));
+        let jobs = node.jobs.iter().map(|job| format!("{} {} x{}", job.id, one_line(&job.name), job.gpus()));
         let (state, style) = state(node, now_ms);
         table.push(vec![
             Cell::plain(one_line(&node.name)),

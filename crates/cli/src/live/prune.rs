@@ -2,9 +2,10 @@ use std::io::{self, Write};
 
 use clap::Args;
 use pollux_api::{PruneReport, PruneRequest};
+use pollux_job::size;
 
 use super::server_args::ServerArgs;
-use super::text::{size, span};
+use super::text::span;
 use crate::output::{self, OutputFormat};
 use crate::table::{Align, Cell, Table};
 
@@ -14,15 +15,15 @@ use crate::table::{Align, Cell, Table};
 Checkpoints of jobs that are live, paused ones included, are never deleted. The scheduler prunes by itself every ten
 minutes, as `pollux up --keep-checkpoints-for` and `--keep-checkpoints-bytes` say.")]
 pub(crate) struct PruneArgs {
-    /// Only say what would be deleted
+    /// Only list what would be deleted
     #[arg(long)]
     dry_run: bool,
 
-    /// Delete those of jobs that have been over for longer, such as 12h or 7d [default: as the scheduler does]
+    /// Delete those of jobs that finished longer ago, such as 12h or 7d [default: the scheduler's setting]
     #[arg(long, value_name = "TIME", value_parser = pollux_job::seconds)]
     keep_for: Option<u64>,
 
-    /// Of the others, delete the oldest until they take no more than this, such as 50G [default: as the scheduler does]
+    /// Of the rest, delete the oldest until they use no more than this, such as 50G [default: the scheduler's setting]
     #[arg(long, value_name = "BYTES", value_parser = pollux_job::bytes)]
     keep_bytes: Option<u64>,
 

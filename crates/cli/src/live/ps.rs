@@ -15,21 +15,21 @@ use crate::usage::whole;
 /// What `pollux ps` takes.
 #[derive(Args, Debug)]
 pub(crate) struct PsArgs {
-    /// Also those that have ended, the newest first
+    /// Also list finished jobs, the newest first
     #[arg(short, long)]
     all: bool,
 
-    /// Only those of one phase: queued, starting, running, resizing, paused, succeeded, failed or cancelled
+    /// Only jobs in this phase: queued, starting, running, resizing, paused, succeeded, failed or cancelled
     #[arg(long, value_name = "PHASE", value_parser = phase)]
     phase: Option<Phase>,
 
-    /// Only those of one owner: the label of the token that submitted them
+    /// Only jobs of this owner: the label of the token that submitted them
     #[arg(long, value_name = "NAME")]
     owner: Option<String>,
 
-    /// So many at most
+    /// Maximum number of jobs to list
     #[arg(long, value_name = "N", default_value_t = 100, allow_negative_numbers = true)]
-    #[arg(value_parser = whole(1..=1_000_000_u32, "accepted are whole numbers from 1 to 1000000"))]
+    #[arg(value_parser = whole(1..=1_000_000_u32, "expected whole numbers from 1 to 1000000"))]
     limit: u32,
 
     /// Print a table, JSON, or only the numbers of jobs
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &PsArgs) -> anyhow::Result<()> {
         list.jobs.retain(|job| !has_ended(job.phase));
         list.next_before = None;
         if list.jobs.is_empty() {
-            output::note(&"no job waits or runs; `pollux ps -a` lists those that have ended");
+            output::note(&"no jobs are queued or running; `pollux ps -a` lists finished jobs");
         }
     }
     if list.next_after_live.or(list.next_before).is_some() {
@@ -77,7 +77,7 @@ fn line(job: &Job, now_ms: u64) -> Vec<Cell> {
     let style = phase_style(job.phase);
     let ended = has_ended(job.phase);
     let texts = [
-        if ended { known(None::<u32>, |_| String::new()) } else { job.replicas.to_string() },
+        if ended { known(None::<u32>, |_| String::new()) } else { job.gpus().to_string() },
         known(job.batch_size, |batch| batch.to_string()),
         known(job.samples_per_s.filter(|_| !ended), amount),
         known(job.efficiency.filter(|_| !ended), percent),

@@ -25,7 +25,7 @@ impl Reconnect {
     /// Waits a little before the next attempt.
     pub(super) fn wait(&mut self, client: &Client) -> Result<(), LiveError> {
         let since = *self.since.get_or_insert_with(|| {
-            output::note(&format!("the server at {} is away, and jobs train on; waiting for it", client.url()));
+            output::note(&format!("the server at {} does not answer; jobs keep running; waiting for it", client.url()));
             Instant::now()
         });
         if since.elapsed() > WAIT_MAX {

@@ -6,19 +6,19 @@ use crate::usage::whole;
 /// How large a job is and how long it trains.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct SizeArgs {
-    /// Replicas it begins with, where so many fit; a rigid job has exactly as many [default: 1]
+    /// Replicas to start with, if that many fit; a rigid job gets exactly this many [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
     pub(super) replicas: Option<u32>,
 
-    /// Fewest replicas it can run with [default: 1]
+    /// Minimum number of replicas [default: 1]
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
     pub(super) replicas_min: Option<u32>,
 
-    /// Most replicas it may have
+    /// Maximum number of replicas
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
     pub(super) replicas_max: Option<u32>,
 
-    /// GPUs of each replica, always on one node; a program that uses several by itself has one replica [default: 1]
+    /// GPUs of each replica, always on one node, for programs that use several GPUs by themselves [default: 1]
     #[arg(long, visible_alias = "gpus", value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = whole(1..=u32::MAX, FROM_ONE))]
     pub(super) gpus_per_replica: Option<u32>,
@@ -39,22 +39,22 @@ pub(super) struct SizeArgs {
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = whole(1..=u32::MAX, FROM_ONE))]
     pub(super) batch_size: Option<u32>,
 
-    /// Times it trains through its data
+    /// Number of passes over the data
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "baseline_steps")]
     #[arg(value_parser = whole(1..=u32::MAX, FROM_ONE))]
     pub(super) epochs: Option<u32>,
 
-    /// Steps it would train at the baseline batch
+    /// Number of steps, if it trained at the baseline batch size
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = whole(1..=u64::MAX, "accepted are whole numbers from 1"))]
+    #[arg(value_parser = whole(1..=u64::MAX, "expected whole numbers from 1"))]
     pub(super) baseline_steps: Option<u64>,
 
-    /// Stop it when it has held GPUs for so long, such as 8h or 1h30m
+    /// Stop it after it has had GPUs for this long, such as 8h or 1h30m
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     pub(super) time_limit: Option<u64>,
 }
 
-const FROM_ONE: &str = "accepted are whole numbers from 1 to 4294967295";
+const FROM_ONE: &str = "expected whole numbers from 1 to 4294967295";
 
 impl SizeArgs {
     /// How long it trains, if that is said.

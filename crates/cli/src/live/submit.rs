@@ -26,7 +26,7 @@ pub(crate) struct SubmitArgs {
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
 
-    /// For people [default: the name of the program]
+    /// A name for the job [default: the name of the program]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -45,37 +45,37 @@ pub(crate) struct SubmitArgs {
     #[arg(long, conflicts_with = "flexibility")]
     non_preemptible: bool,
 
-    /// Higher goes first, where the policy knows priorities; below 0 it uses what others leave
+    /// Higher goes first, if the policy uses priorities; below 0 it uses only idle GPUs
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
-    #[arg(value_parser = whole(i32::MIN..=i32::MAX, "accepted are whole numbers from -2147483648 to 2147483647"))]
+    #[arg(value_parser = whole(i32::MIN..=i32::MAX, "expected whole numbers from -2147483648 to 2147483647"))]
     priority: Option<i32>,
 
-    /// Failures after which it is tried again [default: 3]
+    /// How often it is retried after a failure [default: 3]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = whole(0..=u32::MAX, "accepted are whole numbers from 0 to 4294967295"))]
+    #[arg(value_parser = whole(0..=u32::MAX, "expected whole numbers from 0 to 4294967295"))]
     retries: Option<u32>,
 
-    /// Jobs that have to succeed before it starts, by number; NUMBER:end waits for any end
+    /// Start after these jobs succeed, by number; NUMBER:end waits until they end in any way
     #[arg(long, value_name = "JOB", value_delimiter = ',')]
     depends_on: Vec<Dependency>,
 
-    /// A variable of the program
+    /// An environment variable for the program
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
     env: Vec<(String, String)>,
 
-    /// A variable of the program whose value is never shown; a NAME alone takes the value from here
+    /// An environment variable whose value is never shown; NAME alone takes the current value
     #[arg(long, value_name = "NAME[=VALUE]", value_parser = secret)]
     secrets: Vec<(String, String)>,
 
-    /// Variables from here that the program gets: all, none, or names [default: PATH, virtual environment, language]
+    /// Current variables to pass on: all, none, or names [default: PATH, virtual environment, language]
     #[arg(long, value_name = "WHICH")]
     export: Option<Export>,
 
-    /// Where the program starts [default: here]
+    /// Where the program starts [default: the current folder]
     #[arg(long, value_name = "DIR")]
     working_dir: Option<PathBuf>,
 
-    /// Show its phases and what it writes until it has ended; Ctrl-C leaves it running
+    /// Follow its phases and logs until it ends; Ctrl-C leaves it running
     #[arg(long)]
     watch: bool,
 
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
 
 fn next_steps(job: &Job) -> String {
     let id = job.id;
-    format!("`pollux logs -f {id}` shows what it writes, `pollux explain {id}` why it has the GPUs it has")
+    format!("`pollux logs -f {id}` follows its logs, `pollux explain {id}` explains its GPUs")
 }
 
 /// What the file says, and what the options say instead.
@@ -191,7 +191,7 @@ fn flexibility(text: &str) -> Result<Flexibility, &'static str> {
 }
 
 fn variable(text: &str) -> Result<(String, String), &'static str> {
-    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("accepted is NAME=VALUE")?;
+    let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }
 

@@ -26,7 +26,7 @@ pub(super) const fn has_ended(phase: Phase) -> bool {
 /// Reads a phase.
 pub(super) fn phase(text: &str) -> Result<Phase, String> {
     let words = || Phase::ALL.map(Phase::word).join(", ");
-    Phase::ALL.into_iter().find(|phase| phase.word() == text).ok_or_else(|| format!("accepted are {}", words()))
+    Phase::ALL.into_iter().find(|phase| phase.word() == text).ok_or_else(|| format!("expected {}", words()))
 }
 
 /// Milliseconds since 1970, by the clock of this machine.
@@ -52,15 +52,6 @@ pub(super) fn span(seconds: f64) -> String {
         60..3_600 => format!("{minutes}m {:02}s", whole % 60),
         3_600..86_400 => format!("{hours}h {minutes:02}m"),
         _ => format!("{days}d {hours:02}h"),
-    }
-}
-
-/// Bytes in the largest unit of which there is one; units are powers of 1024.
-pub(super) fn size(bytes: u64) -> String {
-    let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.into_iter().find(|(shift, _)| bytes >> shift > 0) {
-        Some((shift, name)) => format!("{:.1} {name}", bytes as f64 / (1_u64 << shift) as f64),
-        None => format!("{bytes} B"),
     }
 }
 
@@ -137,12 +128,6 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_in_their_largest_unit() {
-        let shown = [0, 1_023, 1_024, 1_572_864, 50 << 30].map(size);
-        assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 MiB", "50.0 GiB"]);
-    }
-
-    #[test]
     fn moments_are_dates_of_the_calendar() {
         assert_eq!(moment(0), "1970-01-01 00:00:00");
         assert_eq!(moment(951_782_400_000), "2000-02-29 00:00:00");
@@ -168,6 +153,6 @@ mod tests {
             assert_eq!(phase(it.word()), Ok(it));
             assert_eq!(serde_json::to_value(it).unwrap(), it.word());
         }
-        assert!(phase("done").unwrap_err().starts_with("accepted are queued, starting, "));
+        assert!(phase("done").unwrap_err().starts_with("expected queued, starting, "));
     }
 }

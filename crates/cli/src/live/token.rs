@@ -23,16 +23,16 @@ pub(crate) struct TokenArgs {
 /// What can be done with tokens.
 #[derive(Debug, Subcommand)]
 enum TokenCommand {
-    /// Print the token that commands send: what is done if nothing else is asked for
+    /// Print the token that commands send (the default)
     Show,
-    /// Make another one, which is shown only now
+    /// Create a token; it is shown only once
     Create {
         /// Who or what it is for
         label: String,
     },
-    /// List what tokens are for
+    /// List tokens by their labels
     List,
-    /// Make one worthless
+    /// Revoke a token
     Revoke {
         /// Who or what it was for
         label: String,
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<()> {
         }
         TokenCommand::Create { label } => {
             let issued = args.server.client()?.issue_token(label)?;
-            output::note(&"it opens everything and is not shown again: give it to others in POLLUX_TOKEN");
+            output::note(&"this token gives full access and is not shown again; set it as POLLUX_TOKEN");
             output::print(args.output, &issued, |out| writeln!(out, "{}", issued.token))
         }
         TokenCommand::List => {
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<()> {
         }
         TokenCommand::Revoke { label } => {
             args.server.client()?.revoke_token(label)?;
-            output::note(&format!("the token of {label} opens nothing any more"));
+            output::note(&format!("the token {label} is revoked"));
             Ok(())
         }
     }

@@ -40,7 +40,7 @@ const SIZE: (u16, u16) = (110, 32);
 #[command(after_help = "\
 Keys: arrows choose a job, e explains it, p pauses, r resumes and c cancels it (after a question), q leaves.")]
 pub(crate) struct TopArgs {
-    /// Print one frame as text, and leave
+    /// Print one frame as text and exit
     #[arg(long)]
     once: bool,
 

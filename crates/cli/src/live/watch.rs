@@ -92,10 +92,10 @@ fn follow(
 
 /// What a user wants to be told of.
 fn state(JobDetail { job, .. }: &JobDetail) -> String {
-    let on = match (job.replicas, job.nodes) {
+    let on = match (job.gpus(), job.nodes) {
         (0, _) => String::new(),
-        (replicas, 0 | 1) => format!(" on {}", count(replicas, "GPU")),
-        (replicas, nodes) => format!(" on {} of {}", count(replicas, "GPU"), count(nodes, "node")),
+        (gpus, 0 | 1) => format!(" on {}", count(gpus, "GPU")),
+        (gpus, nodes) => format!(" on {} of {}", count(gpus, "GPU"), count(nodes, "node")),
     };
     let batch = job.batch_size.filter(|_| job.replicas > 0).map(|batch| format!(", batch {batch}"));
     format!("job {} is {}{on}{}", job.id, job.phase.word(), batch.unwrap_or_default())

@@ -39,7 +39,7 @@ pub(crate) struct WhatIfArgs {
     #[arg(long, value_name = "NxG", value_parser = nodes)]
     add_nodes: Option<(u32, u32)>,
 
-    /// Empty a node, and use it no more
+    /// Drain a node
     #[arg(long, value_name = "NODE")]
     drain: Vec<String>,
 
@@ -180,5 +180,5 @@ fn job(args: &WhatIfArgs) -> Result<Option<NewJob>, LiveError> {
 fn nodes(text: &str) -> Result<(u32, u32), &'static str> {
     let number = |text: &str| text.parse().ok().filter(|number| (1..=1_024).contains(number));
     let shape = text.split_once('x').and_then(|(count, gpus)| Some((number(count)?, number(gpus)?)));
-    shape.ok_or("accepted are nodes by GPUs of each, such as 2x4, up to 1024x1024")
+    shape.ok_or("expected nodes by GPUs of each, such as 2x4, up to 1024x1024")
 }

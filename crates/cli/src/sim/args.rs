@@ -30,33 +30,33 @@ pub(crate) struct SimArgs {
     #[arg(long, value_name = "NxG", default_value = "16x4")]
     cluster: String,
 
-    /// Buy and give back nodes of the cluster's kind, as many as jobs are worth: fewest and most
+    /// Add and remove nodes of the cluster's type as jobs need them: minimum and maximum
     #[arg(long, value_name = "MIN..MAX", value_parser = node_range)]
     autoscale: Option<NodeRange>,
 
     /// Seconds between scheduling rounds
     #[arg(long, value_name = "SECONDS", default_value_t = 60.0)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 1 to 86400"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected seconds from 1 to 86400"))]
     interval: f64,
 
     /// Seconds a job stands still when its GPUs change
     #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected seconds from 0 to 86400"))]
     restart_delay: f64,
 
     /// Seconds a job stands still when it is resized in place [default: that of a restart]
     #[arg(long, value_name = "SECONDS")]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected seconds from 0 to 86400"))]
     resize_delay: Option<f64>,
 
     /// Seconds a preempted job stands still when it gets the same GPUs again [default: that of a restart]
     #[arg(long, value_name = "SECONDS")]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are seconds from 0 to 86400"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected seconds from 0 to 86400"))]
     resume_delay: Option<f64>,
 
     /// Share of its speed a multi-node job loses on a node that hosts another
     #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted is a share from 0 to 0.99"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected a share from 0 to 0.99"))]
     interference: f64,
 
     /// Whether users say how many epochs their jobs train
@@ -65,7 +65,7 @@ pub(crate) struct SimArgs {
 
     /// Failures per node and day
     #[arg(long, value_name = "RATE", default_value_t = 0.0)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are numbers from 0 to 1000"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected numbers from 0 to 1000"))]
     failures: f64,
 
     /// Seed of the moments of failure [default: that of the workload]
@@ -74,12 +74,12 @@ pub(crate) struct SimArgs {
 
     /// Jobs to generate, or to draw from a log, at load 1
     #[arg(long, value_name = "N", default_value_t = 160)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<u32>("accepted are whole numbers from 1 to 100000"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<u32>("expected whole numbers from 1 to 100000"))]
     generate_jobs: u32,
 
     /// Multiplies jobs: 2 is twice as many in the same time; those of a workload file are drawn anew [default: 1]
     #[arg(long, value_name = "X")]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("accepted are numbers above 0"))]
+    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected numbers above 0"))]
     load: Option<f64>,
 
     /// What users ask for, where jobs are generated or drawn from a log: measured beforehand, or guessed
@@ -142,7 +142,7 @@ enum YesNo {
     No,
 }
 
-const SEEDS: &str = "accepted are whole numbers from 0 to 18446744073709551615";
+const SEEDS: &str = "expected whole numbers from 0 to 18446744073709551615";
 
 fn requests() -> impl TypedValueParser<Value = Requests> {
     PossibleValuesParser::new(Requests::ALL.map(Requests::name))
@@ -152,12 +152,12 @@ fn requests() -> impl TypedValueParser<Value = Requests> {
 fn node_range(text: &str) -> Result<NodeRange, &'static str> {
     let parsed = text.split_once("..").and_then(|(min, max)| Some((min.parse().ok()?, max.parse().ok()?)));
     let range = parsed.map(|(min, max)| NodeRange { min, max });
-    range.ok_or("accepted are the fewest and the most nodes, such as 1..16")
+    range.ok_or("expected the fewest and the most nodes, such as 1..16")
 }
 
 pub(crate) fn threads(text: &str) -> Result<u16, &'static str> {
     let threads = text.parse().ok().filter(|threads| (1..=1024).contains(threads));
-    threads.ok_or("accepted are whole numbers from 1 to 1024")
+    threads.ok_or("expected whole numbers from 1 to 1024")
 }
 
 const AFTER_HELP: &str = "\

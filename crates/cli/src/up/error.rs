@@ -54,7 +54,7 @@ fn advice(error: &ServerError) -> &'static str {
         ServerError::Store(StoreError::NewerVersion { .. }) => {
             "; take that version of pollux, or give another folder by --state"
         }
-        ServerError::Tls { .. } => "; accepted are a certificate and its key in PEM files",
+        ServerError::Tls { .. } => "; expected a certificate and its key in PEM files",
         // The others say it themselves, or there is none.
         _ => "",
     }

@@ -18,7 +18,7 @@ const DROPPED_INTERVAL: Duration = Duration::from_secs(10);
 /// What is logged, and how.
 #[derive(Args, Debug)]
 pub(crate) struct LogArgs {
-    /// How much the log on stderr tells
+    /// Log level on stderr
     #[arg(long, value_name = "LEVEL", env = "POLLUX_LOG", default_value = "info")]
     log_level: LogLevel,
 

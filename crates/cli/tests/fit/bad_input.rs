@@ -24,17 +24,16 @@ fn complaint(args: &[&str]) -> String {
 
 #[test]
 fn empty_files_and_bare_headers() {
-    assert_eq!(refused("empty", b""), ": is empty; accepted is a header followed by rows");
+    assert_eq!(refused("empty", b""), ": is empty; expected a header followed by rows");
     assert_eq!(
         refused("bare-header", PLACEMENTS.as_bytes()),
-        ": has no rows below its header; accepted is one row or more"
+        ": has no rows below its header; expected one row or more"
     );
 }
 
 #[test]
 fn headers_that_do_not_name_the_columns() {
-    let accepted =
-        "accepted are the columns placement (or num_nodes and num_replicas), local_bsz, step_time, sync_time";
+    let accepted = "expected the columns placement (or num_nodes and num_replicas), local_bsz, step_time, sync_time";
     assert_eq!(
         refused("unknown-header", b"progress,iteration\n1,2\n"),
         format!(":1: header \"progress,iteration\" is unknown; {accepted}")
@@ -51,7 +50,7 @@ fn rows_that_cannot_be_measured_steps() {
         let text = format!("\u{feff}{PLACEMENTS}1,8,0.5,0\r\n\r\n{row}\r\n");
         assert_eq!(refused(name, text.as_bytes()), format!(":4: {expected}"));
     };
-    let seconds = "accepted are seconds from 1e-7 to 1e7";
+    let seconds = "expected seconds from 1e-7 to 1e7";
     check("word", "1,8,fast,0", &format!("column step_time is \"fast\"; {seconds}"));
     check("nan", "1,8,NaN,0", &format!("column step_time is \"NaN\"; {seconds}"));
     check("negative", "1,8,-0.5,0", &format!("column step_time is \"-0.5\"; {seconds}"));
@@ -60,24 +59,24 @@ fn rows_that_cannot_be_measured_steps() {
     check(
         "sync",
         "2,8,0.5,0.7",
-        "column sync_time is \"0.7\" where step_time is 0.5; accepted are seconds from 0 to below step_time",
+        "column sync_time is \"0.7\" where step_time is 0.5; expected seconds from 0 to below step_time",
     );
-    let digits = "accepted are the replicas on each node as digits 1 to 9, like 1, 22 or 444";
+    let digits = "expected the replicas on each node as digits 1 to 9, like 1, 22 or 444";
     check("placement-zero", "20,8,0.5,0", &format!("column placement is \"20\"; {digits}"));
     check("placement-letter", "2b,8,0.5,0", &format!("column placement is \"2b\"; {digits}"));
-    let whole = "accepted are whole numbers from 1 to 16777216";
+    let whole = "expected whole numbers from 1 to 16777216";
     check("batch-fraction", "1,8.5,0.5,0", &format!("column local_bsz is \"8.5\"; {whole}"));
     check("batch-zero", "1,0,0.5,0", &format!("column local_bsz is \"0\"; {whole}"));
-    check("fields", "1,8,0,5,0", "the row has 5 fields; accepted are 4, as many as the header has");
+    check("fields", "1,8,0,5,0", "the row has 5 fields; expected 4, as many as the header has");
     check(
         "quote",
         "\"1,8,0.5,0",
-        "a quoted field does not close on its line; accepted is one followed by a comma or the line's end",
+        "a quoted field does not close on its line; expected one followed by a comma or the line's end",
     );
     check(
         "contradiction",
         "1,8,500,0",
-        "column step_time is \"500\" where the same configuration also took 0.5 s; accepted are times within a factor \
+        "column step_time is \"500\" where the same configuration also took 0.5 s; expected times within a factor \
          of 100",
     );
 }
@@ -87,7 +86,7 @@ fn bytes_that_are_not_text() {
     let bytes = [PLACEMENTS.as_bytes(), b"1,\xff\xfe,0.5,0\n"].concat();
     assert_eq!(
         refused("bytes", &bytes),
-        ":2: column local_bsz is \"\u{fffd}\u{fffd}\"; accepted are whole numbers from 1 to 16777216"
+        ":2: column local_bsz is \"\u{fffd}\u{fffd}\"; expected whole numbers from 1 to 16777216"
     );
 }
 
@@ -96,12 +95,12 @@ fn files_that_cannot_be_read() {
     let folder = folder("unreadable");
     let (folder, missing) = (folder.to_str().unwrap(), folder.join("missing.csv"));
     let missing = missing.to_str().unwrap();
-    assert_eq!(complaint(&[folder]), format!("{folder}: is a directory; accepted are CSV files, or - for stdin"));
+    assert_eq!(complaint(&[folder]), format!("{folder}: is a directory; expected CSV files, or - for stdin"));
     assert_eq!(
         complaint(&[missing]),
-        format!("{missing}: No such file or directory (os error 2); accepted are readable CSV files, or - for stdin")
+        format!("{missing}: No such file or directory (os error 2); expected readable CSV files, or - for stdin")
     );
-    assert_eq!(complaint(&["-", "-"]), "- (stdin) is given 2 times; accepted is once");
+    assert_eq!(complaint(&["-", "-"]), "- (stdin) is given 2 times; expected once");
 }
 
 #[test]
@@ -109,34 +108,34 @@ fn bounds_that_contradict_each_other() {
     let check = |args: &[&str], expected: &str| assert_eq!(complaint(&[&["-"], args].concat()), expected);
     check(
         &["--batch-size", "512", "--max-batch-size", "256"],
-        "batch_size 512 is above max_batch_size 256; accepted are bounds in order",
+        "batch_size 512 is above max_batch_size 256; expected bounds in order",
     );
     check(
         &["--max-batch-size", "8"],
-        "batch_size 16 (by default the smallest local batch) is above max_batch_size 8; accepted are bounds in order",
+        "batch_size 16 (by default the smallest local batch) is above max_batch_size 8; expected bounds in order",
     );
-    check(&["--local-batch", "64..32"], "local_batch min 64 is above local_batch max 32; accepted are bounds in order");
+    check(&["--local-batch", "64..32"], "local_batch min 64 is above local_batch max 32; expected bounds in order");
     check(
         &["--local-batch", "100.."],
-        "local_batch min 100 is above local_batch max 64 (by default the largest local batch measured); accepted are \
+        "local_batch min 100 is above local_batch max 64 (by default the largest local batch measured); expected \
          bounds in order",
     );
     check(
         &["--batch-size", "65", "--max-batch-size", "65", "--local-batch", "32..32", "--gpus", "4"],
         "no batch fits 1 to 4 GPUs: GPUs x local batch (32..32) x micro-batches never falls within the batch size \
-         65..65; accepted are wider bounds, like a larger max_batch_size",
+         65..65; expected wider bounds, like a larger max_batch_size",
     );
 }
 
 #[test]
 fn plots_that_cannot_be_written() {
-    assert_eq!(complaint(&["-", "--plot", "a.png"]), "--plot a.png: accepted are file names that end in .svg");
+    assert_eq!(complaint(&["-", "--plot", "a.png"]), "--plot a.png: expected file names that end in .svg");
     let folder = folder("unwritable");
     let path = folder.join("missing").join("a.svg");
     assert_eq!(
         complaint(&["-", "--plot", path.to_str().unwrap()]),
         format!(
-            "--plot {}: No such file or directory (os error 2); accepted is a file that can be written",
+            "--plot {}: No such file or directory (os error 2); expected a file that can be written",
             path.display()
         )
     );
@@ -146,7 +145,7 @@ fn plots_that_cannot_be_written() {
 fn arguments_that_are_not_values() {
     let check = |option: &str, values: &[&str], accepted: &str| {
         for value in values {
-            assert_eq!(complaint(&["-", option, value]), format!("{option} is {value:?}; accepted are {accepted}"));
+            assert_eq!(complaint(&["-", option, value]), format!("{option} is {value:?}; expected {accepted}"));
         }
     };
     let counts = ["abc", "0", "-3", "-", "--plot", "", "1.5", "65537", "99999999999999999999999", "a\nb"];
@@ -165,13 +164,13 @@ fn arguments_that_are_not_values() {
 fn arguments_that_are_missing_repeated_or_unknown() {
     let options = "--batch-size, --max-batch-size, --local-batch, --noise-scale, --gpus, --gpus-per-node, \
                    --parallelism, --output, --plot, --help";
-    assert_eq!(complaint(&["-", "--gpu", "4"]), format!("--gpu is unknown to pollux fit; accepted are {options}"));
-    assert_eq!(complaint(&["-", "--a\nb"]), format!("--a\\nb is unknown to pollux fit; accepted are {options}"));
-    assert_eq!(complaint(&["-", "--gpus"]), "--gpus has no value; accepted is --gpus <N>");
-    assert_eq!(complaint(&["-", "--output"]), "--output has no value; accepted are table, json");
-    assert_eq!(complaint(&["-", "--gpus", "4", "--gpus", "8"]), "--gpus is given more than once; accepted is once");
-    assert_eq!(complaint(&[""]), "<FILE>... has no value; accepted is one that is not empty");
-    assert_eq!(complaint(&[]), "<FILE>... is missing; accepted is pollux fit <FILE>...");
+    assert_eq!(complaint(&["-", "--gpu", "4"]), format!("--gpu is unknown to pollux fit; expected {options}"));
+    assert_eq!(complaint(&["-", "--a\nb"]), format!("--a\\nb is unknown to pollux fit; expected {options}"));
+    assert_eq!(complaint(&["-", "--gpus"]), "--gpus has no value; expected --gpus <N>");
+    assert_eq!(complaint(&["-", "--output"]), "--output has no value; expected table, json");
+    assert_eq!(complaint(&["-", "--gpus", "4", "--gpus", "8"]), "--gpus is given more than once; expected once");
+    assert_eq!(complaint(&[""]), "<FILE>... has no value; expected one that is not empty");
+    assert_eq!(complaint(&[]), "<FILE>... is missing; expected pollux fit <FILE>...");
 }
 
 #[test]
@@ -180,7 +179,7 @@ fn commands_that_are_unknown_and_help_that_is_asked_for() {
     let unknown = pollux(&["fitt"]);
     let accepted = "up, submit, ps, describe, explain, what-if, logs, events, cancel, pause, resume, nodes, drain, \
         undrain, prune, top, dashboard, doctor, token, demo, fit, sim, experiment, completions, help";
-    let expected = format!("error: fitt is unknown to pollux; accepted are {accepted}\n");
+    let expected = format!("error: fitt is unknown to pollux; expected {accepted}\n");
     assert_eq!((unknown.code, unknown.stdout, unknown.stderr), (Some(2), String::new(), expected));
     for (args, start) in [(&["--version"][..], "pollux 0."), (&["--help"], "Goodput"), (&["fit", "--help"], "Fit a ")] {
         let asked = pollux(args);
@@ -196,9 +195,9 @@ fn commands_that_are_unknown_and_help_that_is_asked_for() {
 fn file_names_that_would_break_the_line() {
     assert_eq!(
         complaint(&["a\nb\u{1b}[31m.csv"]),
-        "a\\nb\\u{1b}[31m.csv: No such file or directory (os error 2); accepted are readable CSV files, or - for stdin"
+        "a\\nb\\u{1b}[31m.csv: No such file or directory (os error 2); expected readable CSV files, or - for stdin"
     );
-    assert_eq!(complaint(&["-", "--plot", "a\rb"]), "--plot a\\rb: accepted are file names that end in .svg");
+    assert_eq!(complaint(&["-", "--plot", "a\rb"]), "--plot a\\rb: expected file names that end in .svg");
 }
 
 #[test]
@@ -206,7 +205,7 @@ fn placements_that_contradict_the_counts_beside_them() {
     let header = "placement,num_nodes,num_replicas,local_bsz,step_time,sync_time";
     assert_eq!(
         refused("disagreement", format!("{header}\n22,2,4,8,0.5,0\n22,1,4,8,0.5,0\n").as_bytes()),
-        ":3: column placement is \"22\" where num_nodes is 1 and num_replicas is 4; accepted is the placement of these \
+        ":3: column placement is \"22\" where num_nodes is 1 and num_replicas is 4; expected the placement of these \
          counts"
     );
 }

@@ -27,7 +27,7 @@ fn without_a_server_the_next_step_is_told() {
 
 #[test]
 fn addresses_that_would_show_the_token_are_refused() {
-    let accepted = "accepted are https://HOST:PORT, and http://HOST:PORT of this machine";
+    let accepted = "expected https://HOST:PORT, and http://HOST:PORT of this machine";
     let unsafe_address = "server \"http://10.0.0.1:7878\": the network would see the token";
     check(&["ps", "--server", "http://10.0.0.1:7878"], 2, &format!("{unsafe_address}; {accepted}"));
     check(&["ps", "--server", "7878"], 2, &format!("server \"7878\": neither http nor https; {accepted}"));
@@ -65,25 +65,25 @@ fn what_the_server_says_reaches_the_user_in_one_harmless_line() {
 
 #[test]
 fn options_that_make_no_sense() {
-    let whole = "accepted are whole numbers from 1 to 4294967295";
-    check(&["submit"], 2, "no command; accepted is `pollux submit -- PROGRAM ARGUMENT...`, or -f FILE with a command");
+    let whole = "expected whole numbers from 1 to 4294967295";
+    check(&["submit"], 2, "no command; expected `pollux submit -- PROGRAM ARGUMENT...`, or -f FILE with a command");
     check(&["submit", "--replicas", "0", "--", "a"], 2, &format!("--replicas is \"0\"; {whole}"));
     check(&["submit", "--replicas", "-1", "--", "a"], 2, &format!("--replicas is \"-1\"; {whole}"));
-    check(&["submit", "--env", "A", "--", "a"], 2, "--env is \"A\"; accepted is NAME=VALUE");
-    let both = "--rigid is given with --non-preemptible; accepted is one of them";
+    check(&["submit", "--env", "A", "--", "a"], 2, "--env is \"A\"; expected NAME=VALUE");
+    let both = "--rigid is given with --non-preemptible; expected one of them";
     check(&["submit", "--rigid", "--non-preemptible", "--", "a"], 2, both);
-    let both = "--epochs is given with --baseline-steps; accepted is one of them";
+    let both = "--epochs is given with --baseline-steps; expected one of them";
     check(&["submit", "--epochs", "1", "--baseline-steps", "2", "--", "a"], 2, both);
-    let phases = "accepted are queued, starting, running, resizing, paused, succeeded, failed, cancelled";
+    let phases = "expected queued, starting, running, resizing, paused, succeeded, failed, cancelled";
     check(&["ps", "--phase", "done"], 2, &format!("--phase is \"done\"; {phases}"));
-    check(&["ps", "--limit", "0"], 2, "--limit is \"0\"; accepted are whole numbers from 1 to 1000000");
-    let alike = "a new job that trains like nothing; accepted is --like JOB or --application NAME with it";
+    check(&["ps", "--limit", "0"], 2, "--limit is \"0\"; expected whole numbers from 1 to 1000000");
+    let alike = "a new job that trains like nothing; expected --like JOB or --application NAME with it";
     check(&["what-if", "--epochs", "3"], 2, alike);
-    let shape = "accepted are nodes by GPUs of each, such as 2x4, up to 1024x1024";
+    let shape = "expected nodes by GPUs of each, such as 2x4, up to 1024x1024";
     check(&["what-if", "--add-nodes", "2x0"], 2, &format!("--add-nodes is \"2x0\"; {shape}"));
-    let both = "--like is given with --application; accepted is one of them";
+    let both = "--like is given with --application; expected one of them";
     check(&["what-if", "--like", "1", "--application", "ncf"], 2, both);
-    check(&["logs", "--tail", "x", "1"], 2, "--tail is \"x\"; accepted are whole numbers from 0");
+    check(&["logs", "--tail", "x", "1"], 2, "--tail is \"x\"; expected whole numbers from 0");
     let unknown = run(&mut client(&["submit", "train.py"]), b"");
     assert!(unknown.code == Some(2) && unknown.stderr.ends_with(", -- COMMAND...\n"), "{}", unknown.stderr);
 }
@@ -104,7 +104,7 @@ fn files_that_describe_no_job() {
     check_file("b.toml", "command = ['a']\nreplicas_min = -1\n", ", line 2: invalid value: integer `-1`, expected u32");
     check_file("c.json", "{\"command\": [\"a\"],\n", ", line 2: EOF while parsing ");
     check_file("d.yaml", "- a\n- b\n", ", line 1: invalid type: sequence, ");
-    check_file("e.ini", "", ": no known ending; accepted are .yaml, ");
+    check_file("e.ini", "", ": no known ending; expected .yaml, ");
     check_file("f.yaml", "env: [A]\ncommand: [a]\n", ", line 1: env: invalid type: sequence, ");
     let missing = folder.join("missing.yaml");
     let missing = missing.to_str().unwrap();
@@ -116,6 +116,6 @@ fn files_that_describe_no_job() {
 fn a_live_view_needs_a_terminal() {
     let server = Server::new("top_pipe", |_| (200, String::new()));
     let result = server.pollux(&["top"]);
-    let expected = "error: stdout is no terminal; accepted is `pollux top --once`\n";
+    let expected = "error: stdout is no terminal; expected `pollux top --once`\n";
     assert_eq!((result.code, result.stderr.as_str()), (Some(2), expected));
 }

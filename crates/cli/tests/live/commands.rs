@@ -48,6 +48,20 @@ fn ps_lists_live_jobs_and_with_a_all_of_them() {
 }
 
 #[test]
+fn gpus_are_counted_where_a_replica_has_several() {
+    let wide = || pollux_api::Job { gpus_per_replica: 4, ..job(1, "wide", Phase::Running) };
+    let server = Server::new("wide", move |line| match line {
+        "GET /v1/jobs?limit=100" => (200, list(&[wide()], None)),
+        "GET /v1/jobs/1" => (200, detail(&wide())),
+        _ => (404, failure("unknown_route", line)),
+    });
+    let listed = server.pollux(&["ps"]).stdout;
+    assert_eq!(listed.lines().nth(1).unwrap().split_whitespace().nth(4), Some("8"), "{listed}");
+    let described = server.pollux(&["describe", "1"]).stdout;
+    assert!(described.contains("group           2 replicas of 4 GPUs on 1 node,"), "{described}");
+}
+
+#[test]
 fn a_listing_takes_as_many_requests_as_it_needs() {
     let server = jobs("ps_pages");
     assert_eq!(server.pollux(&["ps", "--phase", "failed", "--limit", "2", "-o", "id"]).stdout, "3\n0\n");
@@ -85,7 +99,7 @@ fn jobs_are_known_by_number_or_by_a_name_that_is_unique() {
     let orders = || server.lines().into_iter().filter(|line| line.starts_with("POST")).collect::<Vec<_>>();
     assert_eq!(orders(), ["POST /v1/jobs/1/cancel", "POST /v1/jobs/2/cancel"]);
     for (name, expected) in [
-        ("twin", "error: \"twin\" is the name of jobs 4, 5; accepted is one of these numbers\n"),
+        ("twin", "error: \"twin\" is the name of jobs 4, 5; expected one of these numbers\n"),
         ("nobody", "error: no job is called \"nobody\"; `pollux ps -a` lists jobs\n"),
     ] {
         let refused = server.pollux(&["cancel", "1", name]);
@@ -112,7 +126,7 @@ fn describe_tells_what_was_asked_for_and_what_came_of_it() {
         "job 1 resnet: running for ",
         "  command         python train.py\n",
         "  replicas        1 to 8, 1 to begin with\n",
-        "  batch           512 = 2 GPUs x 64 x 4\n",
+        "  batch           512 = 2 replicas x 64 x 4\n",
         "  progress        25%, 1m 30s left\n",
         "  submitted       1970-01-01 00:00:01 UTC, ",
         "  logs            of replicas 17, 21\n",
@@ -137,6 +151,7 @@ fn explain_marks_the_size_it_has_and_draws_what_others_are_worth() {
         name: "resnet".to_owned(),
         phase: Phase::Running,
         replicas: 2,
+        gpus_per_replica: 1,
         sentences: vec!["It has 2 GPUs.".to_owned(), "A third\nwould help.".to_owned()],
         wait: None,
         binding: Some("fairness".to_owned()),
@@ -234,7 +249,7 @@ fn events_and_logs_go_on_where_a_server_that_went_away_left_them() {
     let events = server.pollux(&["events", "-f", "--after", "0", "-o", "json"]);
     let told: Vec<&str> = events.stdout.lines().map(|line| line.split(',').next().unwrap()).collect();
     assert_eq!(told, ["{\"sequence\":1", "{\"sequence\":2"]);
-    assert!(events.stderr.contains("is away, and jobs train on; waiting for it\n"), "{}", events.stderr);
+    assert!(events.stderr.contains("does not answer; jobs keep running; waiting for it\n"), "{}", events.stderr);
     let logs = server.pollux(&["logs", "-f", "--tail", "2", "1"]);
     assert_eq!((logs.code, logs.stdout.as_str()), (Some(0), "7| a\n7| b\n7| cd\n8| a\n"));
     let logs = server.pollux(&["logs", "-f", "--tail", "0", "2"]);
@@ -260,7 +275,7 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
         is_unreachable: false,
         is_retired: false,
         cooling_until_ms: None,
-        jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 2, is_guest: false }],
+        jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 1, gpus_per_replica: 2, is_guest: false }],
     };
     let old = Node { is_retired: true, cpus: None, memory: None, jobs: Vec::new(), ..node.clone() };
     let old = Node { name: "local-1".to_owned(), ..old };
@@ -330,7 +345,7 @@ fn the_link_to_the_dashboard_holds_the_token_where_no_server_reads_it() {
     let server = Server::new("dashboard", |_| (404, String::new()));
     let printed = server.pollux(&["dashboard"]);
     assert_eq!((printed.code, printed.stdout), (Some(0), format!("{}/#token=secret\n", server.url())));
-    assert_eq!(printed.stderr, "note: this link opens everything: give it to nobody\n");
+    assert_eq!(printed.stderr, "note: this link gives full access: do not share it\n");
     assert_eq!(server.lines(), [""; 0]);
 }
 

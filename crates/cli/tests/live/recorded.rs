@@ -17,6 +17,7 @@ pub(crate) fn job(id: u64, name: &str, phase: Phase) -> Job {
         started_ms: Some(2_000),
         ended_ms: ended.then_some(62_000),
         replicas: if runs { 2 } else { 0 },
+        gpus_per_replica: 1,
         nodes: u32::from(runs),
         batch_size: runs.then_some(512),
         learning_rate_factor: runs.then_some(1.5),

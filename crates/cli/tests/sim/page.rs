@@ -41,7 +41,7 @@ fn a_page_that_cannot_be_written_is_refused_before_the_work() {
     let result = sim(&["run", "--generate-jobs", "100000", "--report", path.to_str().unwrap()]);
     assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""));
     assert!(result.stderr.starts_with(&format!("error: report {}: ", path.display())), "{}", result.stderr);
-    assert!(result.stderr.ends_with("; accepted is a folder that can be written\n"), "{}", result.stderr);
+    assert!(result.stderr.ends_with("; expected a folder that can be written\n"), "{}", result.stderr);
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn check(test: &str, args: &[&str], code: i32, expected: &str) {
 
 #[test]
 fn addresses_that_cannot_be_listened_on() {
-    let shown = "accepted is ADDRESS:PORT, such as 127.0.0.1:7878";
+    let shown = "expected ADDRESS:PORT, such as 127.0.0.1:7878";
     check("address", &["--listen", "7878"], 2, &format!("--listen is \"7878\"; {shown}"));
     let insecure =
         "listening on 0.0.0.0:0 without TLS is refused: give --tls-cert and --tls-key, or listen on 127.0.0.1";
@@ -30,7 +30,7 @@ fn addresses_that_cannot_be_listened_on() {
 
 #[test]
 fn certificates_that_are_none() {
-    let next = "accepted are a certificate and its key in PEM files";
+    let next = "expected a certificate and its key in PEM files";
     let folder = fresh_folder("up", "certificates");
     let file = folder.join("cert.pem");
     fs::write(&file, "no certificate").unwrap();
@@ -38,7 +38,7 @@ fn certificates_that_are_none() {
     let result = run(plain("up").args(["--tls-cert", file, "--tls-key", file, "--listen", "127.0.0.1:0"]), b"");
     assert_eq!((result.code, result.stdout.as_str()), (Some(2), ""));
     assert!(result.stderr.contains(file) && result.stderr.ends_with(&format!("; {next}\n")), "{}", result.stderr);
-    let missing = "--tls-key is missing; accepted is ";
+    let missing = "--tls-key is missing; expected ";
     let half = run(plain("up").args(["--tls-cert", file]), b"");
     assert!(half.code == Some(2) && half.stderr.contains(missing), "{}", half.stderr);
 }
@@ -46,7 +46,7 @@ fn certificates_that_are_none() {
 #[test]
 fn policies_that_cannot_schedule_live() {
     let result = run(plain("up").args(["--policy", "magic"]), b"");
-    assert!(result.stderr.starts_with("error: --policy: unknown policy \"magic\": accepted are "), "{}", result.stderr);
+    assert!(result.stderr.starts_with("error: --policy: unknown policy \"magic\": expected "), "{}", result.stderr);
     let oracle = "policy optimus-oracle has to know what jobs will do, which only a simulator does: choose another";
     check("oracle", &["--policy", "optimus-oracle", "--listen", "127.0.0.1:0"], 2, oracle);
     let missing = "--policy: FOLDER/none.toml: No such file or directory (os error 2)";
@@ -57,11 +57,11 @@ fn policies_that_cannot_schedule_live() {
 fn machines_that_cannot_be() {
     let local = ["--listen", "127.0.0.1:0"];
     let check = |test, args: &[&str], expected| check(test, &[args, &local].concat(), 2, expected);
-    check("nodes", &["--nodes", "4y4"], "--nodes is \"4y4\"; accepted are NODESxSLOTS, such as 4x4");
-    check("many", &["--nodes", "999x9"], "999 nodes of 9 slots: accepted are 1 or more of each, 1024 slots in all");
-    check("slots", &["--slots", "0"], "--slots is \"0\"; accepted are whole numbers from 1 to 1024");
-    check("both", &["--slots", "1", "--nodes", "1x1"], "--slots is given with --nodes; accepted is one of them");
-    check("interval", &["--round-interval", "-1"], "round_interval_s -1: accepted are 0.1 to 31536000 seconds");
+    check("nodes", &["--nodes", "4y4"], "--nodes is \"4y4\"; expected NODESxSLOTS, such as 4x4");
+    check("many", &["--nodes", "999x9"], "999 nodes of 9 slots: expected 1 or more of each, 1024 slots in all");
+    check("slots", &["--slots", "0"], "--slots is \"0\"; expected whole numbers from 1 to 1024");
+    check("both", &["--slots", "1", "--nodes", "1x1"], "--slots is given with --nodes; expected one of them");
+    check("interval", &["--round-interval", "-1"], "round_interval_s -1: expected 0.1 to 31536000 seconds");
 }
 
 #[test]

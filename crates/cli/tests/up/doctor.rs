@@ -61,7 +61,7 @@ fn what_is_not_there_may_be_meant_but_gpus_that_torch_does_not_see_are_not() {
     let found = alone(&folder, &[]);
     assert_eq!(found.code, Some(1));
     assert!(found.stdout.contains(
-        "pollux.torch  FAIL   torch 2.15.0 sees 0 GPUs of 4; expected is a torch that is built for their driver\n"
+        "pollux.torch  FAIL   torch 2.15.0 sees 0 GPUs of 4; expected a torch that is built for their driver\n"
     ));
     assert_eq!(found.stderr, "error: pollux.torch: not as it should be, see above\n");
 }
@@ -81,7 +81,7 @@ fn a_self_test_that_fails_and_an_interpreter_without_pollux_are_told() {
     fs::set_permissions(&bare, fs::Permissions::from_mode(0o755)).unwrap();
     let found = alone(&folder, &["--python", bare.to_str().unwrap()]);
     assert_eq!(found.code, Some(1));
-    let expected = "FAIL   ModuleNotFoundError: No module named 'torch'; expected is the package `pollux` with its extra \
+    let expected = "FAIL   ModuleNotFoundError: No module named 'torch'; expected the package `pollux` with its extra \
         `torch` there\n";
     assert!(found.stdout.contains(expected), "{}", found.stdout);
 }

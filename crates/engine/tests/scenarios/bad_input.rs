@@ -12,7 +12,7 @@ fn specs_that_no_cluster_can_run_are_refused() {
          0 submit j1 2 epochs=0 => refused: declared work of 0: expected 1 or more epochs or steps, or no declaration
          0 submit j1 2 name=../etc => refused: a name of 6 bytes: expected 1 to 128, no control characters or slashes, no leading full stop
          0 submit j1 2         =>
-         0 submit j1 2         => refused: job 1 was submitted after job 1: accepted are higher numbers
+         0 submit j1 2         => refused: job 1 was submitted after job 1: expected higher numbers
          0 wakeup              => 60",
     );
 }
@@ -20,10 +20,10 @@ fn specs_that_no_cluster_can_run_are_refused() {
 #[test]
 fn nodes_that_cannot_be_are_refused() {
     check(
-        "0 join n3 0           => refused: node 3 has 0 GPUs: accepted are 1 to 1024
-         0 join n3 4000000000  => refused: node 3 has 4000000000 GPUs: accepted are 1 to 1024
+        "0 join n3 0           => refused: node 3 has 0 GPUs: expected 1 to 1024
+         0 join n3 4000000000  => refused: node 3 has 4000000000 GPUs: expected 1 to 1024
          0 join n3 4           =>
-         0 join n3 4           => refused: node 3 joined after node 3: accepted are higher numbers
+         0 join n3 4           => refused: node 3 joined after node 3: expected higher numbers
          0 lost n4             => refused: node 4 is unknown
          0 drain n4            => refused: node 4 is unknown
          0 lost n3             =>
@@ -56,14 +56,14 @@ fn reports_with_numbers_that_cannot_be_are_refused() {
         "0  join n0 4               =>
          0  submit j1 1             =>
          60 tick j1=n0*1            => launch j1 r1 n0*1
-         61 report j1 r1 tuning=4294967295x4294967295 => refused: report of job 1: a tuning of 4294967295 samples and 4294967295 accumulation steps: accepted are 1 to 4294967295 samples of a replica in a step
-         61 report j1 r1 tuning=0x0 => refused: report of job 1: a tuning of 0 samples and 0 accumulation steps: accepted are 1 to 4294967295 samples of a replica in a step
-         61 report j1 r1 steps=NaN  => refused: report of job 1: NaN baseline steps: accepted are 0 to 1e15
-         61 report j1 r1 steps=-1   => refused: report of job 1: -1 baseline steps: accepted are 0 to 1e15
-         61 report j1 r1 factor=inf => refused: report of job 1: learning-rate factor inf: accepted are finite numbers from 0
-         61 report j1 r1 rate=0     => refused: report of job 1: 0 samples per second: accepted are numbers above 0, up to 1e12
-         62 ready j1 r1 pause=NaN   => refused: job 1 says that it paused for NaN s: accepted are 0 to 1e6
-         62 ready j1 r1 pause=-1    => refused: job 1 says that it paused for -1 s: accepted are 0 to 1e6
+         61 report j1 r1 tuning=4294967295x4294967295 => refused: report of job 1: a tuning of 4294967295 samples and 4294967295 accumulation steps: expected 1 to 4294967295 samples of a replica in a step
+         61 report j1 r1 tuning=0x0 => refused: report of job 1: a tuning of 0 samples and 0 accumulation steps: expected 1 to 4294967295 samples of a replica in a step
+         61 report j1 r1 steps=NaN  => refused: report of job 1: NaN baseline steps: expected 0 to 1e15
+         61 report j1 r1 steps=-1   => refused: report of job 1: -1 baseline steps: expected 0 to 1e15
+         61 report j1 r1 factor=inf => refused: report of job 1: learning-rate factor inf: expected finite numbers from 0
+         61 report j1 r1 rate=0     => refused: report of job 1: 0 samples per second: expected numbers above 0, up to 1e12
+         62 ready j1 r1 pause=NaN   => refused: job 1 says that it paused for NaN s: expected 0 to 1e6
+         62 ready j1 r1 pause=-1    => refused: job 1 says that it paused for -1 s: expected 0 to 1e6
          62 show j1                 => starting r1 n0*1",
     );
 }

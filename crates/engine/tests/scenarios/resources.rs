@@ -36,7 +36,7 @@ fn replicas_wait_for_cpus_and_memory_until_those_who_had_them_are_gone() {
          181 show j2                            => queued towards n0*1
          182 released j1 r2 n0*1                => launch j2 r1 n0*1
          183 ready j2 r1                        =>
-         240 tick j3=n0*1                       => plan rejected: node 0 has 64 bytes of memory but its replicas need 65
+         240 tick j3=n0*1                       => plan rejected: node 0 has 64 B of memory but its replicas need 65 B
          300 tick j2=none j3=n0*1               => stop j2 r1 n0*1 preempted
          301 released j2 r1 n0*1                => launch j3 r1 n0*1",
     );

@@ -52,7 +52,7 @@ fn a_rigid_job_gets_its_gang_as_a_whole_and_keeps_it() {
          0   submit j2 4 rigid        =>
          60  tick j1=n0*1             => launch j1 r1 n0*1
          90  ready j1 r1              =>
-         120 tick j2=n0*3             => plan rejected: job 2 gets 3 replicas: accepted are 0 or 4 to 4
+         120 tick j2=n0*3             => plan rejected: job 2 gets 3 replicas: expected 0 or 4 to 4
          180 tick j1=none j2=n0*4     => stop j1 r1 n0*1 preempted
          180 explain j2               => waits for release, contention
          190 released j1 r1 n0*1      => launch j2 r1 n0*4

@@ -121,7 +121,7 @@ fn a_rigid_job_that_is_paused_gets_a_whole_gang_again() {
          100 pause j1                 => stop j1 r1 n0*3 paused
          101 released j1 r1 n0*3      =>
          102 resume j1                =>
-         120 tick j1=n0*2             => plan rejected: job 1 gets 2 replicas: accepted are 0 or 3 to 3
+         120 tick j1=n0*2             => plan rejected: job 1 gets 2 replicas: expected 0 or 3 to 3
          180 tick j1=n0*3             => launch j1 r2 n0*3",
     );
 }

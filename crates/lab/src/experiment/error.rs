@@ -12,7 +12,7 @@ use crate::sim::SimError;
 #[non_exhaustive]
 pub enum ExperimentError {
     /// No file.
-    #[error("{}: {reason}; accepted is a folder with an experiment.toml", path.display())]
+    #[error("{}: {reason}; expected a folder with an experiment.toml", path.display())]
     Unreadable {
         /// As given, or found there.
         path: PathBuf,
@@ -47,7 +47,7 @@ pub enum ExperimentError {
     },
     /// An axis that is no setting of the world, nor of a row's policy.
     #[error(
-        "axis setting {setting:?}: row {row:?} has none; accepted are load, interval_s, restart_delay_s, interference, or a \
+        "axis setting {setting:?}: row {row:?} has none; expected load, interval_s, restart_delay_s, interference, or a \
          setting of every row's policy"
     )]
     Axis {
@@ -60,7 +60,7 @@ pub enum ExperimentError {
     #[error("cluster: {0}")]
     Cluster(ClusterError),
     /// A folder without recorded data.
-    #[error("data {}: no folder osdi21; accepted is a folder that has one, or no data at all", path.display())]
+    #[error("data {}: no folder osdi21; expected a folder that has one, or no data at all", path.display())]
     NoData {
         /// As given, or found there.
         path: PathBuf,
@@ -72,7 +72,7 @@ pub enum ExperimentError {
     #[error("{0}")]
     Workload(WorkloadError),
     /// A job that a plot asks for.
-    #[error("plot of job {job:?}: no such job in {workload}; accepted is the name of one")]
+    #[error("plot of job {job:?}: no such job in {workload}; expected the name of one")]
     Job {
         /// As written.
         job: String,
@@ -80,7 +80,7 @@ pub enum ExperimentError {
         workload: String,
     },
     /// Results that cannot be saved.
-    #[error("out {}: {reason}; accepted is a folder that can be written", path.display())]
+    #[error("out {}: {reason}; expected a folder that can be written", path.display())]
     Unwritable {
         /// As given, or found there.
         path: PathBuf,

@@ -207,7 +207,7 @@ impl TryFrom<String> for Source {
             "published" => Ok(Self::Published),
             "generated" => Ok(Self::Generated),
             file if file.ends_with(".csv") => Ok(Self::File(PathBuf::from(text))),
-            _ => Err(format!("workloads {text:?}: accepted are published, generated, or a file that ends in .csv")),
+            _ => Err(format!("workloads {text:?}: expected published, generated, or a file that ends in .csv")),
         }
     }
 }
@@ -255,7 +255,7 @@ impl TryFrom<Value> for PolicyChoice {
         match value {
             Value::String(_) => Ok(Self(toml::Table::from_iter([("policy".to_owned(), value)]))),
             Value::Table(table) => Ok(Self(table)),
-            other => Err(format!("policy {other}: accepted is a name, or a table with policy and its settings")),
+            other => Err(format!("policy {other}: expected a name, or a table with policy and its settings")),
         }
     }
 }
@@ -316,29 +316,27 @@ impl ExperimentFile {
             ("seeds", self.seeds.len()),
         ] {
             if count == 0 {
-                return Err(format!("no {name}; accepted are one or more"));
+                return Err(format!("no {name}; expected one or more"));
             }
         }
         if let Some(seed) = repeated(&self.seeds) {
-            return Err(format!("seed {seed} is given more than once; accepted is once"));
+            return Err(format!("seed {seed} is given more than once; expected once"));
         }
         if !(0.0..=1.0).contains(&self.tolerance) {
-            return Err(format!("tolerance {}; accepted is a share from 0 to 1", self.tolerance));
+            return Err(format!("tolerance {}; expected a share from 0 to 1", self.tolerance));
         }
         let names: Vec<_> = self.rows.iter().map(|row| (&row.label, row.requests)).collect();
         if let Some((label, requests)) = repeated(&names) {
             let requests = requests.name();
-            return Err(format!(
-                "row {label:?} with {requests} requests is there twice; accepted are rows that differ"
-            ));
+            return Err(format!("row {label:?} with {requests} requests is there twice; expected rows that differ"));
         }
         self.axis.as_ref().map_or(Ok(()), Axis::check)?;
         if let Some(reference) = &self.reference {
             if !self.rows.iter().any(|row| row.label == *reference) {
-                return Err(format!("reference {reference:?}; accepted is the label of a row"));
+                return Err(format!("reference {reference:?}; expected the label of a row"));
             }
             if self.axis.as_ref().is_some_and(|axis| axis.reference.is_some()) {
-                return Err("a reference beside that of the axis; accepted is one of them".to_owned());
+                return Err("a reference beside that of the axis; expected one of them".to_owned());
             }
         }
         self.rows.iter().try_for_each(|row| self.check_row(row))?;
@@ -357,13 +355,13 @@ impl ExperimentFile {
         for (measure, figures) in &row.expected {
             let name = measure.name();
             if !self.measures.contains(measure) {
-                return Err(format!("row {label:?} expects {name}; accepted are the measures of the experiment"));
+                return Err(format!("row {label:?} expects {name}; expected the measures of the experiment"));
             }
             if let Figures::Along(figures) = figures
                 && figures.len() != self.points()
             {
                 let (given, accepted) = (figures.len(), self.points());
-                return Err(format!("row {label:?}: {given} expected figures of {name}; accepted are {accepted}"));
+                return Err(format!("row {label:?}: {given} expected figures of {name}; expected {accepted}"));
             }
         }
         Ok(())
@@ -374,11 +372,11 @@ impl ExperimentFile {
         let shown = match &self.plot {
             Plot::Bars { measures } | Plot::Lines { measures } => measures,
             Plot::Fairness {} | Plot::Timeline { .. } => {
-                return Err("a plot of jobs with a sweep; accepted are bars and lines".to_owned());
+                return Err("a plot of jobs with a sweep; expected bars and lines".to_owned());
             }
         };
         match self.measures.iter().chain(shown).find(|measure| !measure.is_of_sweeps()) {
-            Some(measure) => Err(format!("{} of a sweep; accepted are {}", measure.name(), Measure::of_sweeps())),
+            Some(measure) => Err(format!("{} of a sweep; expected {}", measure.name(), Measure::of_sweeps())),
             None => Ok(()),
         }
     }
@@ -389,21 +387,21 @@ impl ExperimentFile {
         }
         match &self.plot {
             Plot::Bars { .. } if self.axis.is_some() => {
-                Err("a plot of bars with an axis; accepted are lines, or rows instead of an axis".to_owned())
+                Err("a plot of bars with an axis; expected lines, or rows instead of an axis".to_owned())
             }
             Plot::Lines { .. } if self.axis.is_none() => {
-                Err("a plot of lines without an axis; accepted are bars, or an [axis]".to_owned())
+                Err("a plot of lines without an axis; expected bars, or an [axis]".to_owned())
             }
             Plot::Bars { measures } | Plot::Lines { measures } if measures.is_empty() => {
-                Err("a plot without measures; accepted are one or more".to_owned())
+                Err("a plot without measures; expected one or more".to_owned())
             }
             Plot::Timeline { panels, .. } if panels.is_empty() => {
-                Err("a plot without panels; accepted are one or more".to_owned())
+                Err("a plot without panels; expected one or more".to_owned())
             }
             Plot::Timeline { phases, .. } => {
                 let ends: Vec<f64> = phases.iter().map(|phase| phase.until_h).collect();
                 let ordered = ends.iter().all(|end| *end > 0.0) && ends.windows(2).all(|pair| pair[0] < pair[1]);
-                if ordered { Ok(()) } else { Err("phases out of order; accepted are rising until_h".to_owned()) }
+                if ordered { Ok(()) } else { Err("phases out of order; expected rising until_h".to_owned()) }
             }
             Plot::Bars { .. } | Plot::Lines { .. } | Plot::Fairness {} => Ok(()),
         }
@@ -413,14 +411,14 @@ impl ExperimentFile {
 impl Axis {
     fn check(&self) -> Result<(), String> {
         if self.values.is_empty() || self.values.iter().any(|value| !value.is_finite()) {
-            return Err(format!("axis {} without finite values; accepted are one or more", self.setting.name()));
+            return Err(format!("axis {} without finite values; expected one or more", self.setting.name()));
         }
         if let Some(value) = repeated(&self.values) {
-            return Err(format!("axis value {value} is given more than once; accepted is once"));
+            return Err(format!("axis value {value} is given more than once; expected once"));
         }
         match self.reference {
             Some(value) if !self.values.contains(&value) => {
-                Err(format!("axis reference {value}; accepted is one of its values"))
+                Err(format!("axis reference {value}; expected one of its values"))
             }
             Some(_) | None => Ok(()),
         }

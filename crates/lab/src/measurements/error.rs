@@ -12,7 +12,7 @@ const QUOTED_CHARS_MAX: usize = 80;
 #[derive(Debug, Error)]
 pub enum MeasurementError {
     /// The file cannot be opened or read.
-    #[error("{file}: {reason}; accepted are readable CSV files, or - for stdin")]
+    #[error("{file}: {reason}; expected readable CSV files, or - for stdin")]
     Unreadable {
         /// What messages call it.
         file: String,
@@ -20,19 +20,19 @@ pub enum MeasurementError {
         reason: io::Error,
     },
     /// A folder was given.
-    #[error("{file}: is a directory; accepted are CSV files, or - for stdin")]
+    #[error("{file}: is a directory; expected CSV files, or - for stdin")]
     Directory {
         /// What messages call it.
         file: String,
     },
     /// There is nothing in the file.
-    #[error("{file}: is empty; accepted is a header followed by rows")]
+    #[error("{file}: is empty; expected a header followed by rows")]
     Empty {
         /// What messages call it.
         file: String,
     },
     /// There is a header but nothing below it.
-    #[error("{file}: has no rows below its header; accepted is one row or more")]
+    #[error("{file}: has no rows below its header; expected one row or more")]
     NoRows {
         /// What messages call it.
         file: String,
@@ -67,7 +67,7 @@ pub enum HeaderProblem {
     Record(RecordError),
     /// It names neither form.
     #[error(
-        "header {header} is unknown; accepted are the columns placement (or num_nodes and num_replicas), local_bsz, \
+        "header {header} is unknown; expected the columns placement (or num_nodes and num_replicas), local_bsz, \
          step_time, sync_time"
     )]
     Unknown {
@@ -76,7 +76,7 @@ pub enum HeaderProblem {
     },
     /// It lacks a column of its form.
     #[error(
-        "header {header} has no column {name}; accepted are the columns placement (or num_nodes and num_replicas), \
+        "header {header} has no column {name}; expected the columns placement (or num_nodes and num_replicas), \
          local_bsz, step_time, sync_time"
     )]
     Missing {
@@ -86,7 +86,7 @@ pub enum HeaderProblem {
         header: String,
     },
     /// It names a column twice.
-    #[error("header has the column {name} more than once; accepted is once")]
+    #[error("header has the column {name} more than once; expected once")]
     Repeated {
         /// The column.
         name: &'static str,
@@ -110,7 +110,7 @@ pub enum RowProblem {
     #[error(transparent)]
     Record(RecordError),
     /// More or fewer fields than the header names.
-    #[error("the row has {found} fields; accepted are {expected}, as many as the header has")]
+    #[error("the row has {found} fields; expected {expected}, as many as the header has")]
     FieldCount {
         /// How many there are.
         found: usize,
@@ -118,7 +118,7 @@ pub enum RowProblem {
         expected: usize,
     },
     /// A field that cannot be what its column holds.
-    #[error("column {column} is {value}; accepted are {accepted}")]
+    #[error("column {column} is {value}; expected {accepted}")]
     Value {
         /// Which one.
         column: &'static str,
@@ -128,7 +128,7 @@ pub enum RowProblem {
         accepted: &'static str,
     },
     /// A field that is not a whole number within its bounds.
-    #[error("column {column} is {value}; accepted are whole numbers from 1 to {max}")]
+    #[error("column {column} is {value}; expected whole numbers from 1 to {max}")]
     Whole {
         /// Which one.
         column: &'static str,
@@ -138,7 +138,7 @@ pub enum RowProblem {
         max: u32,
     },
     /// A synchronisation that leaves no time to compute.
-    #[error("column sync_time is {value} where step_time is {step_s}; accepted are seconds from 0 to below step_time")]
+    #[error("column sync_time is {value} where step_time is {step_s}; expected seconds from 0 to below step_time")]
     SyncTime {
         /// As read.
         value: String,
@@ -146,7 +146,7 @@ pub enum RowProblem {
         step_s: f64,
     },
     /// A node without a replica.
-    #[error("column num_nodes is \"{nodes}\" where num_replicas is {replicas}; accepted are 1 to {replicas} nodes")]
+    #[error("column num_nodes is \"{nodes}\" where num_replicas is {replicas}; expected 1 to {replicas} nodes")]
     NodesAboveReplicas {
         /// As read.
         nodes: u32,
@@ -155,7 +155,7 @@ pub enum RowProblem {
     },
     /// A placement beside counts of another shape.
     #[error(
-        "column placement is {placement} where num_nodes is {} and num_replicas is {}; accepted is the placement of \
+        "column placement is {placement} where num_nodes is {} and num_replicas is {}; expected the placement of \
          these counts",
         counted.nodes(),
         counted.replicas()
@@ -168,7 +168,7 @@ pub enum RowProblem {
     },
     /// The same configuration with times that cannot belong to one job.
     #[error(
-        "column step_time is \"{step_s}\" where the same configuration also took {other_s} s; accepted are times within \
+        "column step_time is \"{step_s}\" where the same configuration also took {other_s} s; expected times within \
          a factor of 100"
     )]
     Contradiction {
@@ -178,7 +178,7 @@ pub enum RowProblem {
         other_s: f64,
     },
     /// More different configurations than are kept.
-    #[error("the row is a new configuration after {max} others; accepted are at most {max} different ones")]
+    #[error("the row is a new configuration after {max} others; expected at most {max} different ones")]
     TooManyCells {
         /// The most that are accepted.
         max: usize,

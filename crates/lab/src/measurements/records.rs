@@ -24,10 +24,10 @@ pub enum RecordError {
     #[error(transparent)]
     Unreadable(#[from] io::Error),
     /// Nothing that is a row is so long.
-    #[error("the line is longer than {LINE_MAX} bytes; accepted are shorter ones")]
+    #[error("the line is longer than {LINE_MAX} bytes; expected shorter ones")]
     LineTooLong,
     /// A quote that does not close.
-    #[error("a quoted field does not close on its line; accepted is one followed by a comma or the line's end")]
+    #[error("a quoted field does not close on its line; expected one followed by a comma or the line's end")]
     OpenQuote,
 }
 

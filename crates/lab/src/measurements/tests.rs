@@ -55,22 +55,21 @@ fn bytes_that_are_not_text_are_only_refused_where_they_are_read() {
     assert!(read(b"placement,local_bsz,step_time,sync_time,n\xffte\n1,8,1,0,\xff\n").is_ok());
     assert_eq!(
         read(b"placement,local_bsz,step_time,sync_time\n1,\xff8,1,0\n").unwrap_err(),
-        "a.csv:2: column local_bsz is \"\u{fffd}8\"; accepted are whole numbers from 1 to 16777216"
+        "a.csv:2: column local_bsz is \"\u{fffd}8\"; expected whole numbers from 1 to 16777216"
     );
 }
 
 #[test]
 fn files_without_rows_are_refused() {
-    assert_eq!(read(b"").unwrap_err(), "a.csv: is empty; accepted is a header followed by rows");
-    assert_eq!(read(b"\xef\xbb\xbf\r\n\r\n").unwrap_err(), "a.csv: is empty; accepted is a header followed by rows");
-    let message = "a.csv: has no rows below its header; accepted is one row or more";
+    assert_eq!(read(b"").unwrap_err(), "a.csv: is empty; expected a header followed by rows");
+    assert_eq!(read(b"\xef\xbb\xbf\r\n\r\n").unwrap_err(), "a.csv: is empty; expected a header followed by rows");
+    let message = "a.csv: has no rows below its header; expected one row or more";
     assert_eq!(read(PLACEMENTS.as_bytes()).unwrap_err(), message);
 }
 
 #[test]
 fn headers_are_refused_with_what_is_missing() {
-    let accepted =
-        "accepted are the columns placement (or num_nodes and num_replicas), local_bsz, step_time, sync_time";
+    let accepted = "expected the columns placement (or num_nodes and num_replicas), local_bsz, step_time, sync_time";
     let check = |header: &str, problem: &str| {
         assert_eq!(read(format!("{header}\n").as_bytes()).unwrap_err(), format!("a.csv:1: {problem}"));
     };
@@ -78,13 +77,13 @@ fn headers_are_refused_with_what_is_missing() {
     check("placement;local_bsz", &format!("header \"placement;local_bsz\" is unknown; {accepted}"));
     check("placement,step_time", &format!("header \"placement,step_time\" has no column local_bsz; {accepted}"));
     check("num_nodes,local_bsz", &format!("header \"num_nodes,local_bsz\" has no column num_replicas; {accepted}"));
-    check("placement,placement", "header has the column placement more than once; accepted is once");
+    check("placement,placement", "header has the column placement more than once; expected once");
     check(&"x".repeat(200), &format!("header \"{}\"... is unknown; {accepted}", "x".repeat(80)));
 }
 
 #[test]
 fn times_outside_of_what_a_step_can_take_are_refused() {
-    let refused = "accepted are seconds from 1e-7 to 1e7";
+    let refused = "expected seconds from 1e-7 to 1e7";
     for value in ["", "abc", "NaN", "inf", "-inf", "-1", "0", "1e-8", "1e8", "0.5s", "1e999"] {
         assert_eq!(refused_row(&format!("1,8,{value},0")), format!("column step_time is {value:?}; {refused}"));
     }
@@ -92,20 +91,20 @@ fn times_outside_of_what_a_step_can_take_are_refused() {
         let problem = format!("column sync_time is {value:?} where step_time is 0.5");
         assert_eq!(
             refused_row(&format!("1,8,0.5,{value}")),
-            format!("{problem}; accepted are seconds from 0 to below step_time")
+            format!("{problem}; expected seconds from 0 to below step_time")
         );
     }
 }
 
 #[test]
 fn placements_and_batches_that_cannot_be_are_refused() {
-    let digits = "accepted are the replicas on each node as digits 1 to 9, like 1, 22 or 444";
+    let digits = "expected the replicas on each node as digits 1 to 9, like 1, 22 or 444";
     for value in ["", "0", "10", "a", "1.5", "-1", "2x2"] {
         assert_eq!(refused_row(&format!("{value},8,1,0")), format!("column placement is {value:?}; {digits}"));
     }
     let long = format!("{}...", "1".repeat(80).escape_debug());
     assert!(refused_row(&format!("{},8,1,0", "1".repeat(300))).contains(&long.replace("...", "\"...")));
-    let whole = "accepted are whole numbers from 1 to 16777216";
+    let whole = "expected whole numbers from 1 to 16777216";
     for value in ["", "0", "-4", "4.5", "4.", ".0", "0.0", "4.0.0", "1e3", "16777217", "99999999999999999999", "four"] {
         assert_eq!(refused_row(&format!("1,{value},1,0")), format!("column local_bsz is {value:?}; {whole}"));
     }
@@ -114,12 +113,12 @@ fn placements_and_batches_that_cannot_be_are_refused() {
 #[test]
 fn counts_that_cannot_be_are_refused() {
     let refused = |row: &str| read(format!("{COUNTS}{row}\n").as_bytes()).unwrap_err();
-    let whole = "accepted are whole numbers from 1 to 65536";
+    let whole = "expected whole numbers from 1 to 65536";
     assert_eq!(refused("0,4,8,1,0"), format!("a.csv:2: column num_nodes is \"0\"; {whole}"));
     assert_eq!(refused("1,65537,8,1,0"), format!("a.csv:2: column num_replicas is \"65537\"; {whole}"));
     assert_eq!(
         refused("5,4,8,1,0"),
-        "a.csv:2: column num_nodes is \"5\" where num_replicas is 4; accepted are 1 to 4 nodes"
+        "a.csv:2: column num_nodes is \"5\" where num_replicas is 4; expected 1 to 4 nodes"
     );
 }
 
@@ -143,7 +142,7 @@ fn a_placement_must_agree_with_the_counts_beside_it() {
             read_row(row).unwrap_err(),
             format!(
                 "a.csv:2: column placement is \"13\" where num_nodes is {nodes} and num_replicas is {replicas}; \
-                 accepted is the placement of these counts"
+                 expected the placement of these counts"
             )
         );
     }
@@ -153,11 +152,11 @@ fn a_placement_must_agree_with_the_counts_beside_it() {
 
 #[test]
 fn rows_of_another_width_are_refused() {
-    assert_eq!(refused_row("1,8,0,5,0"), "the row has 5 fields; accepted are 4, as many as the header has");
-    assert_eq!(refused_row("1,8,1"), "the row has 3 fields; accepted are 4, as many as the header has");
+    assert_eq!(refused_row("1,8,0,5,0"), "the row has 5 fields; expected 4, as many as the header has");
+    assert_eq!(refused_row("1,8,1"), "the row has 3 fields; expected 4, as many as the header has");
     assert_eq!(
         refused_row("\"1,8,1,0"),
-        "a quoted field does not close on its line; accepted is one followed by a comma or the line's end"
+        "a quoted field does not close on its line; expected one followed by a comma or the line's end"
     );
 }
 
@@ -166,7 +165,7 @@ fn times_that_contradict_each_other_are_refused_even_across_placements() {
     let text = format!("{PLACEMENTS}13,8,0.5,0\n22,8,4,0\n13,8,0.03,0\n");
     assert_eq!(
         read(text.as_bytes()).unwrap_err(),
-        "a.csv:4: column step_time is \"0.03\" where the same configuration also took 4 s; accepted are times within a \
+        "a.csv:4: column step_time is \"0.03\" where the same configuration also took 4 s; expected times within a \
          factor of 100"
     );
 }
@@ -179,7 +178,7 @@ fn more_configurations_than_are_kept_are_refused() {
     }
     assert_eq!(
         read(text.as_bytes()).unwrap_err(),
-        "a.csv:100002: the row is a new configuration after 100000 others; accepted are at most 100000 different ones"
+        "a.csv:100002: the row is a new configuration after 100000 others; expected at most 100000 different ones"
     );
 }
 

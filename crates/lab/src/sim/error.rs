@@ -10,13 +10,13 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum SimError {
     /// No policy at all.
-    #[error("no policy is given; accepted are one or more")]
+    #[error("no policy is given; expected one or more")]
     NoPolicy,
     /// A policy that does not exist.
     #[error("policy: {0}")]
     Policy(UnknownPolicy),
     /// A file of a policy's settings.
-    #[error("{}: {reason}; accepted: policy = \"pollux\" (or another name) and settings of that policy", path.display())]
+    #[error("{}: {reason}; expected policy = \"pollux\" (or another name) and settings of that policy", path.display())]
     PolicyFile {
         /// As given.
         path: PathBuf,
@@ -24,7 +24,7 @@ pub enum SimError {
         reason: String,
     },
     /// The same thing twice.
-    #[error("{option} {value} is given more than once; accepted is once")]
+    #[error("{option} {value} is given more than once; expected once")]
     Repeated {
         /// What kind of thing.
         option: &'static str,
@@ -38,7 +38,7 @@ pub enum SimError {
     #[error("traces: {0}")]
     Physics(PhysicsError),
     /// A folder of traces that is none.
-    #[error("traces {}: {reason}; accepted is a folder with a folder for each application", path.display())]
+    #[error("traces {}: {reason}; expected a folder with a folder for each application", path.display())]
     Traces {
         /// As given.
         path: PathBuf,
@@ -49,7 +49,7 @@ pub enum SimError {
     #[error("{0}")]
     Workload(WorkloadError),
     /// A workload that cannot be opened.
-    #[error("workload {}: {reason}; accepted is a CSV file", path.display())]
+    #[error("workload {}: {reason}; expected a CSV file", path.display())]
     WorkloadUnreadable {
         /// As given.
         path: PathBuf,
@@ -68,7 +68,7 @@ pub enum SimError {
         reason: SimulationError,
     },
     /// A page that cannot be saved.
-    #[error("report {}: {reason}; accepted is a folder that can be written", path.display())]
+    #[error("report {}: {reason}; expected a folder that can be written", path.display())]
     ReportUnwritable {
         /// As given.
         path: PathBuf,

@@ -180,9 +180,9 @@ fn a_sensitive_gang_takes_the_node_with_room_for_it_and_leaves_the_rest_to_other
 fn settings_that_make_no_queues_are_named() {
     let refused = |settings| PolicySettings::Tiresias(settings).check().unwrap_err().to_string();
     let queues = TiresiasSettings { queue_gpu_hours: vec![4.0, 4.0], ..TiresiasSettings::default() };
-    assert_eq!(refused(queues), "queue_gpu_hours 4: accepted are increasing numbers above 0");
+    assert_eq!(refused(queues), "queue_gpu_hours 4: expected increasing numbers above 0");
     let knob = TiresiasSettings { promote_knob: Some(-1.0), ..TiresiasSettings::default() };
-    assert_eq!(refused(knob), "promote_knob -1: accepted are numbers above 0");
+    assert_eq!(refused(knob), "promote_knob -1: expected numbers above 0");
     let sizes = TiresiasSettings { job_gpu_hours: vec![1.0, f64::NAN], ..TiresiasSettings::default() };
-    assert_eq!(refused(sizes), "job_gpu_hours NaN: accepted are numbers above 0");
+    assert_eq!(refused(sizes), "job_gpu_hours NaN: expected numbers above 0");
 }

@@ -57,7 +57,7 @@ async fn list(State(state): State<AppState>, Query(query): Query<EventsQuery>) -
     let EventsQuery { after, before, .. } = query;
     let (limit, job) = (page(query.limit)?, query.job.map(JobId));
     if after.is_some() && before.is_some() {
-        return Err(HttpError::Query { reason: "after and before: accepted is one of them".to_owned() });
+        return Err(HttpError::Query { reason: "after and before: expected one of them".to_owned() });
     }
     let read = move |reader: &Reader| match before {
         Some(before) => reader.history_before(before, job, limit),
@@ -91,7 +91,7 @@ async fn stream(
         None => query.after,
         Some(value) => {
             let number = value.to_str().ok().and_then(|value| value.parse().ok());
-            let refused = || HttpError::Query { reason: format!("Last-Event-ID {value:?}: accepted is a number") };
+            let refused = || HttpError::Query { reason: format!("Last-Event-ID {value:?}: expected a number") };
             Some(number.ok_or_else(refused)?)
         }
     };

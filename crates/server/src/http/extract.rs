@@ -120,7 +120,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Query<T> {
 pub(crate) fn page(limit: Option<usize>) -> Result<usize, HttpError> {
     match limit.unwrap_or(PAGE_DEFAULT) {
         limit @ 1..=PAGE_MAX => Ok(limit),
-        limit => Err(HttpError::Query { reason: format!("limit {limit}: accepted are 1 to {PAGE_MAX}") }),
+        limit => Err(HttpError::Query { reason: format!("limit {limit}: expected 1 to {PAGE_MAX}") }),
     }
 }
 

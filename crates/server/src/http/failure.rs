@@ -23,23 +23,23 @@ pub(crate) enum HttpError {
     Unauthorized,
     #[error("this token is for the workers of {job} only: send a user's token")]
     Scope { job: JobId },
-    #[error("host {host:?} is not this server: accepted are its own address and the names that it was given")]
+    #[error("host {host:?} is not this server: expected its own address and the names that it was given")]
     Host { host: String },
-    #[error("origin {origin:?} is another site: accepted are requests of this server's own pages, and of programs")]
+    #[error("origin {origin:?} is another site: expected requests of this server's own pages, and of programs")]
     Origin { origin: String },
     #[error("no such route: /openapi.json lists those that there are")]
     NoRoute,
     #[error("no such method here: /openapi.json lists those that there are")]
     NoMethod,
-    #[error("{name} {value:?} in the path: accepted is {accepted}")]
+    #[error("{name} {value:?} in the path: expected {accepted}")]
     Path { name: &'static str, value: String, accepted: &'static str },
     #[error("query: {reason}")]
     Query { reason: String },
-    #[error("body of type {found:?}: accepted is application/json")]
+    #[error("body of type {found:?}: expected application/json")]
     MediaType { found: String },
-    #[error("a body of more than {limit} bytes: accepted are fewer")]
+    #[error("a body of more than {limit} bytes: expected fewer")]
     TooLarge { limit: usize },
-    #[error("the body did not arrive: accepted is a whole one within {limit_s} s")]
+    #[error("the body did not arrive: expected a whole one within {limit_s} s")]
     Unfinished { limit_s: u64 },
     #[error("the body is no JSON: {reason}")]
     Syntax { reason: String },

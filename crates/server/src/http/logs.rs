@@ -102,7 +102,7 @@ fn positions(after: &str) -> Result<BTreeMap<u64, u64>, HttpError> {
         Some((replica.parse().ok()?, position.parse().ok()?))
     };
     let refused =
-        |text: &str| HttpError::Query { reason: format!("after {text:?}: accepted is REPLICA.POSITION of a piece") };
+        |text: &str| HttpError::Query { reason: format!("after {text:?}: expected REPLICA.POSITION of a piece") };
     after.split(',').map(|text| position(text).ok_or_else(|| refused(text))).collect()
 }
 

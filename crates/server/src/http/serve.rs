@@ -28,8 +28,6 @@ use crate::Metrics;
 
 /// Connections of one listener at once, if there are files enough; more wait to be accepted. Each worker holds one.
 const CONNECTIONS_MAX: usize = 32_768;
-/// Connections of another machine at once, so that none can keep all others out; more are hung up on.
-const CONNECTIONS_OF_ONE: usize = 2_000;
 /// What is kept of a request's head and its next piece.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// What a client may take to say who it is, and to ask the next thing.
@@ -121,8 +119,8 @@ struct ConnectionPermit {
 
 impl ConnectionPermits {
     fn new(connections_max: usize) -> Self {
-        let of_one = CONNECTIONS_OF_ONE.min(connections_max / 2);
-        Self { open: Arc::default(), of_this: connections_max, of_one }
+        // Many machines may share an address, and none may keep all others out.
+        Self { open: Arc::default(), of_this: connections_max, of_one: connections_max / 2 }
     }
 
     /// Lets one more in, unless there are enough from that address.
@@ -211,10 +209,10 @@ mod tests {
 
     #[test]
     fn one_address_cannot_keep_all_others_out() {
-        let permits = ConnectionPermits::new(10 * CONNECTIONS_OF_ONE);
+        let permits = ConnectionPermits::new(20);
         let [far, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-        let mut inside: Vec<ConnectionPermit> = (0..CONNECTIONS_OF_ONE).map_while(|_| permits.enter(far)).collect();
-        assert_eq!(inside.len(), CONNECTIONS_OF_ONE);
+        let mut inside: Vec<ConnectionPermit> = (0..20).map_while(|_| permits.enter(far)).collect();
+        assert_eq!(inside.len(), 10);
         assert!(permits.enter(far).is_none());
         assert!(permits.enter(other).is_some());
         inside.pop();

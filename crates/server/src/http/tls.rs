@@ -16,7 +16,7 @@ pub(super) fn configure(files: &TlsFiles) -> Result<Arc<ServerConfig>, ServerErr
         .and_then(Iterator::collect)
         .map_err(|error| refused(certificate, &error))?;
     if certificates.is_empty() {
-        return Err(refused(certificate, &"no certificate in it: accepted is PEM"));
+        return Err(refused(certificate, &"no certificate in it: expected PEM"));
     }
     let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| refused(key, &error))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))

@@ -14,6 +14,7 @@ use utoipa_axum::routes;
 use super::extract::Json;
 use super::failure::HttpError;
 use super::state::AppState;
+use crate::views::job_of_row;
 use crate::what_if::{JobTemplate, question};
 use crate::{Refused, WhatIfError};
 
@@ -28,10 +29,14 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// Simulates the cluster as it is, and with changes: when would its jobs be complete? Nothing is changed.
 #[utoipa::path(post, path = "/v1/what-if", tag = "cluster", security(("token" = [])), request_body = WhatIfRequest,
     responses((status = 200, body = WhatIf), (status = "default", body = Failure)))]
-async fn what_if(State(state): State<AppState>, Json(asked): Json<WhatIfRequest>) -> Result<Json<WhatIf>, HttpError> {
+async fn what_if(
+    State(state): State<AppState>,
+    Json(mut asked): Json<WhatIfRequest>,
+) -> Result<Json<WhatIf>, HttpError> {
     let place = time::timeout(PLACE_WAIT, Arc::clone(&state.what_ifs).acquire_owned()).await;
     let place = place.ok().and_then(Result::ok).ok_or_else(|| Refused::from(WhatIfError::Busy))?;
     let templates = templates(&state, &asked).await?;
+    leave_out_met_dependencies(&state, &mut asked).await?;
     let look = state.handle.look(move |cluster| question(cluster, &asked.changes, &templates));
     let question = look.get().await??;
     let asker = Asker::default();
@@ -84,4 +89,23 @@ async fn templates(state: &AppState, asked: &WhatIfRequest) -> Result<BTreeMap<u
         templates.extend(likeness.map(|likeness| (id, likeness)));
     }
     Ok(templates)
+}
+
+/// As at a submission: of the jobs that another waits for only those count that are not over.
+async fn leave_out_met_dependencies(state: &AppState, asked: &mut WhatIfRequest) -> Result<(), HttpError> {
+    for change in &mut asked.changes {
+        let Change::Submit(job) = change else { continue };
+        let mut unmet = Vec::new();
+        for dependency in std::mem::take(&mut job.depends_on) {
+            let live = state.handle.look(move |cluster| cluster.engine().job(dependency.job).is_some());
+            if live.get().await? {
+                unmet.push(dependency);
+            } else {
+                let phase = job_of_row(&state.row(dependency.job).await?).phase;
+                Refused::unless_met(dependency, phase.word())?;
+            }
+        }
+        job.depends_on = unmet;
+    }
+    Ok(())
 }

@@ -57,7 +57,7 @@ async fn assignment(
     Query(query): Query<AssignmentQuery>,
 ) -> Result<Json<Assignment>, HttpError> {
     if query.wait_s.is_nan() || query.wait_s < 0.0 {
-        return Err(HttpError::Query { reason: format!("wait_s {}: accepted are 0 to {WAIT_MAX_S}", query.wait_s) });
+        return Err(HttpError::Query { reason: format!("wait_s {}: expected 0 to {WAIT_MAX_S}", query.wait_s) });
     }
     let Some(mut watch) = state.handle.assignment(job) else { return Err(no_group(&state, job).await) };
     let _waiting = Waiting::new(&state);

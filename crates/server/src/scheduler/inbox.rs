@@ -7,7 +7,7 @@ use pollux_agent::AgentReport;
 use pollux_api::{ReadyRequest, RendezvousRequest, ReportRequest};
 use pollux_backend::{Epoch, Observation, ReplicaId};
 use pollux_engine::{Event, FailureKind, Refusal};
-use pollux_job::{After, Dependency, JobId, JobSpec, Phase};
+use pollux_job::{Dependency, JobId, JobSpec, Phase};
 use pollux_policy::Timestamp;
 use pollux_store::{HistoryEntry, HistoryEvent, SubmittedJob, TokenRow};
 
@@ -190,13 +190,8 @@ impl Scheduler {
                 Some(phase) => Some(phase),
                 None => self.store.ended_phase(job).map_err(|error| Refused::Unreadable(error.to_string()))?,
             };
-            match (dependency.after, phase.as_deref()) {
-                (_, None) => return Err(Refusal::UnknownJob { job }.into()),
-                (After::End, Some(_)) | (After::Success, Some("succeeded")) => {}
-                (After::Success, Some(phase)) => {
-                    return Err(Refused::Dependency { job, phase: phase.to_owned() });
-                }
-            }
+            let phase = phase.ok_or(Refusal::UnknownJob { job })?;
+            Refused::unless_met(dependency, &phase)?;
         }
         Ok(unmet)
     }

@@ -38,6 +38,7 @@ impl Question {
             name: job.name,
             phase: job.phase,
             replicas: job.replicas,
+            gpus_per_replica: job.gpus_per_replica,
             before: completion(before, idx),
             after: completion(after, idx),
         });

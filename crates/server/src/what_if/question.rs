@@ -29,6 +29,7 @@ pub(super) struct ListedJob {
     pub(super) name: String,
     pub(super) phase: Option<Phase>,
     pub(super) replicas: u32,
+    pub(super) gpus_per_replica: u32,
 }
 
 /// What another job has told of its training.
@@ -70,13 +71,15 @@ pub(crate) fn question(
             name: job.spec().name.clone(),
             phase: Some(job.phase()),
             replicas: job.group().replicas(),
+            gpus_per_replica: job.per_replica().gpus,
         })
         .collect();
     let mut changes = Vec::new();
     for change in asked {
         let change = self::change(cluster, change, templates)?;
         if let Change::Submit(newcomer) = &change {
-            jobs.push(ListedJob { id: None, name: newcomer.spec.name.clone(), phase: None, replicas: 0 });
+            let (name, gpus_per_replica) = (newcomer.spec.name.clone(), newcomer.spec.gpus_per_replica.max(1));
+            jobs.push(ListedJob { id: None, name, phase: None, replicas: 0, gpus_per_replica });
         }
         changes.push(change);
     }
@@ -93,9 +96,6 @@ fn change(
 ) -> Result<Change, Refused> {
     Ok(match asked {
         api::Change::Submit(job) => {
-            for dependency in &job.depends_on {
-                live(cluster, dependency.job.0)?;
-            }
             let newcomer = newcomer(job, templates)?;
             cluster.engine().admit(&newcomer.spec)?;
             Change::Submit(Box::new(newcomer))

@@ -153,7 +153,7 @@ fn a_huge_body_is_refused_before_it_is_sent_and_a_slow_client_holds_nobody_up() 
     let mut declared = connect(address);
     declared.write_all(head("Content-Length: 1073741824").as_bytes()).unwrap();
     let answer = read_all(&mut declared);
-    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("accepted are fewer"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("expected fewer"), "{answer}");
 
     // One that does not say how long it is hears it, too, though it has more to say.
     let mut endless = connect(address);
@@ -163,7 +163,7 @@ fn a_huge_body_is_refused_before_it_is_sent_and_a_slow_client_holds_nobody_up() 
         endless.write_all(chunk.as_bytes()).unwrap();
     }
     let answer = read_all(&mut endless);
-    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("accepted are fewer"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 413 ") && answer.contains("expected fewer"), "{answer}");
 
     slow_body.write_all(&[b' '; 100]).unwrap();
     assert!(read_all(&mut slow_body).starts_with("HTTP/1.1 400 "));
@@ -250,7 +250,7 @@ fn workers_reach_a_scheduler_by_tls_with_a_private_authority_and_nobody_else() {
         ..settings(folder.path(), PolicySettings::Fifo)
     };
     let insecure = Daemon::start(settings("http://gpu.example:7878"), &http, world.open()).unwrap_err().to_string();
-    assert!(insecure.starts_with("worker URL http://gpu.example:7878: accepted are https://"), "{insecure}");
+    assert!(insecure.starts_with("worker URL http://gpu.example:7878: expected https://"), "{insecure}");
     let url = format!("https://localhost:{port}");
     let daemon = Daemon::start(settings(&url), &http, world.open()).unwrap();
     let job = daemon.handle().submit(request("resnet", 1)).wait().unwrap();

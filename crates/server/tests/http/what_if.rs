@@ -102,10 +102,10 @@ async fn a_job_that_is_over_can_be_trained_like_and_one_that_kept_silent_cannot(
     let silent = site.submit("silent", 1).await;
     let unlike =
         site.post("/v1/what-if", format!(r#"{{"changes":[{{"submit":{{"trains_like":{{"job":{silent}}}}}}}]}}"#));
-    let message = format!("job {silent} has not told how it trains: accepted is one that has");
+    let message = format!("job {silent} has not reported any training: expected one that has");
     assert_eq!(unlike.await.failure(422), ("bad_change".into(), message));
     let answer = ask(&site, "[]").await;
-    assert_eq!(answer.jobs[1].before.why.as_deref(), Some("it has not told anything of its training yet"));
+    assert_eq!(answer.jobs[1].before.why.as_deref(), Some("no progress reported yet"));
     assert_eq!(answer.notes.len(), 1, "{:?}", answer.notes);
     for id in [1, silent] {
         site.post(&format!("/v1/jobs/{id}/cancel"), "").await.is_done();
@@ -118,6 +118,12 @@ async fn a_job_that_is_over_can_be_trained_like_and_one_that_kept_silent_cannot(
         (ended.phase == Phase::Cancelled && ended.ended_ms.is_some()).then_some(())
     })
     .await;
+    let after = |dependency: &str| format!(r#"{{"submit":{{"trains_like":{{"job":1}},"depends_on":[{dependency}]}}}}"#);
+    let refused = site.post("/v1/what-if", format!(r#"{{"changes":[{}]}}"#, after("1")));
+    let message = "depends_on 1: it is cancelled; expected a job that is not over or has succeeded, or 1:end";
+    assert_eq!(refused.await.failure(422), ("bad_job".into(), message.into()));
+    let answer = ask(&site, &format!("[{}]", after(r#"{"job":1,"after":"end"}"#))).await;
+    assert!(answer.jobs.last().unwrap().after.completion_s.is_some(), "what is over is not waited for: {answer:?}");
     let like = r#"{"submit":{"trains_like":{"job":1}}}"#;
     let application = r#"{"submit":{"trains_like":{"application":"ncf"},"work":{"epochs":1}}}"#;
     let answer = ask(&site, &format!("[{like},{application}]")).await;
@@ -161,17 +167,17 @@ async fn changes_that_make_no_sense_are_refused_in_a_line() {
     for (change, status, code, message) in [
         (r#"{"cancel":{"job":9}}"#.to_owned(), 404, "unknown_job", "job 9 is unknown"),
         (r#"{"drain":{"node":"b"}}"#.to_owned(), 404, "unknown_node", "b is no node that is up"),
-        (r#"{"policy":{"name":"magic"}}"#.to_owned(), 422, "bad_change", "unknown policy \"magic\": accepted are "),
+        (r#"{"policy":{"name":"magic"}}"#.to_owned(), 422, "bad_change", "unknown policy \"magic\": expected "),
         (r#"{"policy":{"name":"optimus-oracle"}}"#.to_owned(), 422, "bad_change", "policy optimus-oracle has to know"),
-        (r#"{"add_nodes":{"count":0,"gpus":4}}"#.to_owned(), 422, "bad_change", "0 nodes of 4 GPUs: accepted are 1"),
+        (r#"{"add_nodes":{"count":0,"gpus":4}}"#.to_owned(), 422, "bad_change", "0 nodes of 4 GPUs: expected 1"),
         (
             r#"{"add_nodes":{"count":1,"gpus":4,"gpu_type":"x"}}"#.to_owned(),
             422,
             "bad_change",
-            "gpu_type \"x\": accept",
+            "gpu_type \"x\": expected",
         ),
         (submit(r#"{"job":9}"#), 404, "unknown_job", "job 9 is unknown"),
-        (submit(r#"{"application":"resnet"}"#), 422, "bad_change", "application \"resnet\"; accepted: bert, "),
+        (submit(r#"{"application":"resnet"}"#), 422, "bad_change", "application \"resnet\"; expected bert, "),
         (r#"{"explode":{}}"#.to_owned(), 422, "bad_content", "unknown variant `explode`"),
     ] {
         let failure = site.post("/v1/what-if", format!(r#"{{"changes":[{change}]}}"#)).await.failure(status);
@@ -179,5 +185,5 @@ async fn changes_that_make_no_sense_are_refused_in_a_line() {
     }
     let many = vec![r#"{"policy":{"name":"fifo"}}"#; 65].join(",");
     let failure = site.post("/v1/what-if", format!(r#"{{"changes":[{many}]}}"#)).await.failure(422);
-    assert_eq!(failure.1, "65 changes: accepted are 64 or fewer");
+    assert_eq!(failure.1, "65 changes: expected 64 or fewer");
 }

@@ -29,7 +29,7 @@ pub enum ApplicationName {
 
 /// A name that is none of [`ApplicationName::ALL`].
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("application {name}; accepted: {}", ApplicationName::accepted())]
+#[error("application {name}; expected {}", ApplicationName::accepted())]
 pub struct UnknownApplication {
     /// The name read, quoted.
     pub name: String,
@@ -245,6 +245,6 @@ mod tests {
         }
         let error = "resnet\n".parse::<ApplicationName>().unwrap_err();
         let accepted = "bert, cifar10, deepspeech2, imagenet, ncf, yolov3";
-        assert_eq!(error.to_string(), format!(r#"application "resnet\n"; accepted: {accepted}"#));
+        assert_eq!(error.to_string(), format!(r#"application "resnet\n"; expected {accepted}"#));
     }
 }

@@ -20,13 +20,13 @@ pub enum PhysicsError {
         source: std::io::Error,
     },
     /// A trace folder without training statistics.
-    #[error("{folder}: no validation-<batch>.csv; accepted: one file or more per application")]
+    #[error("{folder}: no validation-<batch>.csv; expected one file or more per application")]
     NoValidation {
         /// Path as given.
         folder: String,
     },
     /// A run that was recorded for too short a time.
-    #[error("{file}: {rows} epochs; accepted: {epochs} or more for {application}")]
+    #[error("{file}: {rows} epochs; expected {epochs} or more for {application}")]
     FewEpochs {
         /// Path as given.
         file: String,
@@ -38,7 +38,7 @@ pub enum PhysicsError {
         application: ApplicationName,
     },
     /// Shapes that span no volume, so that nothing lies between them.
-    #[error("{file}: {shapes} measured shapes; accepted: shapes that differ in nodes, replicas and local batch")]
+    #[error("{file}: {shapes} measured shapes; expected shapes that differ in nodes, replicas and local batch")]
     FlatShapes {
         /// Path as given.
         file: String,
@@ -54,7 +54,7 @@ pub enum PhysicsError {
         source: ModelError,
     },
     /// A profile that is no TOML or lacks a field.
-    #[error("{application}: {reason}; accepted are the fields of the profiles shipped with the simulator")]
+    #[error("{application}: {reason}; expected the fields of the profiles shipped with the simulator")]
     Profile {
         /// Whose.
         application: ApplicationName,
@@ -62,7 +62,7 @@ pub enum PhysicsError {
         reason: String,
     },
     /// A profile value out of its range.
-    #[error("{application}: {name} {value}; accepted: {accepted}")]
+    #[error("{application}: {name} {value}; expected {accepted}")]
     ProfileValue {
         /// Whose.
         application: ApplicationName,

@@ -265,7 +265,7 @@ mod tests {
             let error = read(&broken).unwrap_err();
             assert!(error.starts_with(expected) && error.lines().count() == 1, "{error}");
         };
-        check("epochs = 100", "epochs = 0", "cifar10: epochs 0; accepted: 1 to 1000000");
+        check("epochs = 100", "epochs = 0", "cifar10: epochs 0; expected 1 to 1000000");
         check("epochs = 100", "epoch = 100", "cifar10: unknown field `epoch`");
         check("\"cifar10\"", "\"ncf\"", "cifar10: describes ncf;");
         check("[0.005,", "[0.995,", "cifar10: noise_scale 0.");

@@ -237,12 +237,12 @@ mod tests {
     fn broken_training_runs_are_refused() {
         let check = |rows: &str, expected: &str| assert_eq!(epochs_read(rows).unwrap_err(), expected);
         assert_eq!(epochs_read("1.5,1,0,1,1\n3,2,0,0,1\n"), Ok(2));
-        check("1.5,1,0,1,1\n", "v.csv: 1 epochs; accepted: 2 or more for bert");
-        check("2,1,0,1,1\n1,2,0,1,1\n", "v.csv:3: progress \"1\"; accepted: more than the epoch before");
-        check("NaN,1,0,1,1\n", "v.csv:2: progress \"NaN\"; accepted: more than the epoch before");
-        check("1,1,0,-1,1\n", "v.csv:2: grad_sqr \"-1\"; accepted: 0 to 1e90");
-        check("1,1,100,1,1\n", "v.csv:2: metric \"100\"; accepted: one that leaves something to learn");
-        check("1,1,0,0,0\n", "v.csv:2: grad_var \"0\"; accepted: above 0 where grad_sqr is 0");
+        check("1.5,1,0,1,1\n", "v.csv: 1 epochs; expected 2 or more for bert");
+        check("2,1,0,1,1\n1,2,0,1,1\n", "v.csv:3: progress \"1\"; expected more than the epoch before");
+        check("NaN,1,0,1,1\n", "v.csv:2: progress \"NaN\"; expected more than the epoch before");
+        check("1,1,0,-1,1\n", "v.csv:2: grad_sqr \"-1\"; expected 0 to 1e90");
+        check("1,1,100,1,1\n", "v.csv:2: metric \"100\"; expected one that leaves something to learn");
+        check("1,1,0,0,0\n", "v.csv:2: grad_var \"0\"; expected above 0 where grad_sqr is 0");
     }
 
     #[test]

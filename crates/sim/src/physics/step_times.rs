@@ -199,14 +199,14 @@ mod tests {
             assert_eq!(read(placements, shapes).unwrap_err(), expected);
         };
         let (placement, shape) = ("1,4,2,1\n", "2,2,4,2,1\n");
-        check("10,4,2,1\n", shape, "p.csv:2: placement \"10\"; accepted: one digit 1 to 9 per node, of 1 to 64 nodes");
-        check("1,4,0,0\n", shape, "p.csv:2: step_time \"0\"; accepted: seconds above 0");
-        check("1,4,2,3\n", shape, "p.csv:2: sync_time \"3\"; accepted: seconds from 0 to below step_time");
-        check("1,4,2,1\n1,4,2,1\n", shape, "p.csv:3: local_bsz \"4\"; accepted: each local batch once per placement");
-        check(placement, "0,2,4,2,1\n", "s.csv:2: num_nodes \"0\"; accepted: 1 to 1024");
-        let twice = "s.csv:2: local_bsz \"4\"; accepted: each shape once, here or among the placements";
+        check("10,4,2,1\n", shape, "p.csv:2: placement \"10\"; expected one digit 1 to 9 per node, of 1 to 64 nodes");
+        check("1,4,0,0\n", shape, "p.csv:2: step_time \"0\"; expected seconds above 0");
+        check("1,4,2,3\n", shape, "p.csv:2: sync_time \"3\"; expected seconds from 0 to below step_time");
+        check("1,4,2,1\n1,4,2,1\n", shape, "p.csv:3: local_bsz \"4\"; expected each local batch once per placement");
+        check(placement, "0,2,4,2,1\n", "s.csv:2: num_nodes \"0\"; expected 1 to 1024");
+        let twice = "s.csv:2: local_bsz \"4\"; expected each shape once, here or among the placements";
         check(placement, "1,1,4,2,1\n", twice);
-        let flat = "p.csv: 2 measured shapes; accepted: shapes that differ in nodes, replicas and local batch";
+        let flat = "p.csv: 2 measured shapes; expected shapes that differ in nodes, replicas and local batch";
         check(placement, shape, flat);
     }
 

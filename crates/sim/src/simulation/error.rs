@@ -20,7 +20,7 @@ pub enum SimulationError {
     #[error(transparent)]
     Autoscaler(#[from] AutoscalerSettingError),
     /// A job that can never run.
-    #[error("job {job} asks for {requested} replicas; accepted: up to the {room} that fit the cluster")]
+    #[error("job {job} asks for {requested} replicas; expected up to the {room} that fit the cluster")]
     TooLarge {
         /// Its name.
         job: String,
@@ -31,7 +31,7 @@ pub enum SimulationError {
     },
     /// A batch that cannot be trained with on the GPUs asked for.
     #[error(
-        "job {job} asks for batch {batch_size} at {replicas} replicas; accepted: batches of {application} up to {max}"
+        "job {job} asks for batch {batch_size} at {replicas} replicas; expected batches of {application} up to {max}"
     )]
     Batch {
         /// Its name.

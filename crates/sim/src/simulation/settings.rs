@@ -90,7 +90,7 @@ impl Failures {
 
 /// A setting that cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Error)]
-#[error("{name} {value}; accepted: {accepted}")]
+#[error("{name} {value}; expected {accepted}")]
 pub struct SettingError {
     /// Which.
     pub name: &'static str,

@@ -126,7 +126,7 @@ mod tests {
         for (jobs, load) in [(0, 1.0), (160, 0.0), (160, f64::NAN), (160, -1.0), (160, f64::INFINITY), (1, 1e9)] {
             let settings = GeneratorSettings { jobs, load, ..GeneratorSettings::default() };
             let error = generate(&settings, &ApplicationSet::parametric()).unwrap_err().to_string();
-            assert_eq!(error, format!("jobs {jobs} at load {load}; accepted: 1 to 100000 jobs in all"));
+            assert_eq!(error, format!("jobs {jobs} at load {load}; expected 1 to 100000 jobs in all"));
         }
     }
 }

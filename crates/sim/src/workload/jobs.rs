@@ -98,7 +98,7 @@ pub enum WorkloadError {
     #[error(transparent)]
     Table(#[from] TableError),
     /// Nothing to do, or far too much.
-    #[error("workload {name}: {jobs} jobs; accepted: 1 to {JOBS_MAX}")]
+    #[error("workload {name}: {jobs} jobs; expected 1 to {JOBS_MAX}")]
     JobCount {
         /// Of the workload.
         name: String,
@@ -106,7 +106,7 @@ pub enum WorkloadError {
         jobs: usize,
     },
     /// A job that contradicts those before it, or itself.
-    #[error("workload {workload}: job {job}: {field}; accepted: {accepted}")]
+    #[error("workload {workload}: job {job}: {field}; expected {accepted}")]
     Job {
         /// Name of the workload.
         workload: String,
@@ -118,7 +118,7 @@ pub enum WorkloadError {
         accepted: String,
     },
     /// A setting of the generator or of the sampling of a log.
-    #[error("{name} {value}; accepted: {accepted}")]
+    #[error("{name} {value}; expected {accepted}")]
     Setting {
         /// Which setting.
         name: &'static str,

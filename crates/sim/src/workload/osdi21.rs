@@ -127,10 +127,10 @@ mod tests {
         let expected = ReplicaNeeds { gpus_per_replica: 4, cpus: Some(8), memory: Some(16 << 30), gpu_types };
         assert_eq!([&workload.jobs()[0].needs, &workload.jobs()[1].needs], [&expected, &ReplicaNeeds::default()]);
         let wrong = |rows: &str| read(format!("{header}\n{rows}\n").as_bytes()).unwrap_err();
-        assert_eq!(wrong("0,,a,0,ncf,1,1,,"), "w.csv:2: gpus_per_replica \"0\"; accepted: 1 or more");
-        let expected = "w.csv:2: memory \"many\"; accepted: bytes, or a size such as 16G";
+        assert_eq!(wrong("0,,a,0,ncf,1,1,,"), "w.csv:2: gpus_per_replica \"0\"; expected 1 or more");
+        let expected = "w.csv:2: memory \"many\"; expected bytes, or a size such as 16G";
         assert_eq!(wrong("1,many,a,0,ncf,1,1,,"), expected);
-        assert_eq!(wrong("1,,a,0,ncf,1,1,;,"), "w.csv:2: gpu_types \";\"; accepted: names of GPU types");
+        assert_eq!(wrong("1,,a,0,ncf,1,1,;,"), "w.csv:2: gpu_types \";\"; expected names of GPU types");
     }
 
     #[test]
@@ -142,32 +142,29 @@ mod tests {
         let [b, a] = [(1, After::Success), (0, After::End)].map(|(job, after)| Dependency { job: JobId(job), after });
         assert_eq!(given, [(None, &[][..]), (Some(7_200), &[]), (Some(90), &[b, a])]);
         let wrong = |rows: &str| read(rows).unwrap_err();
-        assert_eq!(
-            wrong("a,0,ncf,1,1,0,"),
-            "w.csv:2: time_limit \"0\"; accepted: seconds from 1, or a time such as 8h"
-        );
-        let expected = "w.csv:2: depends_on \"b\"; accepted: names of earlier jobs, such as a;b or a:end";
+        assert_eq!(wrong("a,0,ncf,1,1,0,"), "w.csv:2: time_limit \"0\"; expected seconds from 1, or a time such as 8h");
+        let expected = "w.csv:2: depends_on \"b\"; expected names of earlier jobs, such as a;b or a:end";
         assert_eq!(wrong("a,0,ncf,1,1,,b\nb,1,ncf,1,1,,"), expected);
     }
 
     #[test]
     fn a_wrong_row_is_refused_with_its_line() {
-        check("a,-5,ncf,1,1\n", "w.csv:2: time \"-5\"; accepted: whole seconds, 0 or more");
-        check("a,1.5,ncf,1,1\n", "w.csv:2: time \"1.5\"; accepted: whole seconds, 0 or more");
-        check("a,5,ncf,0,1\n", "w.csv:2: num_replicas \"0\"; accepted: 1 or more");
-        check("a,5,ncf,1,many\n", "w.csv:2: batch_size \"many\"; accepted: 1 or more");
+        check("a,-5,ncf,1,1\n", "w.csv:2: time \"-5\"; expected whole seconds, 0 or more");
+        check("a,1.5,ncf,1,1\n", "w.csv:2: time \"1.5\"; expected whole seconds, 0 or more");
+        check("a,5,ncf,0,1\n", "w.csv:2: num_replicas \"0\"; expected 1 or more");
+        check("a,5,ncf,1,many\n", "w.csv:2: batch_size \"many\"; expected 1 or more");
         check(
             "a,5,gpt,1,1\n",
-            "w.csv:2: application \"gpt\"; accepted: bert, cifar10, deepspeech2, imagenet, ncf, yolov3",
+            "w.csv:2: application \"gpt\"; expected bert, cifar10, deepspeech2, imagenet, ncf, yolov3",
         );
-        check("a b,5,ncf,1,1\n", "w.csv:2: name \"a b\"; accepted: a name without spaces, of 1 to 200 bytes");
+        check("a b,5,ncf,1,1\n", "w.csv:2: name \"a b\"; expected a name without spaces, of 1 to 200 bytes");
     }
 
     #[test]
     fn rows_that_contradict_each_other_are_refused() {
-        check("a,5,ncf,1,1\nb,4,ncf,1,1\n", "w.csv:3: time \"4\"; accepted: 5 or more, jobs come in order of time");
-        check("a,5,ncf,1,1\na,5,ncf,1,1\n", "w.csv:3: name \"a\"; accepted: a name that no earlier job has");
-        check("", "w.csv: no rows below the header; accepted: one row or more");
+        check("a,5,ncf,1,1\nb,4,ncf,1,1\n", "w.csv:3: time \"4\"; expected 5 or more, jobs come in order of time");
+        check("a,5,ncf,1,1\na,5,ncf,1,1\n", "w.csv:3: name \"a\"; expected a name that no earlier job has");
+        check("", "w.csv: no rows below the header; expected one row or more");
     }
 
     proptest! {

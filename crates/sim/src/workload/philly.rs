@@ -214,12 +214,12 @@ mod tests {
 
     #[test]
     fn what_cannot_be_drawn_is_refused() {
-        assert_eq!(read(LOG, 4).unwrap_err(), "jobs 4; accepted: 1 to 3, the jobs of the log that fit");
+        assert_eq!(read(LOG, 4).unwrap_err(), "jobs 4; expected 1 to 3, the jobs of the log that fit");
         let broken = LOG.replace("2017-10-11 09:59:59", "2017-10-11T09:59:59");
-        let expected = "p.csv:4: timestamp \"2017-10-11T09:59:59\"; accepted: YYYY-MM-DD HH:MM:SS";
+        let expected = "p.csv:4: timestamp \"2017-10-11T09:59:59\"; expected YYYY-MM-DD HH:MM:SS";
         assert_eq!(read(&broken, 1).unwrap_err(), expected);
         let broken = LOG.replace("59,59", "-59,59").replace("59,1,59", "-59,1,59");
-        assert_eq!(read(&broken, 1).unwrap_err(), "p.csv:6: duration \"-59\"; accepted: seconds, 0 or more");
+        assert_eq!(read(&broken, 1).unwrap_err(), "p.csv:6: duration \"-59\"; expected seconds, 0 or more");
     }
 
     proptest! {

@@ -57,7 +57,7 @@ mod tests {
     fn loads_that_make_no_workload_are_refused() {
         for load in [0.0, 0.001, -1.0, f64::NAN, 1e9] {
             let error = resample(&given(), load, 0).unwrap_err().to_string();
-            assert_eq!(error, format!("load {load} of 40 jobs; accepted: 1 to 1000000 jobs in all"));
+            assert_eq!(error, format!("load {load} of 40 jobs; expected 1 to 1000000 jobs in all"));
         }
     }
 }

@@ -149,13 +149,13 @@ fn what_cannot_be_scaled_is_refused() {
         outcome.map(|_| ()).expect_err("refused").to_string()
     };
     assert_eq!(refused(&scaled("pollux", 9, 8)), "nodes_min 9 is above nodes_max 8");
-    assert_eq!(refused(&scaled("pollux", 0, 8)), "nodes_min 0: accepted are whole numbers from 1 to 100000");
-    assert!(refused(&scaled("fifo", 1, 1)).ends_with("replicas; accepted: up to the 4 that fit the cluster"));
+    assert_eq!(refused(&scaled("pollux", 0, 8)), "nodes_min 0: expected whole numbers from 1 to 100000");
+    assert!(refused(&scaled("fifo", 1, 1)).ends_with("replicas; expected up to the 4 that fit the cluster"));
     let autoscale = Some(Autoscale { interval_s: 0.0, ..Autoscale::default() });
     let settings = SimulationSettings { autoscale, ..scaled("pollux", 1, 8) };
-    assert_eq!(refused(&settings), "autoscaling interval 0; accepted: 1 to 86400 seconds");
+    assert_eq!(refused(&settings), "autoscaling interval 0; expected 1 to 86400 seconds");
     let groups = pollux_sim::NodeGroup::of_gpus(1, 4);
     let cluster = pollux_sim::ClusterSpec::new(vec![groups.clone(), groups]).expect("two groups");
     let settings = SimulationSettings { cluster, ..scaled("pollux", 1, 8) };
-    assert_eq!(refused(&settings), "groups of nodes to autoscale 2; accepted: 1");
+    assert_eq!(refused(&settings), "groups of nodes to autoscale 2; expected 1");
 }

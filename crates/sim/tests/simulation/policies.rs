@@ -61,10 +61,10 @@ fn what_cannot_be_simulated_is_refused() {
             .map_err(|error| error.to_string())
     };
     let error = refused(&settings("fifo", "1x1")).expect_err("no room");
-    assert!(error.ends_with("replicas; accepted: up to the 1 that fit the cluster"), "{error}");
+    assert!(error.ends_with("replicas; expected up to the 1 that fit the cluster"), "{error}");
     for interval_s in [0.0, -1.0, f64::NAN, f64::INFINITY] {
         let settings = pollux_sim::SimulationSettings { interval_s, ..settings("fifo", "16x4") };
-        let expected = format!("interval {interval_s}; accepted: 1 to 86400 seconds");
+        let expected = format!("interval {interval_s}; expected 1 to 86400 seconds");
         assert_eq!(refused(&settings), Err(expected));
     }
 }

@@ -72,7 +72,7 @@ fn a_job_that_fits_no_node_is_refused() {
         ReplicaNeeds { memory: Some(65), ..needs.clone() },
         ReplicaNeeds { gpu_types: vec!["a100".into()], ..needs },
     ] {
-        assert_eq!(refused(needs), "job a asks for 1 replicas; accepted: up to the 0 that fit the cluster");
+        assert_eq!(refused(needs), "job a asks for 1 replicas; expected up to the 0 that fit the cluster");
     }
 }
 

@@ -111,10 +111,10 @@ fn sweeps_that_make_no_sense_are_refused() {
         let outcome = simulate_sweep(&settings(policy, "1x4"), &applications, &sweep, &mut |_| ());
         outcome.map(|_| ()).expect_err("refused").to_string()
     };
-    assert_eq!(refused("fifo", Sweep { trials: 0, ..SWEEP }), "trials 0; accepted: 1 to 100000");
-    assert_eq!(refused("fifo", Sweep { keep_one_in: 1, ..SWEEP }), "one trial kept in 1; accepted: 2 to 100000");
+    assert_eq!(refused("fifo", Sweep { trials: 0, ..SWEEP }), "trials 0; expected 1 to 100000");
+    assert_eq!(refused("fifo", Sweep { keep_one_in: 1, ..SWEEP }), "one trial kept in 1; expected 2 to 100000");
     let long = Sweep { first_epochs: 101, ..SWEEP };
-    assert_eq!(refused("fifo", long), "epochs of the first rung 101; accepted: 1 to those of the application");
+    assert_eq!(refused("fifo", long), "epochs of the first rung 101; expected 1 to those of the application");
     let large = Sweep { replicas: 5, ..SWEEP };
-    assert_eq!(refused("fifo", large), "job trial-0 asks for 5 replicas; accepted: up to the 4 that fit the cluster");
+    assert_eq!(refused("fifo", large), "job trial-0 asks for 5 replicas; expected up to the 4 that fit the cluster");
 }

@@ -1,6 +1,6 @@
 use pollux_engine::{
-    FailureCause as EngineCause, FailureReason as EngineReason, JobState, JobUsage, Leaving as EngineLeaving, Revision,
-    SavedJob, Seats as EngineSeats, SizeChange as EngineChange, Standing as EngineStanding,
+    FailureCause as EngineCause, FailureReason as EngineReason, HeldGpus as EngineHeldGpus, JobState, JobUsage,
+    Leaving as EngineLeaving, Revision, SavedJob, SizeChange as EngineChange, StartHistory as EngineStartHistory,
 };
 use pollux_job::JobId;
 use pollux_policy::{NodeId, Timestamp};
@@ -170,7 +170,7 @@ impl From<&SavedJob> for Job {
             guest_of: job.guest_of.map(|host| host.0),
             guest: job.guest.map(|guest| guest.0),
             leaving: job.leaving.iter().map(Into::into).collect(),
-            standing: Some(job.standing.into()),
+            standing: Some(job.start_history.into()),
             commanded: job.commanded.0,
             pending: job.pending,
             stranded: job.stranded,
@@ -202,7 +202,7 @@ impl From<Job> for SavedJob {
             guest_of: job.guest_of.map(JobId),
             guest: job.guest.map(JobId),
             leaving: job.leaving.into_iter().map(Into::into).collect(),
-            standing: standing(job.standing, job.usage.submitted, job.phase_since),
+            start_history: standing(job.standing, job.usage.submitted, job.phase_since),
             commanded: Timestamp(job.commanded),
             pending: job.pending,
             stranded: job.stranded,
@@ -224,9 +224,9 @@ impl From<Job> for SavedJob {
     }
 }
 
-impl From<EngineStanding> for Standing {
-    fn from(standing: EngineStanding) -> Self {
-        let EngineStanding { eligible_since, queued_since, launched, failed_starts, yields_until } = standing;
+impl From<EngineStartHistory> for Standing {
+    fn from(standing: EngineStartHistory) -> Self {
+        let EngineStartHistory { eligible_since, queued_since, launched, failed_starts, yields_until } = standing;
         Self {
             eligible_since: Some(eligible_since.0),
             queued_since: queued_since.0,
@@ -238,12 +238,12 @@ impl From<EngineStanding> for Standing {
 }
 
 /// Of a job that was submitted and entered its phase then, where it was not told.
-fn standing(told: Option<Standing>, submitted: u64, phase_since: u64) -> EngineStanding {
+fn standing(told: Option<Standing>, submitted: u64, phase_since: u64) -> EngineStartHistory {
     let submitted = Timestamp(submitted);
     let Some(Standing { eligible_since, queued_since, launched, failed_starts, yields_until }) = told else {
-        return EngineStanding { eligible_since: submitted, ..EngineStanding::since(Timestamp(phase_since)) };
+        return EngineStartHistory { eligible_since: submitted, ..EngineStartHistory::since(Timestamp(phase_since)) };
     };
-    EngineStanding {
+    EngineStartHistory {
         eligible_since: eligible_since.map_or(submitted, Timestamp),
         queued_since: Timestamp(queued_since),
         launched: launched.map(Timestamp),
@@ -376,7 +376,7 @@ impl From<Usage> for JobUsage {
 
 impl From<&EngineLeaving> for Leaving {
     fn from(leaving: &EngineLeaving) -> Self {
-        let EngineSeats { owned, shared } = &leaving.seats;
+        let EngineHeldGpus { owned, shared } = &leaving.held;
         Self {
             revision: leaving.revision.0,
             allocation: places(&leaving.allocation),
@@ -393,7 +393,7 @@ impl From<Leaving> for EngineLeaving {
             revision: Revision(leaving.revision),
             allocation: allocation(leaving.allocation),
             why: leaving.why.into(),
-            seats: EngineSeats { owned: allocation(owned), shared: allocation(shared) },
+            held: EngineHeldGpus { owned: allocation(owned), shared: allocation(shared) },
         }
     }
 }

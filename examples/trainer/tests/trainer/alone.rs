@@ -75,10 +75,10 @@ fn mistakes_are_one_line_and_exit_with_2() {
     let folder = Folder::new("mistakes");
     for (arguments, expected) in [
         (&["--epochs", "0"][..], "'--epochs <N>'"),
-        (&["--label-noise", "2"], "accepted are numbers from 0 to 0.9"),
+        (&["--label-noise", "2"], "expected numbers from 0 to 0.9"),
         (&["--batch-size", "4096"], "batch_size_baseline 4096 and batch_size_max 1024"),
         (&["--local-batch", "7"], "two whole numbers like 1..128"),
-        (&["--pace", "splendid"], "accepted are good, medium, poor"),
+        (&["--pace", "splendid"], "expected good, medium, poor"),
         (&["--pages", "9"], "'--pages'"),
     ] {
         let (code, log) = run(&folder, "mistake", arguments);
@@ -90,7 +90,7 @@ fn mistakes_are_one_line_and_exit_with_2() {
     assert_eq!((half, log.as_str()), (Some(2), HALF));
 }
 
-const HALF: &str = "error: POLLUX_URL is not set, but POLLUX_JOB_ID is; accepted are both or neither\n";
+const HALF: &str = "error: POLLUX_URL is not set, but POLLUX_JOB_ID is; expected both or neither\n";
 
 #[test]
 fn a_paced_training_says_so_and_a_quiet_one_says_nothing() {

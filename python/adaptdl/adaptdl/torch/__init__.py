@@ -31,6 +31,6 @@ def init_process_group(
         scheme, _, place = init_method.partition("://")
         address, _, digits = place.rpartition(":")
         if scheme != "tcp" or not address or not digits.isdigit():
-            raise ValueError(f"init_method {init_method!r}; accepted is tcp://HOST:PORT")
+            raise ValueError(f"init_method {init_method!r}; expected tcp://HOST:PORT")
         port = int(digits)
     collective.initialize(address, port, rank, world_size)

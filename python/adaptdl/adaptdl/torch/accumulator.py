@@ -79,11 +79,11 @@ class Accumulator(MutableMapping[Any, Any]):
             return
         if not isinstance(value, _Update):
             raise TypeError(
-                f"a {type(value).__name__} set outside of synchronized(); accepted are accumulator[key] += value and -="
+                f"a {type(value).__name__} set outside of synchronized(); expected accumulator[key] += value and -="
             )
         if value.owner is not self or value.key != key:
             raise ValueError(
-                f"an update of {value.key!r} set as {key!r}; accepted are accumulator[key] += value and -="
+                f"an update of {value.key!r} set as {key!r}; expected accumulator[key] += value and -="
             )
         _training.add(self._state.updates, {key: value.value})
 

@@ -72,11 +72,11 @@ class AdaptiveDataLoaderHelper:
     ) -> None:
         """Lets the batch grow, up to `max_batch_size` over all processes and within bounds on each of them."""
         if not isinstance(max_batch_size, int) or max_batch_size < self.batch_size:
-            raise ValueError(f"max_batch_size {max_batch_size!r}; accepted are whole numbers from {self.batch_size}")
+            raise ValueError(f"max_batch_size {max_batch_size!r}; expected whole numbers from {self.batch_size}")
         low, high = local_bsz_bounds or (None, None)
         if (low is not None and low > self.batch_size) or (high is not None and high < self.batch_size):
             raise ValueError(
-                f"local_bsz_bounds {local_bsz_bounds}; accepted are bounds around the batch_size, {self.batch_size}"
+                f"local_bsz_bounds {local_bsz_bounds}; expected bounds around the batch_size, {self.batch_size}"
             )
         if self._source is not None:
             raise RuntimeError("autoscale_batch_size() after the first loop; call it before")

@@ -111,7 +111,7 @@ def scaling(rule: ScalingRuleBase) -> str | Callable[[Any], float]:
             gns.context = before
         if len(factors) != 1:
             raise ValueError(
-                f"{type(rule).__name__}.scale_lr gave factors from {factors[0]} to {factors[-1]}; accepted is one for "
+                f"{type(rule).__name__}.scale_lr gave factors from {factors[0]} to {factors[-1]}; expected one for "
                 "all groups of parameters"
             )
         return float(factors[0])

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pollux_api::{ClusterStatus, Explanation, Job, Node};
+use pollux_api::{ClusterStatus, Explanation, Job, Node, NodeJob};
 use pollux_job::Phase;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -155,9 +155,9 @@ fn node_line<'a>(node: &Node, widest: usize, world: &World) -> Line<'a> {
     let mut spans = vec![Span::from(padded(&one_line(&node.name), widest + 1))];
     for job in &node.jobs {
         let cell = format!(" {:>3} ", job.id);
-        spans.extend(cells(job.replicas, &cell, Style::new().fg(Color::Black).bg(colour(job.id))));
+        spans.extend(cells(job.gpus(), &cell, Style::new().fg(Color::Black).bg(colour(job.id))));
     }
-    let placed: u32 = node.jobs.iter().map(|job| job.replicas).sum();
+    let placed: u32 = node.jobs.iter().map(NodeJob::gpus).sum();
     // Held by replicas that are on their way out.
     spans.extend(cells(node.gpus_held.saturating_sub(placed), "  ~  ", Style::new().bg(Color::DarkGray)));
     let taken = placed.max(node.gpus_held);
@@ -192,7 +192,7 @@ fn row<'a>(job: &Job) -> Row<'a> {
         right(job.id.to_string(), 6),
         Line::from(one_line(&job.name)),
         Line::from(job.phase.word()).style(phase_style(job.phase)),
-        right(if live { job.replicas.to_string() } else { "-".to_owned() }, 4),
+        right(if live { job.gpus().to_string() } else { "-".to_owned() }, 4),
         right(known(job.batch_size, |batch| batch.to_string()), 7),
         right(known(job.samples_per_s.filter(|_| live), amount), 9),
         right(known(job.efficiency.filter(|_| live), percent), 5),
@@ -244,7 +244,7 @@ fn explained<'a>(explanation: &Explanation) -> Vec<Line<'a>> {
         let text = format!(
             "{:>4} {:>4} {:>8} {:>6} {:>9}  {}",
             if is_now { "now" } else { "" },
-            size.replicas,
+            explanation.gpus_of(size.replicas),
             size.batch_size,
             percent(size.efficiency),
             amount(size.goodput),

@@ -23,6 +23,7 @@ fn job(id: u64, name: &str, phase: Phase, replicas: u32) -> Job {
         started_ms: None,
         ended_ms: None,
         replicas,
+        gpus_per_replica: 1,
         nodes: u32::from(runs),
         batch_size: runs.then_some(512),
         learning_rate_factor: None,
@@ -44,7 +45,13 @@ fn job(id: u64, name: &str, phase: Phase, replicas: u32) -> Job {
 }
 
 fn node(name: &str, gpus_held: u32, jobs: &[(u64, u32)]) -> Node {
-    let jobs = jobs.iter().map(|&(id, replicas)| NodeJob { id, name: format!("job-{id}"), replicas, is_guest: false });
+    let jobs = jobs.iter().map(|&(id, replicas)| NodeJob {
+        id,
+        name: format!("job-{id}"),
+        replicas,
+        gpus_per_replica: 1,
+        is_guest: false,
+    });
     Node {
         name: name.to_owned(),
         gpus: 4,
@@ -220,6 +227,7 @@ fn an_explanation_lies_over_the_rest_until_a_key_is_pressed() {
         name: "resnet".to_owned(),
         phase: Phase::Running,
         replicas: 3,
+        gpus_per_replica: 1,
         sentences: vec!["It has what it is worth, ".repeat(6)],
         wait: None,
         binding: None,

@@ -15,7 +15,7 @@ const SAME_S: f64 = 1.0;
 /// Writes when jobs are complete, before and after if there are changes.
 pub(super) fn write(answer: &WhatIf, is_changed: bool, out: &mut dyn Write) -> io::Result<()> {
     if answer.jobs.is_empty() {
-        return writeln!(out, "no job waits or runs");
+        return writeln!(out, "no jobs are queued or running");
     }
     let mut columns = vec![("job", Align::Right), ("name", Align::Left), ("now", Align::Left), ("gpus", Align::Right)];
     if is_changed {
@@ -29,7 +29,7 @@ pub(super) fn write(answer: &WhatIf, is_changed: bool, out: &mut dyn Write) -> i
             Cell::plain(known(job.id, |id| id.to_string())),
             Cell::plain(one_line(&job.name)),
             job.phase.map_or_else(|| Cell::plain("new"), |phase| Cell::styled(phase.word(), phase_style(phase))),
-            Cell::plain(job.replicas.to_string()),
+            Cell::plain(job.gpus().to_string()),
             moment(&job.before),
         ];
         line.extend(is_changed.then(|| moment(&job.after)));
@@ -137,6 +137,7 @@ mod tests {
             name: "re\u{1b}snet".to_owned(),
             phase: id.map(|_| Phase::Running),
             replicas: u32::from(id.is_some()),
+            gpus_per_replica: 1,
             before: completion(before),
             after: completion(after),
         }
@@ -193,6 +194,6 @@ job  name          now      gpus  complete in  \n  1  re\\u{1b}snet  running    
 Jobs are complete in 1m 40s on average, the last in 3m 20s; 50% of the GPUs are used.
 ";
         assert_eq!(written(&answer(jobs), false), expected);
-        assert_eq!(written(&answer(Vec::new()), false), "no job waits or runs\n");
+        assert_eq!(written(&answer(Vec::new()), false), "no jobs are queued or running\n");
     }
 }

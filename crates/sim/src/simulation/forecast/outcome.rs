@@ -30,13 +30,13 @@ pub struct JobForecast {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Unforeseen {
     /// Nothing is known of it.
-    #[error("it has not told anything of its training yet")]
+    #[error("no progress reported yet")]
     NoReport,
     /// Its agent has no model yet.
-    #[error("it has not told how fast it trains yet")]
+    #[error("its speed has not been measured yet")]
     NoModel,
     /// It goes on until somebody ends it.
-    #[error("nobody has said how long it trains")]
+    #[error("its total work is unknown")]
     NoWork,
     /// Its user has set it aside.
     #[error("it is paused")]
@@ -62,7 +62,7 @@ pub enum Unforeseen {
         resource: &'static str,
     },
     /// Others keep GPUs for as long as was looked ahead.
-    #[error("it waits for GPUs of jobs whose end nobody knows")]
+    #[error("it waits for GPUs of jobs with no known end")]
     Held,
     /// No plan has GPUs for it.
     #[error("the policy gives it no GPUs")]
@@ -76,6 +76,12 @@ pub enum Unforeseen {
     /// A job that it waits for would not succeed.
     #[error("it waits for job {} to succeed, which it would not", .job.0)]
     Dependency {
+        /// That job.
+        job: JobId,
+    },
+    /// A job that it waits for goes on for as long as was looked ahead.
+    #[error("it waits for job {}, which has no known end", .job.0)]
+    Waits {
         /// That job.
         job: JobId,
     },
@@ -117,13 +123,13 @@ pub enum ForecastError {
     #[error(transparent)]
     Settings(#[from] SettingsError),
     /// A policy that has to be told what jobs will do.
-    #[error("policy {policy} has to know what jobs will do: accepted are policies of live clusters")]
+    #[error("policy {policy} has to know what jobs will do: expected policies of live clusters")]
     NeedsOracle {
         /// Its name.
         policy: &'static str,
     },
     /// Nothing can happen.
-    #[error("no node is up: accepted is a cluster with one or more")]
+    #[error("no node is up: expected a cluster with one or more")]
     NoNodes,
     /// More nodes than can be simulated.
     #[error(transparent)]

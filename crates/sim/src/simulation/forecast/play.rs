@@ -84,6 +84,9 @@ impl World<'_> {
     /// Why a job that could go on never did.
     fn why_waits(&self, idx: usize) -> Unforeseen {
         let id = self.jobs[idx].id;
+        if let Some(dependency) = self.engine.job(id).and_then(|job| job.waits_for().first()) {
+            return Unforeseen::Waits { job: dependency.job };
+        }
         let obstacle = self.engine.view(self.now, |view| {
             let job = view.jobs.iter().find(|job| job.id == id)?;
             view.obstacle(job, job.fewest())

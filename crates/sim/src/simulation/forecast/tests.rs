@@ -199,6 +199,18 @@ fn time_limits_and_dependencies_end_jobs_in_forecasts_too() {
 }
 
 #[test]
+fn a_job_that_waits_for_one_without_an_end_is_told_which() {
+    halfway("castor", 2, has_run(100.0), |cluster, _| {
+        let dependency = pollux_job::Dependency { job: JobId(0), after: After::End };
+        let spec = pollux_job::JobSpec { depends_on: vec![dependency], ..pollux_job::JobSpec::new("waits", 1) };
+        let training = Training::Application(ApplicationName::Cifar10);
+        let waits = Change::Submit(Box::new(Newcomer { spec, training }));
+        let forecast = predicted(cluster, &[Change::Pause(JobId(0)), waits]);
+        assert_eq!(completion_s(&forecast, 2), Err(Unforeseen::Waits { job: JobId(0) }), "{forecast:?}");
+    });
+}
+
+#[test]
 fn a_job_that_no_node_can_run_is_told_what_it_lacks() {
     halfway("castor", 2, has_run(100.0), |cluster, _| {
         let lacks = |spec: pollux_job::JobSpec| {
@@ -228,7 +240,7 @@ fn what_cannot_be_known_is_not_made_up() {
     };
     let message =
         |cluster: &LiveCluster, changes: &[Change]| forecast(cluster, changes, &mut || true).unwrap_err().to_string();
-    assert_eq!(message(&empty(&engine), &[]), "no node is up: accepted is a cluster with one or more");
+    assert_eq!(message(&empty(&engine), &[]), "no node is up: expected a cluster with one or more");
     let gpu_type = GpuTypeName::default();
     let joined = Event::NodeJoined { node: NodeId(3), gpus: 2, gpu_type, cpus: None, memory: None };
     engine.step(Timestamp(0), joined, &mut out);
@@ -254,7 +266,7 @@ fn what_cannot_be_known_is_not_made_up() {
     assert_eq!(message(&cluster, &[Change::Cancel(JobId(9))]), "job 9 is unknown");
     assert_eq!(message(&cluster, &[Change::Drain(NodeId(9))]), "node 9 is unknown");
     let oracle = Change::Policy(PolicySettings::OptimusOracle);
-    let accepted = "accepted are policies of live clusters";
+    let accepted = "expected policies of live clusters";
     assert_eq!(
         message(&cluster, &[oracle]),
         format!("policy optimus-oracle has to know what jobs will do: {accepted}")

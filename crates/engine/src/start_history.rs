@@ -9,7 +9,7 @@ const YIELD_MAX_S: f64 = 14_400.0;
 
 /// What decides how a job that waits, or waited, stands against others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct StartHistory {
     /// Since when it could have run: its submission, or the end of the last job that it waited for.
     pub eligible_since: Timestamp,
     /// When it last began to wait for GPUs.
@@ -22,7 +22,7 @@ pub struct Standing {
     pub yields_until: Timestamp,
 }
 
-impl Standing {
+impl StartHistory {
     /// Of a job that waits since a moment and has never failed.
     pub const fn since(moment: Timestamp) -> Self {
         Self {
