@@ -81,7 +81,11 @@ test: setup ## check everything: format, lints, tests, docs; writes nothing but 
 
 test-kube: ## test on a real Kubernetes cluster with made-up GPUs; needs Go, and root for nodes (tests/kube/README.md)
 	$(call heading,tests on Kubernetes)
+	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --target '$(shell uname -m)-unknown-linux-gnu' --bins \
+		-p pollux-cli -p pollux-supervisor -p pollux-trainer
 	@cargo test --workspace --all-features --locked --test bed -- --ignored
+	@POLLUX_STATIC='$(target)/$(shell uname -m)-unknown-linux-gnu/debug' cargo test --workspace --all-features --locked \
+		--test conformance --test cluster -- --test-threads 1
 
 fix: ## repair format and lints where a tool can
 	$(call heading,lints)

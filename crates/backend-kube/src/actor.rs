@@ -227,7 +227,7 @@ impl Actor {
         match command {
             Command::Adopt(known) => self.adopt(known),
             Command::Start(order) if order.shares_with.is_some() => {
-                let reason = "pods do not share GPUs; accepted are policies that give a GPU to one job".to_owned();
+                let reason = "pods do not share GPUs; expected a policy that gives a GPU to one job".to_owned();
                 self.replica(order.replica).fail(reason, false);
             }
             Command::Start(order) => self.replica(order.replica).start(&order),

@@ -4,8 +4,8 @@ use std::time::Duration;
 use kube::Client;
 use pollux_backend::{Backend, Checkpoints, Epoch, LogReader, Observer, ReplicaId, ReplicaOrder};
 use tokio::runtime::{self, Runtime};
-use tokio::task::AbortHandle;
 use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::task::AbortHandle;
 use tracing::error;
 
 use crate::actor::{Actor, Command, Ordered};

@@ -2,16 +2,16 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, LogParams};
-use kube::{Api, Client, ResourceExt};
-use pollux_backend::{LogAnswer, LogChunk, LogReader, LogStart, ReplicaId};
 use crate::KubeSettings;
 use crate::backend::Threads;
 use crate::log_text::LogText;
 use crate::names::REPLICA_LABEL;
 use crate::pod::INSTANCE_LABEL;
 use crate::stage::{Stage, may_have_run, report, stage};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{ListParams, LogParams};
+use kube::{Api, Client, ResourceExt};
+use pollux_backend::{LogAnswer, LogChunk, LogReader, LogStart, ReplicaId};
 
 /// How often a log is read of which the end has not come yet, and how soon again.
 const LOOKS_MAX: u32 = 50;

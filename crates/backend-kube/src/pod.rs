@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource,
-    ExecAction, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, ObjectFieldSelector, Pod,
-    PodSchedulingGate, PodSpec, Probe, ResourceRequirements, Secret, SecretEnvSource, Toleration, Volume, VolumeMount,
+    Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvFromSource, EnvVar,
+    EnvVarSource, ExecAction, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
+    ObjectFieldSelector, Pod, PodSchedulingGate, PodSpec, Probe, ResourceRequirements, Secret, SecretEnvSource,
+    Toleration, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -243,6 +244,7 @@ mod tests {
         .expect("an order")
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "it is what json! makes")]
     fn template(spec: Value) -> JobPods {
         let template: PodTemplateSpec =
             serde_json::from_value(json!({"metadata": {"labels": {"team": "vision"}}, "spec": spec}))

@@ -109,6 +109,8 @@ fn waiting_reason(pod: &Pod, main: Option<&ContainerStatus>) -> String {
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let unscheduled =
         conditions.iter().find(|condition| condition.type_ == "PodScheduled" && condition.status != "True");
+    // Of a gate that is gone already it is told a moment longer.
+    let unscheduled = unscheduled.filter(|condition| condition.reason.as_deref() != Some("SchedulingGated"));
     if let Some(condition) = unscheduled {
         let message = condition.message.clone().or_else(|| condition.reason.clone());
         return one_line(&message.unwrap_or_else(|| "it is not scheduled yet".to_owned()));
@@ -135,11 +137,13 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "it is what json! makes")]
     fn pod(status: Value) -> Pod {
         serde_json::from_value(json!({"spec": {"containers": [{"name": "main"}, {"name": "side"}]}, "status": status}))
             .expect("a pod")
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "it is what json! makes")]
     fn main_is(state: Value, phase: &str) -> Pod {
         let main = json!({"name": "main", "image": "torch:2", "imageID": "", "ready": false, "restartCount": 0, "state": state});
         pod(json!({"phase": phase, "containerStatuses": [main]}))
@@ -182,6 +186,8 @@ mod tests {
         let pull = json!({"waiting": {"reason": "ErrImagePull", "message": "not\nfound"}});
         assert_eq!(stage(&main_is(pull, "Pending")), waits("image torch:2: ErrImagePull: not found"));
         assert_eq!(stage(&pod(json!({"phase": "Pending"}))), waits("its pod starts"));
+        let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gates"});
+        assert_eq!(stage(&pod(json!({"phase": "Pending", "conditions": [gated]}))), waits("its pod starts"));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -30,12 +31,10 @@ fn cluster() -> Option<MutexGuard<'static, Cluster>> {
 }
 
 fn start() -> Option<Mutex<Cluster>> {
-    let supervisor = env::var_os("POLLUX_STATIC_SUPERVISOR").map(PathBuf::from);
-    let Some(supervisor) = supervisor else {
-        return skip(
-            "POLLUX_STATIC_SUPERVISOR is not set; `make test-kube` builds a static pollux-supervise and sets it",
-        );
+    let Some(programs) = env::var_os("POLLUX_STATIC").map(PathBuf::from) else {
+        return skip("POLLUX_STATIC is not set; `make test-kube` builds static programs and sets it");
     };
+    let supervisor = programs.join("pollux-supervise");
     let cluster = match Cluster::with_nodes(None, &vec![NodeSettings::default(); 2]) {
         Err(TestbedError::Unavailable(why)) => return skip(&why.to_string()),
         other => other.unwrap(),
@@ -46,7 +45,8 @@ fn start() -> Option<Mutex<Cluster>> {
 
 fn skip<T>(why: &str) -> Option<T> {
     // Past what the test runner holds back.
-    writeln!(io::stderr(), "skipped: {why}").unwrap();
+    let mut stderr = io::stderr();
+    writeln!(stderr, "skipped: {why}").unwrap();
     None
 }
 
@@ -73,7 +73,7 @@ impl PodTemplates for Shell {
     }
 }
 
-struct Broken(Arc<MutexGuard<'static, Cluster>>);
+struct Broken(Rc<MutexGuard<'static, Cluster>>);
 
 impl Broken {
     fn for_all_nodes(&self, command: &str) {
@@ -132,7 +132,7 @@ fn clean(cluster: &Cluster) {
 /// A trial in a namespace of its own.
 fn trial(test: &str) -> Option<Trial> {
     static TRIALS: AtomicU32 = AtomicU32::new(0);
-    let cluster = Arc::new(cluster()?);
+    let cluster = Rc::new(cluster()?);
     clean(&cluster);
     let namespace = format!("trial-{}", TRIALS.fetch_add(1, Ordering::Relaxed));
     cluster.kubectl(&["create", "namespace", &namespace]).unwrap();
@@ -148,7 +148,7 @@ fn trial(test: &str) -> Option<Trial> {
         checkpoints_mounted: Some(checkpoints),
         ..KubeSettings::default()
     };
-    let faults = Broken(Arc::clone(&cluster));
+    let faults = Broken(Rc::clone(&cluster));
     let open = move |observer| {
         // The cluster is this trial's as long as it can be opened.
         let _cluster = &cluster;

@@ -60,10 +60,8 @@ impl Certificates {
         };
         let (authority, authority_key) = (text(AUTHORITY)?, text(AUTHORITY_KEY)?);
         let (certificate, key) = make_certificate(instance, &authority_key, names)?;
-        let files = TlsFiles {
-            certificate: write(folder, "tls.crt", &certificate)?,
-            key: write(folder, "tls.key", &key)?,
-        };
+        let files =
+            TlsFiles { certificate: write(folder, "tls.crt", &certificate)?, key: write(folder, "tls.key", &key)? };
         Ok(Self { authority, files })
     }
 }

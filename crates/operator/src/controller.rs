@@ -71,7 +71,6 @@ pub(crate) struct Controller {
     handle: Handle,
     templates: Arc<Templates>,
     checkpoint_dir: String,
-    recorder: Recorder,
     /// By the uid of the resource.
     tracked: BTreeMap<String, Tracked>,
     /// What a list that is being read has shown so far.
@@ -83,13 +82,11 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn new(client: Client, handle: Handle, templates: Arc<Templates>, checkpoint_dir: String) -> Self {
-        let recorder = Recorder::new(client.clone(), Reporter { controller: "pollux".to_owned(), instance: None });
         Self {
             client,
             handle,
             templates,
             checkpoint_dir,
-            recorder,
             tracked: BTreeMap::new(),
             listing: None,
             known: BTreeMap::new(),
@@ -258,7 +255,7 @@ impl Controller {
         }
         if let Some(seen) = seen {
             self.obey(uid, &seen).await;
-            self.tell(uid, |tracked| status(&seen, &tracked.told, tracked.resource.metadata.generation, now())).await;
+            self.tell(uid, |tracked| status(&seen, &tracked.told, tracked.resource.metadata.generation, &now())).await;
         }
         let Some(tracked) = self.tracked.get(uid) else { return };
         let is_done = is_over(&tracked.told) || tracked.id.is_none();
@@ -297,9 +294,7 @@ impl Controller {
         }
         if tracked.resource.spec.suspend {
             let message = "it is suspended: set spec.suspend to false";
-            return self
-                .tell(uid, |it| said(&it.told, "Suspended", "Suspended", message, generation, &now()))
-                .await;
+            return self.tell(uid, |it| said(&it.told, "Suspended", "Suspended", message, generation, &now())).await;
         }
         if let Err(error) = self.pin(uid).await {
             return warn!(%error, "a job cannot be taken yet; it is tried again");
@@ -341,7 +336,8 @@ impl Controller {
     /// Lets a deleted resource go.
     async fn release(&self, uid: &str) {
         let Some(tracked) = self.tracked.get(uid) else { return };
-        let finalizers: Vec<String> = tracked.resource.finalizers().iter().filter(|it| *it != FINALIZER).cloned().collect();
+        let finalizers: Vec<String> =
+            tracked.resource.finalizers().iter().filter(|it| *it != FINALIZER).cloned().collect();
         if finalizers.len() < tracked.resource.finalizers().len()
             && let Err(error) = self.set_finalizers(&tracked.resource, &finalizers).await
         {
@@ -361,7 +357,8 @@ impl Controller {
     /// Deletes a resource whose time is over.
     async fn expire(&self, uid: &str) {
         let Some(tracked) = self.tracked.get(uid) else { return };
-        let (Some(ttl), Some(ended)) = (tracked.resource.spec.ttl_seconds_after_finished, &tracked.told.completion_time)
+        let (Some(ttl), Some(ended)) =
+            (tracked.resource.spec.ttl_seconds_after_finished, &tracked.told.completion_time)
         else {
             return;
         };
@@ -410,7 +407,10 @@ impl Controller {
         let reason = told.kind.split('_').map(capitalised).collect();
         let note: String = told.text.chars().take(1_000).collect();
         let event = KubeEvent { type_, reason, note: Some(note), action: "Schedule".to_owned(), secondary: None };
-        if let Err(error) = self.recorder.publish(&event, &tracked.resource.object_ref(&())).await {
+        // One that is used again counts what has the same reason, and keeps only the first sentence.
+        let reporter = Reporter { controller: "pollux".to_owned(), instance: None };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        if let Err(error) = recorder.publish(&event, &tracked.resource.object_ref(&())).await {
             warn!(%error, "an Event could not be written");
         }
     }

@@ -86,7 +86,8 @@ impl Operator {
         let templates = Arc::new(Templates::default());
         let kube = KubeSettings { authority: Some(certificates.authority), ..settings.kube.clone() };
         let checkpoint_dir = kube.checkpoint_dir.to_string_lossy().into_owned();
-        let http = HttpSettings { listen: settings.listen, tls: Some(certificates.files), hosts: vec![settings.host.clone()] };
+        let http =
+            HttpSettings { listen: settings.listen, tls: Some(certificates.files), hosts: vec![settings.host.clone()] };
         let server = ServerSettings { journal_copy: Some(journal), ..server_settings(settings) };
         let pods = Arc::clone(&templates);
         let daemon = Daemon::start(server, &http, |observer| {

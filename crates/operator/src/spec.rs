@@ -26,7 +26,8 @@ pub(crate) fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
         return Err("template.spec.containers[0].command: expected the program and its arguments".to_owned());
     }
     let requests = main.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let asked = |name: &str| requests.and_then(|requests| amount(requests.get(name)?)).map(|amount| amount.ceil() as u64);
+    let asked =
+        |name: &str| requests.and_then(|requests| amount(requests.get(name)?)).map(|amount| amount.ceil() as u64);
     let job = JobSpec {
         owner: resource.namespace().unwrap_or_default(),
         command,
@@ -45,9 +46,7 @@ pub(crate) fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
         },
         batch_size: spec.batch_size,
         priority: spec.priority,
-        work: spec.work.and_then(|work| {
-            work.epochs.map(Work::Epochs).or(work.baseline_steps.map(Work::BaselineSteps))
-        }),
+        work: spec.work.and_then(|work| work.epochs.map(Work::Epochs).or(work.baseline_steps.map(Work::BaselineSteps))),
         retries: spec.retries,
         time_limit: spec.time_limit,
         ..JobSpec::new(&resource.name_any(), spec.replicas)
@@ -100,6 +99,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::needless_pass_by_value, reason = "it is what json! makes")]
     fn resource(spec: Value) -> PolluxJob {
         serde_json::from_value(json!({
             "apiVersion": "pollux.dev/v1alpha1", "kind": "PolluxJob",
@@ -108,6 +108,7 @@ mod tests {
         .unwrap()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "it is what json! makes")]
     fn container(more: Value) -> Value {
         let mut container = json!({"name": "main", "image": "torch", "command": ["python"], "args": ["train.py"]});
         container.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -157,7 +158,8 @@ mod tests {
     #[test]
     fn pods_have_a_place_for_checkpoints_and_are_deleted_with_their_resource() {
         let with = |claim: Value| {
-            let pods = pods(&resource(json!({"template": container(json!({})), "checkpointClaim": claim})), "/checkpoints");
+            let pods =
+                pods(&resource(json!({"template": container(json!({})), "checkpointClaim": claim})), "/checkpoints");
             let owner = pods.owner.unwrap();
             assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("PolluxJob", "u-1"));
             serde_json::to_value(pods.template.spec.unwrap()).unwrap()

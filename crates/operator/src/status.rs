@@ -52,7 +52,7 @@ fn waiting(seen: &Seen) -> &'static str {
 }
 
 /// The status of a job.
-pub(crate) fn status(seen: &Seen, before: &PolluxJobStatus, generation: Option<i64>, now: Time) -> PolluxJobStatus {
+pub(crate) fn status(seen: &Seen, before: &PolluxJobStatus, generation: Option<i64>, now: &Time) -> PolluxJobStatus {
     let job = &seen.job;
     let (phase, reason) = words(seen);
     let message = match (&job.failure, &seen.explanation) {
@@ -74,8 +74,8 @@ pub(crate) fn status(seen: &Seen, before: &PolluxJobStatus, generation: Option<i
         restarts: job.restarts,
         start_time: job.started_ms.and_then(moment),
         completion_time: job.ended_ms.and_then(moment),
-        estimated_end: job.remaining_s.and_then(|left| after(&now, left)),
-        ..said(before, phase, reason, &message, generation, &now)
+        estimated_end: job.remaining_s.and_then(|left| after(now, left)),
+        ..said(before, phase, reason, &message, generation, now)
     };
     // A moment that is only a little other than it was is the same for people.
     let is_near = |a: &Time, b: &Time| a.0.duration_since(b.0).as_secs().abs() < 30;
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_status_tells_what_a_job_has_and_why() {
-        let status = status(&seen("running", None), &PolluxJobStatus::default(), Some(2), at(100));
+        let status = status(&seen("running", None), &PolluxJobStatus::default(), Some(2), &at(100));
         assert_eq!((status.phase.as_str(), status.reason.as_str()), ("Running", "Training"));
         assert_eq!((status.gpus, status.node_count, status.batch_size), (8, 1, Some(64)));
         assert_eq!((status.goodput, status.efficiency), (Some(1230.0), Some(0.988)));
@@ -216,11 +216,11 @@ mod tests {
 
     #[test]
     fn a_condition_keeps_the_moment_at_which_it_changed() {
-        let first = status(&seen("running", None), &PolluxJobStatus::default(), None, at(100));
-        let second = status(&seen("resizing", None), &first, None, at(200));
+        let first = status(&seen("running", None), &PolluxJobStatus::default(), None, &at(100));
+        let second = status(&seen("resizing", None), &first, None, &at(200));
         assert_eq!(condition(&second, "Running").last_transition_time, at(100));
         assert_eq!(condition(&second, "Resizing").last_transition_time, at(200));
-        let third = status(&seen("paused", None), &second, None, at(300));
+        let third = status(&seen("paused", None), &second, None, &at(300));
         let running = condition(&third, "Running");
         assert_eq!((running.status.as_str(), &running.last_transition_time), ("False", &at(300)));
         assert_eq!(condition(&third, "Suspended").status, "True");

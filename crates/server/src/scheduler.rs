@@ -303,7 +303,12 @@ impl Scheduler {
         // A moment has one round at most, so that it can be told whether there was one.
         let last_round = self.engine.last_round();
         let is_new = last_round.is_none_or(|last| last < now);
-        if !is_due || !is_new || !self.unwritten.records.is_empty() || self.registry.is_incomplete() || self.is_copy_failing() {
+        if !is_due
+            || !is_new
+            || !self.unwritten.records.is_empty()
+            || self.registry.is_incomplete()
+            || self.is_copy_failing()
+        {
             return;
         }
         let before = commands.len();

@@ -56,7 +56,11 @@ impl Batch {
             tokens: self.tokens.iter().map(|row| (row.digest, row.job.map(|job| job.0), row.label.clone())).collect(),
             tokens_gone: self.tokens_gone.clone(),
             nodes: self.nodes.iter().map(|(node, row)| (node.0, row.clone())).collect(),
-            history: self.history.iter().map(|it| (it.sequence, it.at.0, it.job.map(|job| job.0), it.event.clone())).collect(),
+            history: self
+                .history
+                .iter()
+                .map(|it| (it.sequence, it.at.0, it.job.map(|job| job.0), it.event.clone()))
+                .collect(),
         })
     }
 
@@ -68,8 +72,11 @@ impl Batch {
             return Err(StoreError::NewerRecord { what: "a copied batch".to_owned(), found, supported: FORMAT });
         }
         let text: Text = serde_json::from_str(text).map_err(damaged)?;
-        let submitted =
-            |(id, at, spec): (u64, u64, v2::Spec)| SubmittedJob { id: JobId(id), submitted: Timestamp(at), spec: spec.into() };
+        let submitted = |(id, at, spec): (u64, u64, v2::Spec)| SubmittedJob {
+            id: JobId(id),
+            submitted: Timestamp(at),
+            spec: spec.into(),
+        };
         let ended = |(id, at, summary): (u64, u64, v2::Summary)| EndedJob {
             id: JobId(id),
             ended: Timestamp(at),
