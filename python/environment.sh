@@ -35,6 +35,8 @@ fi
 python3 -m venv --clear --without-pip "$folder"
 packages=$(site "$folder")
 echo "import site; site.addsitedir('$(site "$cache")')" >"$packages/requirements.pth"
+# Nothing is left beside the sources.
+echo 'import sys; sys.dont_write_bytecode = True' >"$packages/bytecode.pth"
 mkdir "$packages/pollux"
 ln -s "$here"/pollux/* "$packages/pollux/"
 ln -s "$extension" "$packages/pollux/_native.abi3.so"

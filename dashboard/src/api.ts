@@ -74,7 +74,7 @@ export type Change = {
     gpus: number;
   };
 } | {
-  /** Empty a node, and use it no more. */
+  /** Drain a node. */
   drain: {
     /** Its name. */
     node: string;
@@ -290,7 +290,7 @@ export type HypotheticalJob = {
   priority?: number | null;
   /** Replicas to begin with. */
   replicas?: number | null;
-  /** Most replicas it may have. */
+  /** Maximum number of replicas. */
   replicas_max?: number | null;
   /** Fewest replicas it can run with. */
   replicas_min?: number | null;
@@ -481,7 +481,7 @@ export type JobSpec = {
   priority?: number;
   /** Replicas it begins with, where so many fit, or `replicas_min`, if left out; a rigid job has exactly as many. */
   replicas?: number;
-  /** Most replicas it may have; 64, or as many as it begins with, if left out. */
+  /** Maximum number of replicas; 64, or as many as it begins with, if left out. */
   replicas_max?: number | null;
   /** Fewest replicas it can run with. */
   replicas_min?: number;

@@ -15,6 +15,7 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed: `make pyth
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "pytorch"
 LIMIT_S = 180
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
 
 
 def run(launcher: list[str], script: str, *arguments: str) -> list[str]:
@@ -69,8 +70,13 @@ def test_the_trainer_of_lightning_learns_to_read_digits() -> None:
     assert float(re.findall(r"accuracy ([\d.]+)", lines[-1])[0]) > 0.8
 
 
+def test_two_shards_of_a_network_learn_to_read_digits() -> None:
+    [line] = run(TORCHRUN, "fsdp.py", "--epochs", "1")
+    assert line.startswith("epoch 1/1") and "GPUs 2 in replicas of 2" in line
+    assert float(re.findall(r"accuracy ([\d.]+)", line)[0]) > 0.8
+
+
 def test_two_processes_of_torchrun_print_once() -> None:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    lines = run(torchrun, "cnn.py", "--epochs", "2")
+    lines = run(TORCHRUN, "cnn.py", "--epochs", "2")
     assert [line.split(":")[0] for line in lines] == ["epoch 1/2", "epoch 2/2"]
     assert all("GPUs 2" in line for line in lines)

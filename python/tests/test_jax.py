@@ -77,10 +77,10 @@ for epoch in training.epochs(epochs):
         training.extras["total"] = training.extras.get("total", 0.0) + float(loss) * step.samples
     training.extras.setdefault("losses", []).append(training.extras.pop("total") / 96)
 flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(training.state["params"])])
-print("done", json.dumps({
+sys.stdout.write("done " + json.dumps({
     "rank": training.rank, "params": flat.tolist(), "losses": training.extras["losses"],
     "batch_size": training.status().batch_size, "noise_scale": training.status().noise_scale,
-}))
+}) + "\\n")
 """
 FIXED = {"max_batch_size": 8, "per_gpu": [8, 8]}
 

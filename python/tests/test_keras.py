@@ -57,10 +57,10 @@ history = px.fit(model, {"inputs": inputs, "number": np.arange(96)}, inputs.sum(
     "batch_size": 8, "max_batch_size": 32, "per_gpu": (2, 8), "checkpoint_every_s": 1, "epochs": epochs, "verbose": 0,
     "callbacks": [keras.callbacks.ReduceLROnPlateau("loss", patience=100)], **options
 })
-print("done", json.dumps({
+sys.stdout.write("done " + json.dumps({
     "rank": px.rank(), "params": np.concatenate([np.ravel(one) for one in model.get_weights()]).tolist(),
     "losses": history.history["loss"], "epochs": history.epoch, "noise_scale": px.status().noise_scale,
-}))
+}) + "\\n")
 """
 FIXED = {"max_batch_size": 8, "per_gpu": [8, 8], "checkpoint_every_s": 0.05}
 
@@ -245,8 +245,7 @@ def test_mistakes_are_told(tmp_path) -> None:
         "batch_size 0; expected whole numbers from 1",
         "scaling 'adam'; expected adascale, adamscale, linear, sqrt, legw and functions",
         "checkpoint_every_s 0; expected seconds above 0",
-        "Keras runs on jax; expected tensorflow (KERAS_BACKEND=tensorflow); train its stateless_call() with "
-        "pollux.jax",
+        "Keras runs on jax; expected tensorflow (KERAS_BACKEND=tensorflow); train its stateless_call() with pollux.jax",
     ]
 
 

@@ -39,6 +39,7 @@ mod disk;
 mod folder;
 mod log_reader;
 mod checkpoints;
+mod inherited;
 mod limits;
 mod live;
 mod monitor;

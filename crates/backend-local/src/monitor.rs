@@ -23,6 +23,7 @@ use tracing::{error, info, warn};
 use crate::LocalSettings;
 use crate::epoch_gate::{EpochGate, Refusal};
 use crate::folder::{Ending, Folder, Record};
+use crate::inherited;
 use crate::limits::raise_files_max;
 use crate::live::{Hold, Live, Stage, slots_for};
 use crate::nodes::Node;
@@ -32,9 +33,6 @@ pub(crate) use found::left_behind;
 
 /// Before another look where the system refuses one, or nothing to wait with.
 const PAUSE: Duration = Duration::from_secs(1);
-
-/// What a scheduler that was started in an environment of its own has set, and no job asked for.
-const SCHEDULERS_OWN: [&str; 5] = ["VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONPATH", "LD_LIBRARY_PATH"];
 
 /// What a backend is asked for, and by whom.
 pub(crate) struct Asked {
@@ -282,10 +280,7 @@ impl ProcessMonitor {
         let mut command = Command::new(&self.settings.program);
         // It starts in its folder, so that it cannot take one that is made anew under that name for its own.
         command.arg("shim").arg(folder.path()).current_dir(folder.path());
-        for name in SCHEDULERS_OWN {
-            command.env_remove(name);
-        }
-        command.envs(secrets);
+        command.env_clear().envs(inherited::variables()).envs(secrets);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(folder.open_log()?.0);
         let watch = watch(&self.folders, folder)?;
         let spawned = command.spawn().and_then(Self::handle_on);

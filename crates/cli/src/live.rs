@@ -13,7 +13,7 @@ mod error;
 mod events;
 mod explain;
 mod export;
-mod gpu_types;
+mod room;
 mod job_file;
 mod log_lines;
 mod logs;

@@ -72,11 +72,13 @@ pub(crate) fn complain(mistake: &impl Display) {
     talk(AnsiColor::Red.on_default().bold(), "error", mistake);
 }
 
-/// The text with its control characters written out, which file names may hold.
+/// The text with those characters written out that control a terminal, turn the direction of a line around or take no
+/// room in it: names may hold them.
 pub(crate) fn one_line(text: &str) -> String {
+    let is_invisible = |char: char| matches!(char, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
     let mut line = String::with_capacity(text.len());
     for char in text.chars() {
-        if char.is_control() {
+        if char.is_control() || is_invisible(char) {
             line.extend(char.escape_default());
         } else {
             line.push(char);

@@ -14,7 +14,10 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
     match error.kind() {
         ErrorKind::ValueValidation => {
             let accepted = error.source().map(ToString::to_string).unwrap_or_default();
-            format!("{argument} is {:?}; {accepted}", words(error, ContextKind::InvalidValue))
+            let value = format!("{:?}", words(error, ContextKind::InvalidValue));
+            // Some of those who read a value say what it was, too.
+            let accepted = accepted.strip_prefix(&format!("{value}: ")).unwrap_or(&accepted);
+            format!("{argument} is {value}; {accepted}")
         }
         ErrorKind::InvalidValue => {
             let accepted = match words(error, ContextKind::ValidValue) {
@@ -27,9 +30,13 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
                 value => format!("{argument} is {value:?}; {accepted}"),
             }
         }
-        ErrorKind::UnknownArgument => {
-            format!("{argument} is unknown to {name}; expected {}", options(command))
-        }
+        ErrorKind::UnknownArgument => match words(error, ContextKind::SuggestedArg) {
+            _ if !argument.starts_with('-') && command.get_arguments().any(clap::Arg::is_last_set) => {
+                format!("{argument} is unknown to {name}; expected -- before the command: {name} -- {argument} ...")
+            }
+            similar if similar.starts_with("--") => format!("{argument} is unknown to {name}; did you mean {similar}?"),
+            _ => format!("{argument} is unknown to {name}; expected {}", options(command)),
+        },
         ErrorKind::ArgumentConflict if words(error, ContextKind::PriorArg) != usage => {
             let prior = words(error, ContextKind::PriorArg);
             let prior = prior.split(" <").next().unwrap_or_default();
@@ -40,6 +47,10 @@ pub(crate) fn message(error: &clap::Error, command: &clap::Command) -> String {
             let offered = command.get_subcommands().filter(|subcommand| !subcommand.is_hide_set());
             let names: Vec<&str> = offered.map(clap::Command::get_name).collect();
             let subcommand = words(error, ContextKind::InvalidSubcommand);
+            let similar = words(error, ContextKind::SuggestedSubcommand);
+            if !similar.is_empty() {
+                return format!("{subcommand} is unknown to {name}; did you mean {similar}?");
+            }
             format!("{subcommand} is unknown to {name}; expected {}", names.join(", "))
         }
         ErrorKind::MissingRequiredArgument => {

@@ -10,6 +10,8 @@ pub struct AmountError {
     expected: &'static str,
 }
 
+/// Whole numbers up to here are the same with a fraction.
+const EXACT_MAX: f64 = (1_u64 << 53) as f64;
 const DURATION: &str = "seconds, or a duration such as 90s, 30m, 8h, 1h30m or 2d";
 const SIZE: &str = "bytes, or a size such as 512M, 16G or 16GiB";
 
@@ -38,19 +40,23 @@ pub fn seconds(text: &str) -> Result<u64, AmountError> {
     if text.is_empty() { Err(refused()) } else { Ok(total) }
 }
 
-/// Bytes of a size such as `16G` or `16GiB`: units are powers of 1024.
+/// Bytes of a size such as `16G`, `16GiB`, `512mb` or `1.5G`: units are powers of 1024.
 pub fn bytes(text: &str) -> Result<u64, AmountError> {
     let refused = || AmountError { written: text.to_owned(), expected: SIZE };
-    let digits = text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len());
+    let digits = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let shift = match unit {
-        "" | "B" => 0,
-        "K" | "Ki" | "KiB" => 10,
-        "M" | "Mi" | "MiB" => 20,
-        "G" | "Gi" | "GiB" => 30,
-        "T" | "Ti" | "TiB" => 40,
+    let shift = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "ki" | "kib" => 10,
+        "m" | "mb" | "mi" | "mib" => 20,
+        "g" | "gb" | "gi" | "gib" => 30,
+        "t" | "tb" | "ti" | "tib" => 40,
         _ => return Err(refused()),
     };
+    if number.contains('.') && shift > 0 {
+        let bytes = number.parse::<f64>().map_err(|_| refused())? * (1_u64 << shift) as f64;
+        return if bytes < EXACT_MAX { Ok(bytes.round() as u64) } else { Err(refused()) };
+    }
     let number: u64 = number.parse().map_err(|_| refused())?;
     number.checked_mul(1 << shift).ok_or_else(refused)
 }
@@ -123,12 +129,18 @@ mod tests {
 
     #[test]
     fn sizes_are_powers_of_1024() {
-        for (text, expected) in
-            [("0", 0), ("512", 512), ("2K", 2_048), ("3MiB", 3 << 20), ("16G", 16 << 30), ("1Ti", 1 << 40)]
-        {
+        for (text, expected) in [
+            ("0", 0),
+            ("512", 512),
+            ("2K", 2_048),
+            ("3MiB", 3 << 20),
+            ("16g", 16 << 30),
+            ("1Ti", 1 << 40),
+            ("1.5GB", 3 << 29),
+        ] {
             assert_eq!(bytes(text), Ok(expected), "{text}");
         }
-        for text in ["", "G", "1.5G", "-1", "16 G", "16g", "99999999999T"] {
+        for text in ["", "G", "1.5", "1.2.3G", "-1", "16 G", "16Q", "99999999999T", "9999999.5T"] {
             assert_eq!(bytes(text).unwrap_err().to_string(), format!("{text:?}: expected {SIZE}"));
         }
     }

@@ -8,6 +8,11 @@ use crate::{JobSpec, Secret, SpecError};
 /// What all arguments and variables of a job may take, well below what a system can start.
 const BYTES_MAX: usize = 128 * 1024;
 
+/// A name as messages show it: what follows a = in it was meant to be a value, and may be a secret.
+pub(crate) fn without_value(name: &str) -> String {
+    name.split_once('=').map_or_else(|| name.to_owned(), |(name, _)| format!("{name}=..."))
+}
+
 impl JobSpec {
     /// Refuses what could never be started.
     pub fn check_launch(&self) -> Result<(), SpecError> {
@@ -19,7 +24,7 @@ impl JobSpec {
         }
         let is_name = |name: &str| !name.is_empty() && !name.contains('=') && !name.starts_with("POLLUX_");
         if let Some(name) = self.env.keys().chain(self.secrets.keys()).find(|name| !is_name(name)) {
-            return Err(SpecError::Variable(name.clone()));
+            return Err(SpecError::Variable(without_value(name)));
         }
         if let Some(name) = self.secrets.keys().find(|name| self.env.contains_key(*name)) {
             return Err(SpecError::VariableTwice(name.clone()));
@@ -91,8 +96,8 @@ mod tests {
         assert_eq!(job(&["train", "a\0b"]).check_launch(), Err(SpecError::Nul));
         let relative = JobSpec { working_dir: "here".into(), ..job(&["train"]) };
         assert_eq!(relative.check_launch(), Err(SpecError::WorkingDir("here".into())));
-        for name in ["", "A=B", "POLLUX_TOKEN"] {
-            assert_eq!(with_variable(name, "1").check_launch(), Err(SpecError::Variable(name.to_owned())));
+        for (name, shown) in [("", ""), ("A=B", "A=..."), ("POLLUX_TOKEN", "POLLUX_TOKEN")] {
+            assert_eq!(with_variable(name, "1").check_launch(), Err(SpecError::Variable(shown.to_owned())));
         }
         let long = with_variable("LONG", &"x".repeat(BYTES_MAX)).check_launch();
         assert_eq!(long, Err(SpecError::TooLong { bytes: BYTES_MAX + 13, limit: BYTES_MAX }));

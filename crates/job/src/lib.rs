@@ -20,6 +20,8 @@
 
 mod id;
 mod phase;
+#[cfg(feature = "serde")]
+mod variables;
 mod work;
 mod flexibility;
 mod dependency;

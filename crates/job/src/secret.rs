@@ -5,7 +5,7 @@ const HIDDEN: &str = "***";
 
 /// The value of a variable that nobody but the job is to see.
 #[derive(Clone, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[cfg_attr(feature = "serde", serde(transparent))]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Secret(String);
@@ -24,6 +24,12 @@ impl Secret {
     /// The value, for the job.
     pub fn reveal(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<String> for Secret {
+    fn from(value: String) -> Self {
+        Self(value)
     }
 }
 

@@ -43,9 +43,11 @@ pub struct JobSpec {
     pub working_dir: PathBuf,
     /// Variables of the program, besides those of the node.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::variables::read"))]
     pub env: BTreeMap<String, String>,
     /// Variables of the program whose values are never shown again.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "BTreeMap::is_empty"))]
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "crate::variables::read"))]
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, String>))]
     pub secrets: BTreeMap<String, Secret>,
     /// Replicas it begins with, where so many fit, or `replicas_min`, if left out; a rigid job has exactly as many.

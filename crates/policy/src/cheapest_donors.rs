@@ -32,6 +32,11 @@ impl<'a> CheapestDonors<'a> {
         Self { places: &solution.places, cheapest: [losses[0].1, losses[1].1] }
     }
 
+    /// The type of GPU that a job has.
+    pub(crate) fn kind(&self, job: usize, problem: &Problem) -> Option<usize> {
+        self.places[job].first().map(|&(place, _)| problem.nodes[place].kind)
+    }
+
     pub(crate) fn cheapest_but(&self, job: usize) -> Option<usize> {
         self.cheapest.iter().flatten().copied().find(|&donor| donor != job)
     }

@@ -277,7 +277,8 @@ impl<'a> Elastic<'a> {
             (replicas == 0).then(|| self.view.obstacle(job, job.replicas_min.max(1))).flatten()
         {
             obstacle
-        } else if replicas >= job.replicas_max.min(speedups.room) {
+        } else if replicas >= job.replicas_max.min(speedups.room) || (replicas > 0 && replicas >= self.room(job, kind))
+        {
             Binding::Maximum
         } else if replicas >= speedups.profile_max {
             Binding::Profile
@@ -288,7 +289,9 @@ impl<'a> Elastic<'a> {
         } else {
             Binding::Contention
         };
-        let payer = donors.cheapest_but(idx).map(|donor| {
+        let payer =
+            donors.cheapest_but(idx).filter(|&donor| replicas == 0 || donors.kind(donor, problem) == Some(kind));
+        let payer = payer.map(|donor| {
             let places = &donors.places[donor];
             let held: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
             let kind = places.first().map_or(0, |&(place, _)| problem.nodes[place].kind);
@@ -299,6 +302,13 @@ impl<'a> Elastic<'a> {
         });
         let one_fewer = if replicas > 1 { with(replicas - 1) } else { (replicas == 1).then_some(-1.0) };
         Reason { binding, one_more, one_fewer, payer }
+    }
+
+    /// Replicas of a job that fit on the nodes of a kind, were they all empty.
+    fn room(&self, job: &JobView<'_>, kind: usize) -> u32 {
+        let nodes = self.usable.iter().map(|&idx| &self.view.nodes[idx]);
+        let of_kind = nodes.filter(|node| node.gpu_type == self.kinds[kind]);
+        of_kind.map(|node| node.resources().fits(job.per_replica())).fold(0, u32::saturating_add)
     }
 
     /// Whether it stays although an untouched job of its kind would rather be larger.

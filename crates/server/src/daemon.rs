@@ -165,7 +165,7 @@ fn publish_address(server: &Server, listeners: &Listeners) -> Result<(), ServerE
     let token = files::token(&state_dir.join(TOKEN_FILE))?;
     server.handle().replace_token(LOCAL_TOKEN, &token).wait().map_err(ServerError::Token)?;
     listeners.remember(state_dir)?;
-    let found = json!({"url": listeners.local_url(), "pid": std::process::id()});
+    let found = json!({"url": listeners.command_url(), "pid": std::process::id()});
     files::write(&state_dir.join(SERVER_FILE), &format!("{found}\n"))
 }
 

@@ -1,6 +1,7 @@
 //! Why a job has what it has, for people.
 
 mod plan;
+mod shortage;
 
 use pollux_api as api;
 use pollux_engine::{Explanation, Job, SizeChange, Wait};
@@ -10,6 +11,7 @@ use pollux_policy::{Binding, Timestamp};
 use crate::Cluster;
 use crate::history_event::counted;
 pub(crate) use plan::plan_status;
+use shortage::{drained, most_of_one_type, shortage};
 
 /// Why a live job has what it has, what more or fewer would be worth, and when that may change.
 pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
@@ -20,7 +22,18 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
         let name = engine.job(payer)?.spec().name.clone();
         Some(api::Payer { id: payer.0, name, change })
     });
-    let sizes = engine.outlook(id).into_iter().map(|size| api::SizeOutlook {
+    let sizes = engine.outlook(id);
+    let change = |replicas: u32| {
+        let goodput = |replicas| {
+            let size = sizes.iter().find(|size| size.choice.shape.replicas() == replicas)?;
+            Some(size.choice.goodput).filter(|goodput| *goodput > 0.0)
+        };
+        Some(goodput(replicas)? / goodput(job.group().replicas())? - 1.0)
+    };
+    let held = job.group().replicas();
+    let one_more = change(held.saturating_add(1)).or(reason.and_then(|reason| reason.one_more));
+    let one_fewer = held.checked_sub(1).and_then(change).or(reason.and_then(|reason| reason.one_fewer));
+    let sizes = sizes.iter().map(|size| api::SizeOutlook {
         replicas: size.choice.shape.replicas(),
         nodes: size.choice.shape.nodes(),
         batch_size: u64::from(size.choice.batch_size()),
@@ -35,11 +48,11 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
         phase: job.phase(),
         replicas: job.group().replicas(),
         gpus_per_replica: job.per_replica().gpus,
-        sentences: sentences(cluster, job, &explanation, payer.as_ref()),
+        sentences: sentences(cluster, job, &explanation, (one_more, one_fewer), payer.as_ref()),
         wait: explanation.wait.map(|wait| wait_word(wait).to_owned()),
         binding: reason.map(|reason| binding_word(reason.binding).to_owned()),
-        one_more: reason.and_then(|reason| reason.one_more),
-        one_fewer: reason.and_then(|reason| reason.one_fewer),
+        one_more,
+        one_fewer,
         payer,
         fair_share: engine.fair_share(),
         next_round_ms: explanation.next_round.map(|at| at.0),
@@ -62,7 +75,7 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
         format!("{} (job {}) {how}{ended}, {took} after it was submitted.", job.name, job.id),
         format!("It used {} of GPU time and waited for {}.", duration(job.attained_gpu_s), duration(job.queued_s)),
     ];
-    sentences.extend(job.failure.as_ref().map(|failure| format!("It was given up because {failure}.")));
+    sentences.extend(job.failure.as_ref().map(|failure| format!("It failed: {failure}.")));
     api::Explanation {
         id: job.id,
         name: job.name.clone(),
@@ -81,7 +94,13 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
     }
 }
 
-fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer: Option<&api::Payer>) -> Vec<String> {
+fn sentences(
+    cluster: &Cluster<'_>,
+    job: &Job,
+    explanation: &Explanation,
+    (one_more, one_fewer): (Option<f64>, Option<f64>),
+    payer: Option<&api::Payer>,
+) -> Vec<String> {
     let mut sentences = vec![situation(cluster, job)];
     sentences.extend(job.size_change().and_then(|change| size_change(cluster.now(), job, change)));
     sentences.extend(explanation.wait.and_then(|wait| waiting(cluster, job, wait)));
@@ -96,8 +115,9 @@ fn sentences(cluster: &Cluster<'_>, job: &Job, explanation: &Explanation, payer:
     let is_given = job.group().is_empty() && !job.target().is_empty();
     if let Some(reason) = explanation.reason.filter(|_| job.is_plannable() && !is_given) {
         sentences.push(format!("It {}.", binding(cluster, job, reason.binding)));
+        sentences.extend(drained(cluster).filter(|_| job.target().is_empty()));
         let has_told = job.report().is_some() && job.spec().flexibility != Flexibility::Rigid;
-        sentences.extend(worth(job, reason.one_more, reason.one_fewer).filter(|_| has_told));
+        sentences.extend(worth(job, one_more, one_fewer).filter(|_| has_told));
         let competes = matches!(reason.binding, Binding::Contention | Binding::RestartCost);
         sentences.extend(payer.filter(|_| competes).map(|payer| {
             let loss = percent(-payer.change);
@@ -225,17 +245,14 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
     let usable = cluster.engine().usable_gpus();
     let added = "it waits for nodes to be added";
     match binding {
-        Binding::Contention if planned == 0 => {
-            let nodes = cluster.engine().nodes().filter(|node| node.is_schedulable(cluster.now()));
-            let free: u32 = nodes.map(|node| node.gpus().saturating_sub(node.gpus_held())).sum();
-            let policy = cluster.settings().policy.name();
-            let free = if free == 0 { "no GPU is".to_owned() } else { are(free) };
-            format!("needs {fewest} at once; {free} free, and {policy} puts other jobs first")
-        }
+        Binding::Contention if planned == 0 => shortage(cluster, job),
         Binding::Contention => "gets no more: others make better use of the rest".to_owned(),
         Binding::NoGain => "would not gain by more GPUs".to_owned(),
         Binding::Maximum if replica.gpus_of(planned) >= usable => {
             format!("has the whole cluster: {}", counted(usable, "GPU"))
+        }
+        Binding::Maximum if planned < spec.most() => {
+            format!("has all GPUs of their type that it can use: {}", gpus(job, planned))
         }
         Binding::Maximum => format!("has its maximum: {}", gpus(job, planned)),
         Binding::Profile => match job.replicas_profiled() {
@@ -251,7 +268,9 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
         }
         Binding::Request => "keeps what it has for now".to_owned(),
         Binding::Impossible => {
-            format!("needs at least {fewest} of one type, and the cluster has {usable}: {added}")
+            let how = if spec.flexibility == Flexibility::Rigid { "exactly" } else { "at least" };
+            let most = most_of_one_type(cluster);
+            format!("needs {how} {fewest} of one type, and the cluster has {most}: {added}")
         }
         Binding::NoSuchType => format!("may run only on {}, which no node has: {added}", spec.gpu_types.join(" or ")),
         Binding::TooLargeForANode => {

@@ -153,9 +153,7 @@ function Plan({ plan }: { plan: PlanStatus }) {
 function bound({ objective, upper_bound: most }: PlanStatus): string {
   if (!objective || !most) return "";
   const ratio = most / objective;
-  return ratio < 1.005
-    ? "This plan is the best possible."
-    : `Within ${percent(ratio - 1)} of the theoretical best.`;
+  return ratio < 1.005 ? "This plan is the best possible." : `Within ${percent(ratio - 1)} of the theoretical best.`;
 }
 
 function Changes({ plan, at }: { plan: PlanStatus; at: number }) {

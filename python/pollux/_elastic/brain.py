@@ -78,9 +78,7 @@ class Limits:
         if most < batch_size:
             raise UsageError(f"max_batch_size {most} is below batch_size {batch_size}")
         if not low <= min(high, most):
-            raise UsageError(
-                f"per_gpu ({low}, {high}); expected (smallest, largest), from 1 to max_batch_size {most}"
-            )
+            raise UsageError(f"per_gpu ({low}, {high}); expected (smallest, largest), from 1 to max_batch_size {most}")
         bound = min(most, max(batch_size, samples // 2))
         if low > bound:
             raise UsageError(f"per_gpu ({low}, {high}) begins above {bound}, which is half of the {samples} samples")
@@ -91,6 +89,16 @@ class Limits:
         single one could never be measured."""
         most = max(self.batch_size, epoch_samples // 2)
         return replace(self, max_batch_size=min(self.max_batch_size, most))
+
+    def of_shards(self, shards: int) -> Limits:
+        """For so many GPUs that share one copy of the model and have a batch between them."""
+        low, high = self.local_batch_min * shards, self.local_batch_max * shards
+        if low > self.max_batch_size:
+            raise UsageError(
+                f"per_gpu begins at {self.local_batch_min}, which is {low} for the {shards} GPUs of one copy of the "
+                f"model; expected up to {self.max_batch_size}, the largest batch"
+            )
+        return replace(self, local_batch_min=low, local_batch_max=high)
 
     def nearest(self, replicas: int) -> Tuning:
         """The user's batch over so many, rounded up."""

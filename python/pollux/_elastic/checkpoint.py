@@ -71,10 +71,15 @@ class Checkpoints(Generic[State]):
 
     def load(self) -> State | None:
         """The newest state that is whole; `None` if nothing was ever saved."""
+        path = self.newest()
+        return self._read(path) if path is not None else None
+
+    def newest(self) -> Path | None:
+        """The newest file that is whole; `None` if nothing was ever saved."""
         found = self._found()
         for _, digest, path in reversed(found):
             if _digest(path) == digest:
-                return self._read(path)
+                return path
             print(f"pollux: {path.name} is damaged; looking for the one before it", file=sys.stderr)
         if found:
             raise CheckpointError(

@@ -72,15 +72,15 @@ class Deal:
         return part(share, count, idx)[1] * count / share
 
 
-def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int) -> Deal:
-    """The next step from `cursor` on."""
+def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int, shards: int = 1) -> Deal:
+    """The next step from `cursor` on. What a rank gets may be split once more, over the shards of a model."""
     batch = tuning.batch_size(world_size)
-    samples = step_samples(batch, end - cursor, world_size)
+    samples = step_samples(batch, end - cursor, world_size * shards)
     longest = samples if samples < world_size else -(-samples // world_size)
     micro_batches = tuning.accumulation_steps + 1
     if samples < batch or -(-longest // micro_batches) > local_batch_max:
         micro_batches = -(-longest // tuning.local_batch)
-    if world_size == 1 and micro_batches == 1 and samples >= 4 and cursor // batch % SPLIT_EVERY == 0:
+    if world_size == 1 and micro_batches == 1 and samples >= 4 * shards and cursor // batch % SPLIT_EVERY == 0:
         micro_batches = 2
     return Deal(cursor, samples, world_size, micro_batches, is_whole=samples == batch)
 
@@ -104,3 +104,16 @@ def part(total: int, parts: int, idx: int) -> tuple[int, int]:
     """Begin and length of one of `parts` nearly equal parts."""
     size, longer = divmod(total, parts)
     return idx * size + min(idx, longer), size + (idx < longer)
+
+
+def share_of(span: range, shards: int, shard: int) -> range:
+    """The samples of a micro-batch that one of the shards of a model gets; all of them where there are too few."""
+    if len(span) < shards:
+        return span
+    first, size = part(len(span), shards, shard)
+    return span[first : first + size]
+
+
+def shard_weight(span: range, shards: int, shard: int) -> float:
+    """What its gradient counts for in the mean over the shards, which is 1 where all have as many samples."""
+    return 1.0 if len(span) < shards else part(len(span), shards, shard)[1] * shards / len(span)

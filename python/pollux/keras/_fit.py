@@ -118,8 +118,7 @@ def _rows(*trees: Any) -> tuple[Any, ...]:
         for leaf in keras.tree.flatten(tree):
             if leaf is not None and not hasattr(leaf, "shape"):
                 raise UsageError(
-                    f"data is a {type(leaf).__name__}; expected arrays with a row for each sample, and trees of "
-                    "them"
+                    f"data is a {type(leaf).__name__}; expected arrays with a row for each sample, and trees of them"
                 )
     return tuple(
         keras.tree.map_structure(lambda leaf: None if leaf is None else np.asarray(leaf), tree) for tree in trees

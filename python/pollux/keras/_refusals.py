@@ -56,8 +56,7 @@ def check_model(model: Any) -> None:
         reduction = getattr(loss, "reduction", "mean")
         if reduction not in _MEANS:
             raise UsageError(
-                f"a loss with reduction={reduction!r}; expected {' and '.join(_MEANS)}, since batches differ in "
-                "size"
+                f"a loss with reduction={reduction!r}; expected {' and '.join(_MEANS)}, since batches differ in size"
             )
 
 

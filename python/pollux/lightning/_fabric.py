@@ -32,9 +32,7 @@ class ElasticFabricStrategy(Elastic, SingleDeviceStrategy):
 
     def setup_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """Refused: a model adapts with its optimiser."""
-        raise UsageError(
-            "fabric.setup of a model without its optimiser and Pollux; expected setup(model, optimizer)"
-        )
+        raise UsageError("fabric.setup of a model without its optimiser and Pollux; expected setup(model, optimizer)")
 
     def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         """The mean or the sum over all processes."""

@@ -21,6 +21,7 @@ from ._errors import CheckpointError, DivergedError, UsageError
 from ._loader import DataLoader, epochs, steps
 from ._metrics import Mean
 from ._module import ElasticModule
+from ._shards import shard_mesh
 from ._wrap import barrier, checkpoint_state, is_step_end, rank, status, world_size, wrap
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "epochs",
     "is_step_end",
     "rank",
+    "shard_mesh",
     "status",
     "steps",
     "world_size",

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-import torch.distributed as dist
-
 import torch
 from torch import Tensor
+
+from ._gradients import Bucket
 
 
 class Accumulation:
@@ -90,7 +90,7 @@ class Accumulation:
         self._aside.clear()
         self.is_taken = True
 
-    def add_rest(self, bucket: dist.GradBucket) -> None:
+    def add_rest(self, bucket: Bucket) -> None:
         """Adds what waits for parameters that the last micro-batch did not use."""
         if self._finds_unused and self._handles:
             self._reduced += zip(bucket.parameters(), bucket.gradients())

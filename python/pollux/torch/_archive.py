@@ -6,14 +6,19 @@ import math
 import os
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import _metrics, _state
-from ._checkpoint import Checkpoints, MemoryBound
+from ._checkpoint import Checkpoints, MemoryBound, load
 from ._errors import CheckpointError, UsageError, say
 
 if TYPE_CHECKING:
     from ._session import Session
+
+
+APART_S = 5.0
+"""How long those who share a model wait for each other where nobody knows who comes."""
 
 
 class Shared(Protocol):
@@ -53,17 +58,23 @@ class Archive:
             self._checkpoints = Checkpoints(self.folder)
 
     def take_up(self) -> None:
-        """Rank 0 goes on with what was saved, if anything was."""
+        """The first copy of the model goes on with what was saved, if anything was."""
         self.open()
-        if self._checkpoints is None:
-            return
-        assert self.folder is not None
         session = self._session
-        if (bound := MemoryBound(self.folder).read()) is not None:
-            session.terms = replace(session.terms, local_batch_max=min(bound, session.terms.local_batch_max))
-        saved = self._checkpoints.load()
-        if saved is not None:
-            self.restore(saved, f"the checkpoint in {self.folder}")
+        group = session.joined()
+        if self._checkpoints is not None:
+            assert self.folder is not None
+            if (bound := MemoryBound(self.folder).read()) is not None:
+                bound = min(bound * group.shards, session.terms.local_batch_max)
+                session.terms = replace(session.terms, local_batch_max=bound)
+            newest = self._checkpoints.newest() if group.is_leader else None
+            # Whoever shares the model reads its own part of the same file.
+            path = group.tell_shards(str(newest or ""))
+            if path:
+                self.restore(load(Path(path), mapped=group.shards > 1), f"the checkpoint in {self.folder}", whole=True)
+                return
+        if group.shard > 0:  # Otherwise all that share a model would draw the same numbers.
+            _state.restore_random_states(_state.random_states(), group.shard)
 
     def is_due(self) -> bool:
         """Whether the last checkpoint is old enough."""
@@ -75,30 +86,40 @@ class Archive:
 
     def is_whole(self) -> bool:
         """Whether this process knows all that a checkpoint holds: what others count is known once it is shared."""
-        if self._session.joined().world_size == 1:
+        if self._session.joined().processes == 1:
             self.share_metrics()
         return _metrics.is_shared(self.metrics) and all(one.is_shared() for one in self.shared)
 
+    def can_save_apart(self) -> bool:
+        """Whether this process may save without a word to the others: those who share its model have to be at the same
+        step, and to come here within a moment."""
+        group, is_whole = self._session.joined(), self.is_whole()
+        if group.shards == 1 or group.rank > 0 or not self.is_open:
+            return is_whole
+        return is_whole and group.agree(f"{self._session.position}", APART_S)
+
     def save(self) -> None:
-        """Rank 0 writes a checkpoint; training goes on without one where that fails."""
-        if self._checkpoints is None or not self._session.joined().is_leader:
+        """Rank 0 writes a checkpoint; training goes on without one where that fails. It takes all that share the first
+        copy of the model."""
+        group = self._session.joined()
+        if self._checkpoints is None or group.rank > 0:
             return
         # A model that is not finite must not take the place of one that was.
-        if not all(_state.is_finite(part.module) for part in self._session.parts):
+        if not all(part.is_finite() for part in self._session.parts):
+            return
+        state = self.capture(whole=True)
+        if not group.is_leader:
             return
         try:
-            self._checkpoints.save(self.capture())
+            self._checkpoints.save(state)
         except OSError as error:
             say(f"cannot save into {self._checkpoints.folder}: {error}; training goes on")
         self._saved_at = time.monotonic()
 
-    def capture(self) -> dict[str, Any]:
-        """All of it, as of the last whole step."""
+    def capture(self, *, whole: bool) -> dict[str, Any]:
+        """All of it, as of the last whole step; `whole`, or with this process's shards of the model alone."""
         session = self._session
-        first, *others = [
-            {"model": _state.bare(part.module).state_dict(), "optimizer": part.optimizer.state_dict()}
-            for part in session.parts
-        ]
+        first, *others = [part.state(whole=whole) for part in session.parts]
         return {
             "format": _state.FORMAT,
             **first,
@@ -108,15 +129,15 @@ class Archive:
             "agent": session.brain.state() if session.brain else self.agent,
             "position": vars(session.position),
             "baseline_steps": session.terms.baseline_steps,
-            "local_batch_max": session.terms.local_batch_max,
+            "local_batch_max": session.terms.local_batch_max // session.joined().shards,
             "metrics": {**self._metric_states, **_metrics.capture(self.metrics)},
             "user": self.user_states.capture(),
             "random": _state.random_states(),
         }
 
-    def restore(self, state: dict[str, Any], where: str) -> None:
+    def restore(self, state: dict[str, Any], where: str, *, whole: bool) -> None:
         """Puts everything back, or says why it is not of this training."""
-        session = self._session
+        session, group = self._session, self._session.joined()
         if state.get("format") != _state.FORMAT:
             raise CheckpointError(
                 f"{where} has format {state.get('format')}, expected {_state.FORMAT}; remove it, or use the version "
@@ -130,8 +151,7 @@ class Archive:
                 "folder or the change"
             )
         for part, own in zip(session.parts, saved):
-            _state.load_module(part.module, own["model"], where)
-            _state.load_optimizer(part.optimizer, own["optimizer"], where)
+            part.load(own, where, whole=whole)
             # It has stepped, if not in this process: schedulers ask.
             part.optimizer._opt_called = True  # type: ignore[attr-defined]
         if session.scaler and state["scaler"]:
@@ -144,13 +164,14 @@ class Archive:
         session.terms = replace(
             session.terms,
             baseline_steps=state["baseline_steps"],
-            local_batch_max=min(state["local_batch_max"], session.terms.local_batch_max),
+            local_batch_max=min(state["local_batch_max"] * group.shards, session.terms.local_batch_max),
         )
         self._metric_states = dict(state["metrics"])
         for metric in self.metrics:
             self._restore_metric(metric)
         self.user_states.restore(state["user"])
-        _state.restore_random_states(state["random"], session.joined().rank)
+        # Shards hand theirs over to newcomers, and each has others.
+        _state.restore_random_states(state["random"], group.place if whole else group.rank)
 
     def add_metric(self, metric: _metrics.Mean) -> None:
         """Keeps a metric across restarts."""

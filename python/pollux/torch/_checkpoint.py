@@ -14,7 +14,7 @@ class Checkpoints(checkpoint.Checkpoints[dict[str, Any]]):
     """A folder of checkpoints of one training."""
 
     def __init__(self, folder: str | os.PathLike[str]):
-        super().__init__(folder, "pt", lambda state, file: torch.save(state, file), _load)  # type: ignore[arg-type]
+        super().__init__(folder, "pt", lambda state, file: torch.save(state, file), load)  # type: ignore[arg-type]
 
 
 class MemoryBound:
@@ -37,6 +37,7 @@ class MemoryBound:
         os.rename(draft, self._path)
 
 
-def _load(path: Path) -> dict[str, Any]:
-    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False)
+def load(path: Path, mapped: bool = False) -> dict[str, Any]:
+    """What a file holds; `mapped`, tensors are read when they are looked at."""
+    state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=False, mmap=mapped)
     return state

@@ -42,6 +42,10 @@ class _FixedSeat:
         samples = step_samples(self.batch_size, end - cursor, self.world_size)
         return Deal(cursor, samples, self.world_size, micro_batches=1, is_whole=samples == self.batch_size)
 
+    def parts(self, step: Deal) -> list[range]:
+        """Places of this process's samples in the order of the epoch."""
+        return step.parts(self.rank)
+
 
 class ElasticLoader:
     """Batches of a data set, dealt out to the processes of any launcher, from a place that can be saved.

@@ -52,7 +52,7 @@ def classify(error: BaseException, session: Session) -> Failure:
     if is_lost or isinstance(error, LostError | torch.distributed.DistError):
         return Failure.LOST
     # A process that is alone has nobody to lose, but files and databases speak of peers, too.
-    is_alone = group is not None and group.world_size == 1
+    is_alone = group is not None and group.processes == 1
     if not is_alone and any(words in text for words in _LOST):
         return Failure.LOST
     return Failure.USER
@@ -107,10 +107,10 @@ def _code(session: Session, failure: Failure, error: BaseException) -> int | Non
             say("the last step was not finished everywhere; the checkpoint before counts")
             return RESTART
     # A step is done or it is not: what rank 0 has is the state after the last whole one.
-    if group is not None and group.is_leader and not (session.is_updating or session.has_left):
+    if group is not None and group.rank == 0 and not (session.is_updating or session.has_left):
         try:
             session.leave_step()
-            if session.archive.is_whole():
+            if session.archive.can_save_apart():
                 session.archive.save()
         except Exception as trouble:
             say(f"cannot save: {trouble}; the checkpoint before counts")
@@ -119,7 +119,8 @@ def _code(session: Session, failure: Failure, error: BaseException) -> int | Non
 
 def _lower_bound(session: Session) -> bool:
     """Has the next processes run smaller batches; false if they cannot, or would not know."""
-    folder, failed = session.archive.folder, session.terms.tuning.local_batch
+    shards = session.group.shards if session.group is not None else 1
+    folder, failed = session.archive.folder, -(-session.terms.tuning.local_batch // shards)
     bound = failed * 3 // 4
     if folder is None or session.loader is None or bound < session.loader.limits.local_batch_min:
         return False
@@ -143,5 +144,5 @@ def _end_children() -> None:
 
 def _can_run_again(session: Session) -> bool:
     """Whether this process may start its own script once more: nobody else would, and there is a checkpoint."""
-    alone = session.membership.worker is None and session.group is not None and session.group.world_size == 1
+    alone = session.membership.worker is None and session.group is not None and session.group.processes == 1
     return alone and session.archive.is_open and "TORCHELASTIC_RUN_ID" not in os.environ

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import torch.distributed as dist
 
@@ -21,12 +21,29 @@ from torch import Tensor
 
 from ._clock import CostMeter, StepClock
 from ._errors import UsageError
+from ._group import Group
 from ._preconditioner import Preconditioner
 from ._streams import Handed, collect
 
 SPARSE = "{what}, which is not averaged with that of other processes; make the layer with sparse=False"
 ARRIVAL_S = 5.0
 """What a GPU that is only behind may take to be through with a step when another rank is lost."""
+
+
+class Bucket(Protocol):
+    """Gradients that lie beside each other in memory: DDP's, or those of shards."""
+
+    def buffer(self) -> Tensor:
+        """All of them."""
+
+    def parameters(self) -> list[Tensor]:
+        """Whose they are."""
+
+    def gradients(self) -> list[Tensor]:
+        """Each of them, a view of the buffer."""
+
+    def is_last(self) -> bool:
+        """Whether the backward pass ends with it."""
 
 
 @dataclass
@@ -46,12 +63,14 @@ class StepPlan:
     weight: float = 1.0
     micro_batches: int = 1
     measure: bool = False
+    shard_weights: list[float] = field(default_factory=list)
+    """Of this process among those that share its copy of the model, by micro-batch."""
 
 
 @dataclass
 class _Step:
     own: list[Handed] = field(default_factory=list)
-    buckets: list[tuple[dist.GradBucket, Handed]] = field(default_factory=list)
+    buckets: list[tuple[Bucket, Handed]] = field(default_factory=list)
     works: list[dist.Work] = field(default_factory=list)
     before_part: int = 0
     """Norms of the micro-batches before the one at hand."""
@@ -83,7 +102,8 @@ class GradientReader:
         self.backwards = 0
         self.is_alone = True
         self.is_lost = False
-        self.add_rest: Callable[[dist.GradBucket], None] = lambda _bucket: None
+        self.add_rest: Callable[[Bucket], None] = lambda _bucket: None
+        self._start_sum: Callable[[Tensor], dist.Work] | None = None
         self.costs = CostMeter()
         self._step = _Step()
         self._is_read = False
@@ -95,6 +115,11 @@ class GradientReader:
         self._is_whole = True
         self._running: list[dist.Work] = []
         """Sums of the last step that a GPU may still be waiting for."""
+
+    def regroup(self, group: Group) -> None:
+        """Gradients are those of another group from now on."""
+        self.is_alone, self._start_sum = group.world_size == 1, group.start_sum
+        self.reset()
 
     def reset(self) -> None:
         """Forgets all that belongs to a group that is over."""
@@ -153,7 +178,7 @@ class GradientReader:
             with self.costs.span(gradient.device):
                 self._step.own.append(Handed(self._norms([parameter], [gradient])))
 
-    def hook(self, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+    def hook(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
         """Called by DDP for every bucket of the last backward pass of a step, on every rank in the same order."""
         buffer, step = bucket.buffer(), self._step
         # It may name no device: whoever takes the buffer does so on a stream that has waited for it.
@@ -173,9 +198,8 @@ class GradientReader:
         elif self.plan.weight != 1.0:
             buffer.mul_(self.plan.weight)
         if not self.is_alone:
-            work = dist.all_reduce(buffer, async_op=True)
-            assert work is not None
-            step.works.append(work)
+            assert self._start_sum is not None
+            step.works.append(self._start_sum(buffer))
         if measures:
             step.buckets.append((bucket, Handed(buffer)))
         if bucket.is_last():
@@ -243,7 +267,7 @@ class GradientReader:
                 return False
         return True
 
-    def _bucket_norms(self, bucket: dist.GradBucket) -> Tensor:
+    def _bucket_norms(self, bucket: Bucket) -> Tensor:
         if self._preconditioner is None:
             return _norms([bucket.buffer()])
         return self._norms(bucket.parameters(), bucket.gradients())

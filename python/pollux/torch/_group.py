@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import enum
 import functools
@@ -10,7 +11,7 @@ import itertools
 import os
 import pickle
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch.distributed as dist
@@ -26,6 +27,10 @@ FORMING = datetime.timedelta(seconds=30)
 """What a group may take to form once all of it has promised to come: whoever does not is dead."""
 
 
+Broadcast = Callable[[torch.Tensor], None]
+"""Sends a tensor to others, or puts what was sent into it."""
+
+
 class Meeting(enum.Enum):
     """What all ranks have to do together."""
 
@@ -38,6 +43,9 @@ class Meeting(enum.Enum):
 
 class Group:
     """PyTorch's default process group, made for a list of members."""
+
+    shard, shards = 0, 1
+    """Of the model, where the processes of a member share one copy of it."""
 
     def __init__(
         self,
@@ -52,7 +60,10 @@ class Group:
         self.members = list(members)
         self.newcomers: list[int] = []
         self._store = store  # Lives as long as the group: rank 0 serves it.
-        world_size = len(members)
+        self._form(store, forming)
+
+    def _form(self, store: dist.Store | None, forming: datetime.timedelta) -> None:
+        rank, device, world_size = self.rank, self.device, self.world_size
         if store is None:
             assert world_size == 1
             store = dist.HashStore()
@@ -60,10 +71,10 @@ class Group:
         # counts as a pause, and not within the first step.
         is_on_gpu = device.type == "cuda" and world_size > 1
         if is_on_gpu:
-            _guard(refuse_shared_gpu, store, rank, world_size, gpu_of(device))
-        _guard(
+            guard(refuse_shared_gpu, store, rank, world_size, gpu_of(device))
+        guard(
             dist.init_process_group,
-            _backend(),
+            backend(),
             store=store,
             rank=rank,
             world_size=world_size,
@@ -79,7 +90,7 @@ class Group:
         self.sum([0.0])
         if gpu is None:
             return
-        work = _guard(dist.all_reduce, torch.zeros(1, device=gpu), async_op=True)
+        work = guard(dist.all_reduce, torch.zeros(1, device=gpu), async_op=True)
         deadline = time.monotonic() + forming.total_seconds()
         while not work.is_completed():
             if time.monotonic() > deadline:
@@ -89,13 +100,23 @@ class Group:
 
     @property
     def world_size(self) -> int:
-        """Processes of the group."""
+        """Copies of the model, each with a rank of its own; a copy has one process, or one for each of its shards."""
         return len(self.members)
+
+    @property
+    def processes(self) -> int:
+        """Of all copies."""
+        return self.world_size * self.shards
+
+    @property
+    def place(self) -> int:
+        """Of this process among all."""
+        return self.rank * self.shards + self.shard
 
     @property
     def is_leader(self) -> bool:
         """Whether this process decides for all."""
-        return self.rank == 0
+        return self.place == 0
 
     @property
     def nodes(self) -> int:
@@ -105,6 +126,7 @@ class Group:
     def introduce(self, me: Member, is_new: bool) -> None:
         """Tells the others who this is, and whether it has yet to hear of the training."""
         rows = self.gather([float(me.replica), float(me.local_rank), float(is_new)])
+        rows = rows[:: self.shards]
         self.members = [Member(int(replica), int(local_rank)) for replica, local_rank, _ in rows]
         self.newcomers = [rank for rank, row in enumerate(rows) if rank > 0 and row[2]]
 
@@ -119,40 +141,66 @@ class Group:
             )
 
     def gather(self, row: Sequence[float]) -> list[list[float]]:
-        """What every rank has to say, by rank."""
-        if self.world_size == 1:
+        """What every process has to say, in order of their places."""
+        if self.processes == 1:
             return [list(row)]
-        mine = torch.tensor(row, dtype=torch.float64)
-        rows = [torch.empty_like(mine) for _ in self.members]
-        _guard(dist.all_gather, rows, mine)
-        return [row.tolist() for row in rows]
+        return [found.tolist() for found in self._gather(torch.tensor(row, dtype=torch.float64))]
 
     def broadcast(self, values: Sequence[float]) -> list[float]:
-        """What rank 0 says; the others give as many values of any kind."""
-        if self.world_size == 1:
+        """What the leader says; the others give as many values of any kind."""
+        if self.processes == 1:
             return list(values)
         told = torch.tensor(values, dtype=torch.float64)
-        _guard(dist.broadcast, told, src=0)
+        self._broadcast(told)
         return told.tolist()
 
     def sum(self, values: Sequence[float]) -> list[float]:
-        """Sums over all ranks."""
-        if self.world_size == 1 or not values:
+        """Sums over all processes."""
+        if self.processes == 1 or not values:
             return list(values)
         total = torch.tensor(values, dtype=torch.float64)
-        _guard(dist.all_reduce, total)
+        self._sum(total)
         return total.tolist()
 
+    def sum_of_shards(self, values: Sequence[float]) -> list[float]:
+        """Sums over the processes that share a copy of the model with this one."""
+        return list(values)
+
     def broadcast_text(self, text: str) -> str:
-        """A text of rank 0."""
+        """A text of the leader."""
         [length] = self.broadcast([float(len(text.encode()))])
-        if self.world_size == 1:
+        if self.processes == 1:
             return text
         data = torch.zeros(int(length), dtype=torch.uint8)
         if self.is_leader:
             data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-        _guard(dist.broadcast, data, src=0)
+        self._broadcast(data)
         return data.numpy().tobytes().decode()
+
+    def tell_shards(self, text: str) -> str:
+        """A text of the first process of a copy of the model, for those that share it."""
+        return text
+
+    def agree(self, word: str, limit_s: float) -> bool:
+        """Whether all that share a copy of the model with this process say the same within a while."""
+        return True
+
+    def start_sum(self, gradients: torch.Tensor) -> dist.Work:
+        """Begins to add up gradients over all copies of the model."""
+        work = dist.all_reduce(gradients, async_op=True)
+        assert work is not None
+        return work
+
+    def _gather(self, row: torch.Tensor) -> list[torch.Tensor]:
+        rows = [torch.empty_like(row) for _ in self.members]
+        guard(dist.all_gather, rows, row)
+        return rows
+
+    def _broadcast(self, tensor: torch.Tensor) -> None:
+        guard(dist.broadcast, tensor, src=0)
+
+    def _sum(self, tensor: torch.Tensor) -> None:
+        guard(dist.all_reduce, tensor)
 
     def hand_over(self, state: Any) -> Any:
         """Gives the state of rank 0 to newcomers, tensor by tensor; `None` to everybody else."""
@@ -161,16 +209,20 @@ class Group:
         ranks = [0, *self.newcomers]
         if self.rank not in ranks:
             return None
+        with self._circle(ranks) as broadcast:
+            if self.rank > 0:
+                return _receive(broadcast)
+            _send(state, broadcast)
+        return None
+
+    @contextlib.contextmanager
+    def _circle(self, ranks: list[int]) -> Iterator[Broadcast]:
+        """What rank 0 uses to send tensors to newcomers."""
         # States go by way of processors. Without those who have them already: splitting a communicator of GPUs would
         # take all ranks.
-        circle = _guard(dist.new_group, ranks, timeout=TIMEOUT, backend="gloo", use_local_synchronization=True)
-        handed = None
-        if self.is_leader:
-            _send(state, circle)
-        else:
-            handed = _receive(circle)
+        circle = guard(dist.new_group, ranks, timeout=TIMEOUT, backend="gloo", use_local_synchronization=True)
+        yield lambda tensor: guard(dist.broadcast, tensor, src=0, group=circle)
         dist.destroy_process_group(circle)
-        return handed
 
     def abort(self) -> None:
         """Gives up communication between GPUs: another rank is lost, and whatever waits for it would wait for ever."""
@@ -187,23 +239,23 @@ class Group:
         self._store = None
 
 
-def _send(state: Any, circle: Any) -> None:
+def _send(state: Any, broadcast: Broadcast) -> None:
     tensors: list[torch.Tensor] = []
     file = io.BytesIO()
     _Pickler(file, tensors).dump(state)
     skeleton = torch.frombuffer(bytearray(file.getbuffer()), dtype=torch.uint8)
-    _guard(dist.broadcast, torch.tensor([len(skeleton)]), src=0, group=circle)
-    _guard(dist.broadcast, skeleton, src=0, group=circle)
+    broadcast(torch.tensor([len(skeleton)]))
+    broadcast(skeleton)
     for tensor in tensors:
-        _guard(dist.broadcast, tensor.detach().cpu().contiguous(), src=0, group=circle)
+        broadcast(tensor.detach().cpu().contiguous())
 
 
-def _receive(circle: Any) -> Any:
+def _receive(broadcast: Broadcast) -> Any:
     length = torch.tensor([0])
-    _guard(dist.broadcast, length, src=0, group=circle)
+    broadcast(length)
     skeleton = torch.empty(int(length), dtype=torch.uint8)
-    _guard(dist.broadcast, skeleton, src=0, group=circle)
-    return _Unpickler(io.BytesIO(skeleton.numpy().tobytes()), circle).load()
+    broadcast(skeleton)
+    return _Unpickler(io.BytesIO(skeleton.numpy().tobytes()), broadcast).load()
 
 
 class _Pickler(pickle.Pickler):
@@ -223,14 +275,14 @@ class _Pickler(pickle.Pickler):
 class _Unpickler(pickle.Unpickler):
     """Receives each tensor where it belongs: senders and receivers meet them in the same order."""
 
-    def __init__(self, file: io.BytesIO, circle: Any):
+    def __init__(self, file: io.BytesIO, broadcast: Broadcast):
         super().__init__(file)
-        self._circle = circle
+        self._broadcast = broadcast
 
     def persistent_load(self, pid: Any) -> torch.Tensor:
         shape, dtype = pid
         tensor = torch.empty(shape, dtype=dtype)
-        _guard(dist.broadcast, tensor, src=0, group=self._circle)
+        self._broadcast(tensor)
         return tensor
 
 
@@ -256,12 +308,13 @@ def wait_for_launched() -> None:
     store.wait([f"{idx}/all"], TIMEOUT)
 
 
-def refuse_foreign_group() -> None:
-    """PyTorch has one default group, which must be the training's."""
-    if dist.is_initialized():
+def refuse_foreign_group(own: dist.ProcessGroup | None = None) -> None:
+    """PyTorch has one default group, which must be the training's, or that of the shards of its model."""
+    if dist.is_initialized() and dist.group.WORLD is not own:
         raise UsageError(
             "a process group is there already; the training makes its own, anew for every size: remove "
-            "init_process_group(), and what needs it before the loops, such as DDP, FSDP, ZeRO or Accelerate"
+            "init_process_group(), and what needs it before the loops, such as DDP, ZeRO or Accelerate; FSDP2 gets its "
+            "mesh from px.shard_mesh()"
         )
 
 
@@ -293,11 +346,12 @@ def refuse_other_gpu(group: torch.device, model: torch.device) -> None:
         raise UsageError(f"the model is on {model}, but the processes have met for {group}; put it on px.device()")
 
 
-def _backend() -> str:
+def backend() -> str:
+    """What processes talk by: on processors and on GPUs, as far as there are any."""
     return "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
 
 
-def _guard(call: Any, *args: Any, **kwargs: Any) -> Any:
+def guard(call: Any, *args: Any, **kwargs: Any) -> Any:
     """Runs something that fails where another rank is gone."""
     try:
         return call(*args, **kwargs)

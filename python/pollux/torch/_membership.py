@@ -19,6 +19,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import torch.distributed as dist
@@ -31,7 +32,10 @@ from pollux._native import Termination, Worker
 
 from ._assignment import started_for
 from ._errors import LostError
-from ._group import TIMEOUT, Group, launched_store, prefer_loopback, refuse_foreign_group, refuse_other_gpu
+from ._formation import Formation, as_text
+from ._group import FORMING, TIMEOUT, Group, launched_store, prefer_loopback, refuse_foreign_group, refuse_other_gpu
+from ._sharded_group import ShardedGroup
+from ._shards import current_shards, launched_place
 
 STOPPED = 143
 """Exit code of a process that left as it was told to."""
@@ -54,8 +58,9 @@ class Membership:
     """This process's place in the group, and the newest that is known of the group to come."""
 
     def __init__(self) -> None:
-        refuse_launcher_in_job()
-        self.worker = Worker.from_env()
+        self._shards = current_shards()
+        refuse_launcher_in_job(shares_model=self._shards is not None)
+        self.worker = self._listen()
         self.device = torch.device("cpu")
         """Where the model is."""
         self._termination = _termination() if self.worker is None else None
@@ -66,6 +71,10 @@ class Membership:
         self._invitation: Invitation | None = None
         # Their doors stay, so that those who stand there can read that nothing comes of it.
         self._called_off: list[Invitation] = []
+
+    def _listen(self) -> Worker | None:
+        """Who hears the scheduler, if there is one."""
+        return Worker.from_env()
 
     @property
     def replica(self) -> int:
@@ -111,7 +120,7 @@ class Membership:
             return early
         if early is not None:
             early.close()
-        refuse_foreign_group()
+        refuse_foreign_group(self._shards.world if self._shards is not None else None)
         group = self._meet(comes_late=True)
         assert group is not None
         return group
@@ -127,7 +136,7 @@ class Membership:
     def _meet(self, comes_late: bool) -> Group | None:
         """The group, or `None` if it is already training and nobody is to come late."""
         if self.worker is None:
-            group = _own_group(self.device)
+            group = self._own_group()
             group.introduce(group.members[group.rank], is_new=True)
             return group
         # Once it trains, no training ends because the scheduler did. Until then a mistake can still be mended.
@@ -150,7 +159,7 @@ class Membership:
 
     def _lead(self, assignment: Assignment) -> Group | Assignment:
         if len(assignment.members) == 1:
-            return Group(0, assignment.members, None, self.device)
+            return self._alone(assignment.generation, assignment.members)
         assert self.worker is not None
         invitation = Invitation(assignment, range(1, len(assignment.members)), self.worker, trains=False)
         while not invitation.is_complete():
@@ -161,13 +170,13 @@ class Membership:
                 self._called_off.append(invitation)
                 return later
             time.sleep(_GLANCE_S)
-        return invitation.form(self.device)
+        return self._let_in(invitation)
 
     def _follow(self, assignment: Assignment, comes_late: bool) -> Group | Assignment | None:
         """Knocks at rank 0's door and waits to be let in; leaves it if the others train and nobody is to come late."""
         rank = assignment.rank_of(self.replica)
         assert rank is not None
-        store: dist.Store | None = None
+        store: dist.TCPStore | None = None
         has_promised = False
         beats, beat_at = 0, 0.0
         deadline = time.monotonic() + _PATIENCE.total_seconds()
@@ -195,7 +204,7 @@ class Membership:
                     beats, beat_at = beats + 1, time.monotonic() + _BEAT_S
                     store.set(f"alive/{rank}", str(beats))
                 if store.check(["go"]):
-                    return _form(store, assignment, rank, "all", assignment.members, self.device)
+                    return self._form(store, assignment, rank, "all", assignment.members)
                 if store.check(["void"]):
                     has_promised = False
                 elif not has_promised and store.check(["ask"]):
@@ -261,9 +270,9 @@ class Membership:
             self.generation = later.generation
         alone = len(stay) == 1
         if alone:
-            survivors = Group(0, stay, None, self.device)
+            survivors = self._alone(later.generation, stay)
         else:
-            survivors = _form(self._store(later, rank), later, rank, "survivors", stay, self.device)
+            survivors = self._form(self._store(later, rank), later, rank, "survivors", stay)
         survivors.introduce(later.members[rank], is_new=False)
         return survivors
 
@@ -275,14 +284,64 @@ class Membership:
         self.generation = later.generation
         if rank == 0:
             assert self._invitation is not None
-            grown = self._invitation.form(self.device)
+            grown = self._let_in(self._invitation)
         else:
-            grown = _form(self._store(later, rank), later, rank, "all", later.members, self.device)
+            grown = self._form(self._store(later, rank), later, rank, "all", later.members)
         grown.introduce(later.members[rank], is_new=False)
         self._called_off.clear()
         return grown
 
-    def _store(self, later: Assignment, rank: int) -> dist.Store:
+    def agreed(self, later: Assignment | None) -> Assignment:
+        """The generation that all go over to, as those who share a model with this process have heard of it."""
+        assert later is not None
+        if self._shards is not None:
+            self._shards.tell(as_text(later))
+        return later
+
+    def _let_in(self, invitation: Invitation) -> Group:
+        invitation.store.set("go", "1")
+        later = invitation.assignment
+        return self._form(invitation.store, later, 0, "all", later.members)
+
+    def _form(
+        self, store: dist.TCPStore, assignment: Assignment, rank: int, stage: str, members: Sequence[Member]
+    ) -> Group:
+        prefix = f"{assignment.generation}/{stage}"
+        self._tell_shards(Formation(assignment.generation, rank, tuple(members), (store.host, store.port), prefix))
+        return self._make(rank, members, dist.PrefixStore(prefix, store))
+
+    def _alone(self, generation: int, members: Sequence[Member]) -> Group:
+        self._tell_shards(Formation(generation, 0, tuple(members), None, ""))
+        return self._make(0, members, None)
+
+    def _tell_shards(self, formation: Formation) -> None:
+        if self._shards is not None:
+            self._shards.tell(formation.as_text())
+
+    def _make(
+        self,
+        rank: int,
+        members: Sequence[Member],
+        store: dist.Store | None,
+        forming: datetime.timedelta = FORMING,
+    ) -> Group:
+        if self._shards is not None:
+            return ShardedGroup(self._shards, rank, members, store, self.device, forming)
+        return Group(rank, members, store, self.device, forming)
+
+    def _own_group(self) -> Group:
+        """Without a scheduler: the group of a launcher such as torchrun, or this process alone."""
+        shards = self._shards.count if self._shards is not None else 1
+        rank, world_size = launched_place()
+        if world_size == shards:
+            return self._make(0, [Member(0, 0)], None)
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
+        members = [Member(idx, idx * shards % local_size // shards) for idx in range(world_size // shards)]
+        # A launcher's store outlives the trainings of its processes.
+        store = dist.PrefixStore(f"pollux-training-{next(_trainings)}", launched_store())
+        return self._make(rank // shards, members, store, TIMEOUT)
+
+    def _store(self, later: Assignment, rank: int) -> dist.TCPStore:
         if rank == 0:
             assert self._invitation is not None
             return self._invitation.store
@@ -343,11 +402,6 @@ class Invitation:
         """Sends everybody away: a later generation counts."""
         self.store.set("void", "1")
 
-    def form(self, device: torch.device) -> Group:
-        """Lets everybody in."""
-        self.store.set("go", "1")
-        return _form(self.store, self.assignment, 0, "all", self.assignment.members, device)
-
 
 def leave(code: int) -> NoReturn:
     """Ends this process as the scheduler expects."""
@@ -360,24 +414,6 @@ def leave(code: int) -> NoReturn:
 def _termination() -> Termination:
     """Once for all trainings of a process."""
     return Termination.install()
-
-
-def _form(
-    store: dist.Store, assignment: Assignment, rank: int, stage: str, members: Any, device: torch.device
-) -> Group:
-    return Group(rank, members, dist.PrefixStore(f"{assignment.generation}/{stage}", store), device)
-
-
-def _own_group(device: torch.device) -> Group:
-    """Without a scheduler: the group of a launcher such as torchrun, or this process alone."""
-    if "RANK" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return Group(0, [Member(0, 0)], None, device)
-    world_size = int(os.environ["WORLD_SIZE"])
-    local_size = int(os.environ.get("LOCAL_WORLD_SIZE", world_size))
-    members = [Member(rank, rank % local_size) for rank in range(world_size)]
-    # A launcher's store outlives the trainings of its processes.
-    store = dist.PrefixStore(f"pollux-training-{next(_trainings)}", launched_store())
-    return Group(int(os.environ["RANK"]), members, store, device, TIMEOUT)
 
 
 _trainings = itertools.count()

@@ -78,7 +78,8 @@ class ElasticModule(torch.nn.Module):
         part.has_forward = True
         reader, before = part.reader, part.reader.backwards
 
-        def refuse_second(_gradient: torch.Tensor) -> None:
+        def begin_backward(_gradient: torch.Tensor) -> None:
+            part.begin_backward()
             if reader.backwards > before:
                 raise UsageError(
                     "backward() a second time after one forward pass: other processes would not hear of it; add the "
@@ -87,7 +88,7 @@ class ElasticModule(torch.nn.Module):
 
         for tensor in _tensors(outputs):
             if tensor.requires_grad:
-                tensor.register_hook(refuse_second)
+                tensor.register_hook(begin_backward)
         return outputs
 
 

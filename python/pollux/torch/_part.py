@@ -13,8 +13,9 @@ from ._accumulation import Accumulation
 from ._clock import StepClock
 from ._errors import UsageError
 from ._gradients import GradientReader, StepPlan
+from ._group import Group
 from ._preconditioner import Preconditioner
-from ._state import bare
+from ._state import bare, load_module, load_optimizer
 
 
 class Part:
@@ -30,7 +31,8 @@ class Part:
     ):
         self.module = module
         self.optimizer = optimizer
-        self.ddp: DistributedDataParallel | None = None
+        self.ddp: torch.nn.Module | None = None
+        """What the model is trained through."""
         self._ddp_options = ddp_options
         self.accumulation = Accumulation(module.parameters(), bool(ddp_options.get("find_unused_parameters")))
         preconditioner = Preconditioner(optimizer) if is_adam(optimizer) else None
@@ -46,31 +48,38 @@ class Part:
         self._is_asked_each = False
         """Whether the loop calls the optimiser for every micro-batch, and not only at the end of a step."""
 
-    def regroup(self, is_alone: bool) -> None:
+    def regroup(self, group: Group) -> None:
         """Another group trains it from now on."""
-        self.reader.reset()
-        self.reader.is_alone = is_alone
+        self.reader.regroup(group)
         self.accumulation.clear()
         self.ddp = None
         # They are views of the last DDP's buckets, which would be kept beside the next one's.
         for parameter in self.module.parameters():
             parameter.grad = None
+        self._join(group)
+
+    def _join(self, group: Group) -> None:
         # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
         # newcomers have just got them.
         options = {"gradient_as_bucket_view": True, "init_sync": False, **self._ddp_options}
-        self.ddp = DistributedDataParallel(self.module, **options)
-        if is_alone:
-            self.ddp.broadcast_buffers = False  # There is nobody to send them to.
+        self.ddp = ddp = DistributedDataParallel(self.module, **options)
+        if group.world_size == 1:
+            ddp.broadcast_buffers = False  # There is nobody to send them to.
         # DDP reads annotations of hooks and does not know them as text.
-        self.ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
+        ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
+
+    def _sync(self, is_last: bool) -> None:
+        """Whether the backward pass to come ends a step, so that its gradients are added up."""
+        assert self.ddp is not None
+        self.ddp.require_backward_grad_sync = is_last  # type: ignore[assignment]
 
     def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
-        assert self.ddp is not None
         if idx > 0 and self._is_asked_each and not self.accumulation.is_taken:
             self.discard()  # The loop went on without a step, and clears what is left before the next one.
         self.accumulation.begin(idx, plan.micro_batches, emphasis)
-        self.ddp.require_backward_grad_sync = self.reader.is_last = self.accumulation.is_last
+        self.reader.is_last = self.accumulation.is_last
+        self._sync(self.reader.is_last)
         if idx == 0:
             self.is_asked_early = self.is_asked = False
             self._is_skipped = None
@@ -80,6 +89,22 @@ class Part:
         self.reader.begin_part()
         self.reader.is_allowed = True
         self.has_forward = False
+
+    def begin_backward(self) -> None:
+        """The backward pass has come to the model."""
+
+    def state(self, *, whole: bool) -> dict[str, Any]:
+        """Model and optimiser; `whole`, or this process's shards of them."""
+        return {"model": bare(self.module).state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load(self, state: dict[str, Any], where: str, *, whole: bool) -> None:
+        """Takes up what `state` gave."""
+        load_module(self.module, state["model"], where)
+        load_optimizer(self.optimizer, state["optimizer"], where)
+
+    def is_finite(self) -> bool:
+        """Whether all parameters are numbers."""
+        return all(bool(parameter.isfinite().all()) for parameter in self.module.parameters())
 
     def discard(self) -> None:
         """The user throws the gradients of the micro-batch at hand away."""
@@ -141,14 +166,14 @@ def refuse_half_trained(parts: list[Part]) -> None:
         )
 
 
-def unused(module: torch.nn.Module) -> str:
+def unused(module: torch.nn.Module, advice: str = ", or give find_unused_parameters=True to px.wrap") -> str:
     """What to say of parameters that got no gradient."""
     named = bare(module).named_parameters()
     names = [name for name, parameter in named if parameter.requires_grad and parameter.grad is None]
     told = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return (
         f"parameters without a gradient{': ' + told if told else ''}; use them in every batch, freeze them with "
-        "requires_grad_(False), or give find_unused_parameters=True to px.wrap"
+        f"requires_grad_(False){advice}"
     )
 
 

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._shards import local
+
 SETTLING_STEPS = 20
 """The first second moments of Adam are noise themselves."""
 MOMENT_FLOOR = 0.1
@@ -52,10 +54,11 @@ class Preconditioner:
         for parameter in parameters:
             state = self._optimizer.state.get(parameter, {})
             group = self._groups.get(parameter, {})
-            second = state.get("exp_avg_sq")
+            # Of a sharded model, a shard is compared with its own average.
+            second = local(state.get("exp_avg_sq"))
             correction = 1.0
             if second is None:
-                second = torch.full_like(parameter, 1.0 if state else math.inf)
+                second = torch.full_like(local(parameter), 1.0 if state else math.inf)
             else:
                 correction -= group["betas"][1] ** (self._steps.get(parameter, 0.0) + self._steps_since)
             seconds.append(second.to(torch.promote_types(second.dtype, torch.float32)))

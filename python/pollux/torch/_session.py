@@ -20,22 +20,25 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import torch
+from pollux._elastic.brain import Limits
 
 from ._archive import Archive
 from ._brain import Brain
 from ._clock import StepClock
-from ._deal import Deal
+from ._deal import Deal, shard_weight
 from ._early import claim
 from ._errors import DivergedError, UsageError
 from ._gradients import StepPlan
 from ._group import Group, Meeting
 from ._membership import RESTART, STOPPED, leave
 from ._metrics_writer import MetricsWriter
-from ._part import Part, refuse_half_trained
+from ._part import refuse_half_trained
 from ._schedule import RateWatch, Schedule, loss_scale, refuse_unknown
+from ._sharding import part_class
+from ._shards import current_shards
 from ._sources import TunedSeat
 from ._state import Position
-from ._terms import Action, Decision, Row, Terms, check_updates, grouped
+from ._terms import Action, Decision, Measured, Row, Terms, check_updates
 from ._transition import Transition
 
 
@@ -72,7 +75,8 @@ class Session:
     ):
         self.clock: StepClock[_Done] = StepClock()
         scale = functools.partial(loss_scale, scaler)
-        self.parts = [Part(module, optimizer, options.ddp, self.clock, scale) for module, optimizer in models]
+        make = part_class()
+        self.parts = [make(module, optimizer, options.ddp, self.clock, scale) for module, optimizer in models]
         self.reader = self.parts[0].reader
         self.scaler = scaler
         self.schedules: list[Schedule] = []
@@ -124,7 +128,7 @@ class Session:
         for part in self.parts:
             refuse_unknown(part.optimizer, followed)
         self.loader = loader
-        self.terms = replace(self.terms, local_batch_max=loader.limits.local_batch_max)
+        self.terms = replace(self.terms, local_batch_max=self.limits().local_batch_max)
         device = self._device()
         if device.type == "cuda":
             torch.cuda.set_device(device)  # Events and random numbers are those of the current one.
@@ -133,7 +137,7 @@ class Session:
         # The first step of any optimiser imports this, which takes seconds: the others need not wait for it.
         importlib.import_module("torch._dynamo")
         self.group = self.membership.enter()
-        if self.group.is_leader:
+        if self.group.rank == 0:
             self.archive.take_up()
         self.transition.regroup()
 
@@ -145,22 +149,31 @@ class Session:
 
     def seat(self) -> TunedSeat:
         """Which samples this process gets."""
-        group = self.joined()
-        return TunedSeat(group.rank, group.world_size, self.terms.tuning, self.terms.local_batch_max)
+        group, terms = self.joined(), self.terms
+        return TunedSeat(group.place, group.processes, terms.tuning, terms.local_batch_max, group.shards)
+
+    def limits(self) -> Limits:
+        """Bounds of the batch, for a copy of the model: all processes that share it have `per_gpu` samples each."""
+        shards, limits = current_shards(), self.loader.limits
+        assert isinstance(limits, Limits)
+        return limits.of_shards(shards.count if shards is not None else 1)
 
     # A step
 
     def begin_micro_batch(self, step: Deal, idx: int, count: int) -> None:
         """The loop is about to get one of the micro-batches of a step."""
-        rank = self.joined().rank
+        group = self.joined()
+        rank = group.rank
         self.is_step_end, self.is_training = idx == count - 1, True
         if idx == 0:
             self.transition.begin_step()
             self.clock.begin()
             self.at_hand, self.has_stepped = step, False
         measure = step.is_whole and self._is_measured(step)
+        spans = step.parts(rank) if group.shards > 1 else []
+        weights = [shard_weight(span, group.shards, group.shard) for span in spans]
         for part in self.parts:
-            plan = StepPlan(step.weight(rank), count, measure and part is self.parts[0])
+            plan = StepPlan(step.weight(rank), count, measure and part is self.parts[0], weights)
             part.begin_micro_batch(plan, idx, step.emphasis(rank, idx))
         if count > 1:
             self._rates.begin(idx)
@@ -238,23 +251,25 @@ class Session:
         group.meet(Meeting.CHECK_IN)
         heard, is_complete = self.transition.hear()
         norms = self.reader.take_norms()
+        measured = Measured.of(norms).over_shards(group)
         self._learn_times()
         row = Row(
             heard=heard,
             wish=self.membership.wish(),
-            steps=len(norms.own_sqr),
+            steps=measured.steps,
             updates=self.updates,
-            own_sqr=tuple(grouped(norms.own_sqr)),
+            own_sqr=measured.own_sqr,
             is_whole=norms.is_whole,
             is_complete=is_complete,
         )
         rows = [Row.of(values) for values in group.gather(row.values())]
         check_updates(rows)
+        rows = [Row.of_copy(rows[first : first + group.shards]) for first in range(0, len(rows), group.shards)]
         self.updates = 0
         self.is_pressed = ends_epoch and any(row.wish or row.heard for row in rows)
         decision = Decision(terms=self.terms)
         if self.brain is not None:
-            self.brain.learn(rows, grouped(norms.mean_sqr), self._steps_since_check, self.terms)
+            self.brain.learn(rows, measured.mean_sqr, self._steps_since_check, self.terms)
             decision = self._decide(self.brain, rows, left, ends_epoch)
         decision = Decision.of(group.broadcast(decision.values()))
         if not group.is_leader:
@@ -341,16 +356,16 @@ class Session:
     def break_off(self) -> None:
         """The user has left the loops early. Whether all ranks have, or this one alone with an error, nobody knows, so
         nothing is asked of the others."""
-        if not (self.is_deciding or self.has_left or self.is_updating) and self.archive.is_whole():
+        if not (self.is_deciding or self.has_left or self.is_updating) and self.archive.can_save_apart():
             self._save_last()
 
     def _save_last(self) -> None:
-        if self.joined().is_leader:
+        if self.joined().rank == 0:
             self.is_saving = True
             self.archive.save()
             self.is_saving = False
-            if self.membership.worker is not None:
-                self.membership.worker.finish(2.0)
+        if self.joined().is_leader and self.membership.worker is not None:
+            self.membership.worker.finish(2.0)
         self._metrics_writer.close()
         self.has_left = True
 

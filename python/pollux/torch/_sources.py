@@ -15,7 +15,7 @@ from torch.utils import data
 
 import torch
 
-from ._deal import Deal, Tuning, deal, rest_min
+from ._deal import Deal, Tuning, deal, rest_min, share_of
 from ._errors import UsageError
 from ._state import random_states, restore_random_states
 
@@ -38,24 +38,34 @@ class Seat(Protocol):
     def deal(self, cursor: int, end: int) -> Deal:
         """The next step of the whole group."""
 
+    def parts(self, step: Deal) -> list[range]:
+        """Places of each micro-batch of this process in the order of the epoch."""
+
 
 @dataclass(frozen=True)
 class TunedSeat:
-    """A seat in a group whose agent decides how its steps run."""
+    """A seat in a group whose agent decides how its steps run. The processes that share one copy of the model have the
+    samples of one rank between them."""
 
     rank: int
     world_size: int
     tuning: Tuning
     local_batch_max: int
+    shards: int = 1
 
     @property
     def batch_size(self) -> int:
         """Samples of a whole step."""
-        return self.tuning.batch_size(self.world_size)
+        return self.tuning.batch_size(self.world_size // self.shards)
 
     def deal(self, cursor: int, end: int) -> Deal:
         """The next step of the whole group."""
-        return deal(cursor, end, self.world_size, self.tuning, self.local_batch_max)
+        return deal(cursor, end, self.world_size // self.shards, self.tuning, self.local_batch_max, self.shards)
+
+    def parts(self, step: Deal) -> list[range]:
+        """Places of each micro-batch of this process in the order of the epoch."""
+        copy, shard = divmod(self.rank, self.shards)
+        return [share_of(span, self.shards, shard) for span in step.parts(copy)]
 
 
 _NOT_OURS = {
@@ -102,7 +112,7 @@ class MapSource:
             at = cursor
             while at < end:
                 step = seat.deal(at, end)
-                parts = step.parts(seat.rank)
+                parts = seat.parts(step)
                 yield from ((step, idx, len(parts), part) for idx, part in enumerate(parts))
                 at = step.stop
 
@@ -234,7 +244,7 @@ class _StreamSteps(data.IterableDataset[Any]):
             if not window:
                 return
             step = seat.deal(at, at + len(window))
-            parts = step.parts(seat.rank)
+            parts = seat.parts(step)
             for idx, span in enumerate(parts):
                 yield step, idx, len(parts), self._collate(window[span.start - at : span.stop - at])
             del window[: step.samples]

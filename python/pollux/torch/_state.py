@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ._errors import CheckpointError, UsageError
+from ._shards import local
 
 FORMAT = 1
 """Changes with what a checkpoint holds."""
@@ -33,11 +34,6 @@ def bare(module: torch.nn.Module) -> torch.nn.Module:
     original = getattr(module, "_orig_mod", module)
     assert isinstance(original, torch.nn.Module)
     return original
-
-
-def is_finite(module: torch.nn.Module) -> bool:
-    """Whether all parameters are numbers."""
-    return all(bool(parameter.isfinite().all()) for parameter in module.parameters())
 
 
 def load_module(module: torch.nn.Module, state: Mapping[str, Any], where: str) -> None:
@@ -114,7 +110,9 @@ class UserStates:
                 "load_state_dict(), dicts and lists"
             )
         try:
-            pickle.dumps(_state_of(value))
+            pickle.dumps(_state_of(name, value))
+        except CheckpointError:
+            raise
         except Exception as error:
             raise CheckpointError(
                 f"checkpoint_state({name}=...) cannot be pickled: {error}; leave that part out of its state"
@@ -129,7 +127,7 @@ class UserStates:
 
     def capture(self) -> dict[str, Any]:
         """All states, with those that nobody asked for yet."""
-        return {**self._saved, **{name: _state_of(value) for name, value in self._objects.items()}}
+        return {**self._saved, **{name: _state_of(name, value) for name, value in self._objects.items()}}
 
     def restore(self, states: Mapping[str, Any]) -> None:
         """Puts states back; those of objects that are still to come wait."""
@@ -138,8 +136,20 @@ class UserStates:
             _put_back(self._objects[name], self._saved.pop(name))
 
 
-def _state_of(value: Any) -> Any:
-    return value.state_dict() if hasattr(value, "state_dict") else value
+def _state_of(name: str, value: Any) -> Any:
+    state = value.state_dict() if hasattr(value, "state_dict") else value
+    if _has_shards(state):
+        raise CheckpointError(
+            f"checkpoint_state({name}=...) holds a shard of a tensor, and the others would be lost; keep whole tensors "
+            "in it, such as parameter.full_tensor()"
+        )
+    return state
+
+
+def _has_shards(state: Any) -> bool:
+    if isinstance(state, dict | list | tuple):
+        return any(map(_has_shards, state.values() if isinstance(state, dict) else state))
+    return local(state) is not state
 
 
 def _put_back(value: Any, state: Any) -> None:

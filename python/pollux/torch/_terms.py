@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ._deal import Tuning, part
 from ._errors import UsageError
+from ._gradients import Norms
+from ._group import Group
 
 NORM_GROUPS = 16
 """What was measured between two check-ins is told as so many averages: how far they differ says how sure they are."""
@@ -56,6 +58,34 @@ class Terms:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """Squared norms of gradients since the last check-in, as averages over parts of it."""
+
+    steps: int
+    own_sqr: tuple[float, ...]
+    mean_sqr: tuple[float, ...]
+
+    @classmethod
+    def of(cls, norms: Norms) -> Measured:
+        """As they were measured."""
+        return cls(len(norms.own_sqr), tuple(grouped(norms.own_sqr)), tuple(grouped(norms.mean_sqr)))
+
+    def over_shards(self, group: Group) -> Measured:
+        """Those of a whole copy of the model: the sums over its shards."""
+        if group.shards == 1:
+            return self
+        padding = [0.0] * (NORM_GROUPS - len(self.own_sqr))
+        sums = group.sum_of_shards([float(self.steps), *self.own_sqr, *padding, *self.mean_sqr, *padding])
+        if sums[0] != self.steps * group.shards:
+            raise UsageError(
+                f"{self.steps} steps were measured here, and {sums[0]:.0f} by all {group.shards} processes that share "
+                "this model; expected all to skip a batch, or none"
+            )
+        count = len(self.own_sqr)
+        return Measured(self.steps, tuple(sums[1 : 1 + count]), tuple(sums[1 + NORM_GROUPS :][:count]))
+
+
+@dataclass(frozen=True)
 class Row:
     """What one rank has to say."""
 
@@ -85,6 +115,11 @@ class Row:
         facts, own_sqr = values[:-NORM_GROUPS], values[-NORM_GROUPS:]
         heard, wish, steps, updates, is_whole, is_complete = map(int, facts)
         return cls(heard, wish, steps, updates, tuple(own_sqr[:steps]), bool(is_whole), bool(is_complete))
+
+    @classmethod
+    def of_copy(cls, rows: Sequence[Row]) -> Row:
+        """What the processes say that share a copy of the model: the first of them hears of groups."""
+        return replace(rows[0], wish=max(row.wish for row in rows), is_whole=all(row.is_whole for row in rows))
 
 
 def check_updates(rows: Sequence[Row]) -> None:

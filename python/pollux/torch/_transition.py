@@ -71,8 +71,8 @@ class Transition:
             return (Action.STOP if membership.worker is None else Action.CUT), 0
         if 1 in wishes:
             return Action.STOP, 0
-        generation, later = rows[0].heard, self._later
-        if later is None or any(row.heard != generation for row in rows) or 0 < left < len(later.members):
+        generation, later, shards = rows[0].heard, self._later, self._session.joined().shards
+        if later is None or any(row.heard != generation for row in rows) or 0 < left < len(later.members) * shards:
             return Action.TRAIN, 0
         known = {member.replica for member in self._session.joined().members}
         listed = {member.replica for member in later.members}
@@ -84,9 +84,10 @@ class Transition:
 
     def change(self, decision: Decision) -> None:
         """Everybody goes over to the next group, or leaves."""
-        session, later = self._session, self._later
-        assert later is not None and later.generation == decision.generation
+        session = self._session
         group, membership, archive = session.joined(), session.membership, session.archive
+        later = membership.agreed(self._later)
+        assert later.generation == decision.generation
         archive.share_metrics()
         for part in session.parts:
             part.ddp = None
@@ -108,16 +109,17 @@ class Transition:
         """Everything that depends on who trains together."""
         session = self._session
         group, archive = session.joined(), session.archive
-        handed = group.hand_over(archive.capture() if group.is_leader and group.newcomers else None)
+        handed = group.hand_over(archive.capture(whole=False) if group.rank == 0 and group.newcomers else None)
         if handed is not None:
-            archive.restore(handed, "the training at hand")
+            archive.restore(handed, "the training at hand", whole=False)
         for part in session.parts:
-            part.regroup(is_alone=group.world_size == 1)
+            part.regroup(group)
+        if group.rank == 0:
+            archive.open()
         if group.is_leader:
             if session.brain is None:
                 session.brain = Brain(self._brain_settings(), archive.agent)
             archive.agent = None
-            archive.open()
             session.terms = session.brain.resize(
                 group.nodes, group.world_size, session.terms, session.membership.conditions()
             )
@@ -129,7 +131,7 @@ class Transition:
     def _brain_settings(self) -> BrainSettings:
         session = self._session
         return BrainSettings(
-            limits=replace(session.loader.limits, local_batch_max=session.terms.local_batch_max),
+            limits=replace(session.limits(), local_batch_max=session.terms.local_batch_max),
             scaling=session.options.scaling,
             warmup_epochs=session.options.warmup_epochs,
             epoch_samples=session.loader.epoch_samples,

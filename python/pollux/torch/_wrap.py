@@ -18,6 +18,8 @@ from ._part import is_adam
 from ._process import begin, current, joined_group
 from ._schedule import Schedule, adapt_optimizer, adapt_scaler
 from ._session import Options
+from ._sharding import check_sharding
+from ._shards import launched_place
 
 _RULES = ("adascale", "adamscale", "linear", "sqrt", "legw")
 
@@ -72,6 +74,7 @@ def wrap(
     if checkpoint_every_s <= 0:
         raise UsageError(f"checkpoint_every_s {checkpoint_every_s}; expected seconds above 0")
     _check_ddp_options(ddp_options)
+    check_sharding(pairs, scaler, ddp_options)
     options = Options(scaling, warmup_epochs, checkpoint_dir, checkpoint_every_s, tensorboard, ddp_options)
     session = begin(pairs, scaler, options)
     given = scheduler if isinstance(scheduler, Sequence) else [scheduler] if scheduler is not None else []
@@ -113,13 +116,13 @@ def rank() -> int:
     """This process's place in the group, 0 for the one that prints and evaluates; before the loops, the one it was
     started with."""
     group = joined_group()
-    return group.rank if group is not None else int(os.environ.get("RANK", "0"))
+    return group.place if group is not None else launched_place()[0]
 
 
 def world_size() -> int:
     """Processes of the group; before the loops, of the one that this process was started for."""
     group = joined_group()
-    return group.world_size if group is not None else int(os.environ.get("WORLD_SIZE", "1"))
+    return group.processes if group is not None else launched_place()[1]
 
 
 def barrier() -> None:
@@ -144,14 +147,14 @@ def barrier() -> None:
 def status() -> Status:
     """How the training runs at the moment."""
     session = current()
-    world_size, terms = session.joined().world_size, session.terms
+    group, terms = session.joined(), session.terms
     figures = session.brain.figures() if session.brain else {}
     return Status(
         epoch=session.position.epoch,
-        batch_size=terms.tuning.batch_size(world_size),
-        local_batch=terms.tuning.local_batch,
+        batch_size=terms.tuning.batch_size(group.world_size),
+        local_batch=-(-terms.tuning.local_batch // group.shards),
         accumulation_steps=terms.tuning.accumulation_steps,
-        world_size=world_size,
+        world_size=group.processes,
         learning_rate_factor=terms.learning_rate_factor,
         samples=session.position.samples,
         baseline_steps=terms.baseline_steps,
@@ -171,9 +174,7 @@ def _pairs(model: Any, optimizer: Any) -> list[tuple[torch.nn.Module, torch.opti
         if isinstance(one, ElasticModule | torch.nn.parallel.DistributedDataParallel):
             raise UsageError(f"px.wrap of a {type(one).__name__}; give the model itself, DDP is inside")
         if not isinstance(own, torch.optim.Optimizer):
-            raise UsageError(
-                f"px.wrap with a {type(own).__name__} for an optimiser; expected a torch.optim.Optimizer"
-            )
+            raise UsageError(f"px.wrap with a {type(own).__name__} for an optimiser; expected a torch.optim.Optimizer")
         known = set(one.parameters())
         strangers = sum(parameter not in known for group in own.param_groups for parameter in group["params"])
         if strangers:

@@ -65,11 +65,18 @@ def assert_each_once(folder: Path, epochs: int) -> None:
     assert counts(folder) == {epoch: dict.fromkeys(range(SAMPLES), 1) for epoch in range(epochs)}
 
 
-def grow_and_shrink(folder: Path, script: Path, epochs: int, stays: int = 0, python: str | None = None) -> None:
+def grow_and_shrink(
+    folder: Path,
+    script: Path,
+    epochs: int,
+    stays: int = 0,
+    python: str | None = None,
+    main: Callable[..., None] | None = None,
+) -> None:
     """Trains alone, with a process that joins, and without one of both again, all in place: in processes that have
     imported PyTorch, or in programs of their own."""
     folder.mkdir(exist_ok=True)
-    body = _main if python is None else functools.partial(execute, python)
+    body = main or (run_script if python is None else functools.partial(execute, python))
     director = Director(body, str(script), str(folder), str(epochs))
     try:
         director.announce(0)
@@ -85,7 +92,8 @@ def grow_and_shrink(folder: Path, script: Path, epochs: int, stays: int = 0, pyt
     assert_each_once(folder, epochs)
 
 
-def _main(script: str, *arguments: str) -> None:
+def run_script(script: str, *arguments: str) -> None:
+    """In this process, as if it were started with it."""
     sys.argv = [script, *arguments]
     runpy.run_path(script, run_name="__main__")
 
@@ -125,14 +133,16 @@ def execute(python: str, script: str, *arguments: str) -> None:
     os.execv(python, [python, script, *arguments])
 
 
-def shrink_and_kill(folder: Path, script: Path, epochs: int, python: str = sys.executable) -> None:
-    """Under a real scheduler: two processes become one, in place, when another job comes. That one is killed, and
-    another trains to the end."""
+def shrink_and_kill(
+    folder: Path, script: Path, epochs: int, python: str = sys.executable, launcher: Iterable[str] = (), gpus: int = 1
+) -> None:
+    """Under a real scheduler: two replicas become one, in place, when another job comes. That one is killed, or a
+    process of it, and another trains to the end."""
     out = folder / "out"
     out.mkdir()
-    with scheduler(folder, "--slots", "2", "--round-interval", "2") as server:
-        program = [python, str(script), str(out), str(epochs)]
-        options = ["--replicas", "2", "--replicas-max", "2", "--epochs", str(epochs)]
+    with scheduler(folder, "--slots", str(2 * gpus), "--round-interval", "2") as server:
+        program = [python, *launcher, str(script), str(out), str(epochs)]
+        options = ["--replicas", "2", "--replicas-max", "2", "--epochs", str(epochs), "--gpus", str(gpus)]
         for name, value in ADDED.items():
             options += ["--env", f"{name}={value}"]
         job = server.pollux("submit", "-o", "id", *options, "--", *program).strip()

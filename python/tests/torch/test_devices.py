@@ -22,7 +22,7 @@ from pollux.torch._process import current
 def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int, **environment: str) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
-    for name in ("LOCAL_RANK", "POLLUX_REPLICA_ID"):
+    for name in ("LOCAL_RANK", "POLLUX_REPLICA_ID", "POLLUX_SHARD_RANK"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
@@ -36,6 +36,7 @@ def pretend_gpus(monkeypatch: pytest.MonkeyPatch, count: int, **environment: str
         # Whoever shows a process one GPU has chosen it.
         (1, {"LOCAL_RANK": "3"}, 0),
         (2, {"LOCAL_RANK": "3", "POLLUX_REPLICA_ID": "7"}, 0),
+        (2, {"LOCAL_RANK": "3", "POLLUX_REPLICA_ID": "7", "POLLUX_SHARD_RANK": "1"}, 1),
     ],
 )
 def test_a_process_takes_the_gpu_that_is_its_own(monkeypatch, count, environment, index) -> None:

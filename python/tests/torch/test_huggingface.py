@@ -48,10 +48,10 @@ held_out = [{"input_ids": row, "labels": row} for row in rows[:8]]
 trainer = Recording(model, arguments, train_dataset=dataset, eval_dataset=held_out)
 result = trainer.train()
 state = trainer.state
-print("done", json.dumps({
+sys.stdout.write("done " + json.dumps({
     "rank": px.rank(), "steps": state.global_step, "max_steps": state.max_steps, "epoch": state.epoch,
     "loss": result.training_loss, "logs": state.log_history, "saved": sorted(os.listdir(f"{out}/models")),
-}))
+}) + "\\n")
 """
 
 
@@ -145,10 +145,10 @@ for call in (accelerator.gather, accelerator.reduce, accelerator.save_state, acc
         call(torch.zeros(1))
     except px.UsageError as error:
         refused.append(str(error).split(":")[0])
-print("done", json.dumps({
+sys.stdout.write("done " + json.dumps({
     "rank": px.rank(), "steps": steps, "error": float(sum(errors)), "refused": refused,
     "keys": list(accelerator.unwrap_model(model).state_dict()),
-}))
+}) + "\\n")
 """
 
 

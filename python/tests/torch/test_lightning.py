@@ -61,11 +61,11 @@ trainer = lightning.Trainer(**{
 })
 loader = px.DataLoader(dataset, batch_size=8, max_batch_size=32, per_gpu=(2, 8), shuffle=True)
 trainer.fit(model, loader, torch.utils.data.DataLoader(dataset, batch_size=32))
-print("done", json.dumps({
+sys.stdout.write("done " + json.dumps({
     "rank": px.rank(), "epoch": trainer.current_epoch, "steps": trainer.global_step, "validated": model.seen,
     "train_loss": float(trainer.callback_metrics["train_loss"]), "weights": model.layers[0].weight.flatten().tolist(),
     "saved": [bool(trainer.checkpoint_callback and os.path.exists(trainer.checkpoint_callback.best_model_path))],
-}))
+}) + "\\n")
 """
 
 
@@ -134,7 +134,8 @@ for epoch in px.epochs(epochs):
     with torch.no_grad():
         error = fabric.all_reduce(sum((model(x) - y).square().sum() for x, y, _ in evaluation))
 assert fabric.is_global_zero == (px.rank() == 0)
-print("done", json.dumps({"rank": fabric.global_rank, "error": float(error), "keys": list(model.state_dict())}))
+result = {"rank": fabric.global_rank, "error": float(error), "keys": list(model.state_dict())}
+sys.stdout.write("done " + json.dumps(result) + "\\n")
 """
 
 

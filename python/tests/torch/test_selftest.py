@@ -20,6 +20,7 @@ def test_the_self_test_passes_here() -> None:
     rows = [line.split("  ") for line in run.stdout.splitlines() if "  pass  " in line or "  info  " in line]
     assert [row[0] for row in rows] == [
         "fixed batch equals DDP",
+        "sharded equals plain",
         "noise scale, alone",
         "noise scale, together",
         f"resized 1 to {together().processes} to 1",

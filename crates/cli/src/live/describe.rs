@@ -1,9 +1,10 @@
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 use clap::Args;
 use clap::builder::styling::Style;
 use pollux_api::JobDetail;
-use pollux_job::{Flexibility, JobSpec, Work};
+use pollux_job::{Flexibility, JobSpec, Work, size};
 
 use super::lookup::job_id;
 use super::priority;
@@ -69,7 +70,7 @@ fn spec_lines(spec: &JobSpec, meaning: Option<&str>) -> Vec<(&'static str, Strin
     };
     let mut lines = vec![
         ("owner", spec.owner.clone()),
-        ("command", spec.command.join(" ")),
+        ("command", spec.command.iter().map(|part| quoted(part)).collect::<Vec<_>>().join(" ")),
         ("working folder", spec.working_dir.display().to_string()),
         ("replicas", sizes),
         ("each replica", resources(spec)),
@@ -93,10 +94,19 @@ fn spec_lines(spec: &JobSpec, meaning: Option<&str>) -> Vec<(&'static str, Strin
     lines
 }
 
+/// An argument as a shell takes it.
+fn quoted(part: &str) -> Cow<'_, str> {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "-_./=:,@%+".contains(letter);
+    if !part.is_empty() && part.chars().all(is_plain) {
+        return Cow::Borrowed(part);
+    }
+    Cow::Owned(format!("'{}'", part.replace('\'', r"'\''")))
+}
+
 fn resources(spec: &JobSpec) -> String {
     let mut parts = vec![count(spec.gpus_per_replica, "GPU")];
     parts.extend(spec.cpus.map(|cpus| count(cpus, "CPU")));
-    parts.extend(spec.memory.map(|bytes| format!("{:.1} GiB of memory", bytes as f64 / f64::from(1 << 30))));
+    parts.extend(spec.memory.map(|bytes| format!("{} of memory", size(bytes))));
     parts.join(", ")
 }
 

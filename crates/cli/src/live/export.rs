@@ -29,13 +29,17 @@ impl FromStr for Export {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let names = || text.split(',').map(|name| name.trim().to_owned()).collect::<Vec<_>>();
+        let is_word = |name: &String| ["all", "none"].iter().any(|word| name.eq_ignore_ascii_case(word));
         match text {
             "all" => Ok(Self::All),
             "none" => Ok(Self::None),
-            _ if names().iter().any(|name| name.is_empty() || name.contains('=')) => {
+            _ if names().iter().any(|name| name.is_empty() || name.contains('=') || is_word(name)) => {
                 Err("expected all, none, or names of variables such as PATH,HF_HOME".to_owned())
             }
-            _ => Ok(Self::Named(names())),
+            _ => match names().into_iter().find(|name| env::var_os(name).is_none()) {
+                Some(unset) => Err(format!("{unset} is not set here; expected all, none, or variables that are set")),
+                None => Ok(Self::Named(names())),
+            },
         }
     }
 }
@@ -80,12 +84,12 @@ mod tests {
 
     #[test]
     fn names_choose_what_is_exported() {
-        let named: Export = "HF_HOME, SEED".parse().unwrap();
-        assert_eq!(named, Export::Named(vec!["HF_HOME".to_owned(), "SEED".to_owned()]));
-        assert!(named.wants("SEED") && !named.wants("PATH"));
+        let named: Export = "PATH, CARGO_PKG_NAME".parse().unwrap();
+        assert_eq!(named, Export::Named(vec!["PATH".to_owned(), "CARGO_PKG_NAME".to_owned()]));
+        assert!(named.wants("PATH") && !named.wants("HOME"));
         assert!(Export::Usual.wants("VIRTUAL_ENV") && Export::Usual.wants("LC_ALL") && !Export::Usual.wants("HOME"));
         assert!(!Export::None.wants("PATH") && Export::All.wants("HOME") && !Export::All.wants("PWD"));
-        for text in ["", "A=B", "A,,B"] {
+        for text in ["", "A=B", "A,,B", "all,PATH", "ALL", "none,all", "POLLUX_TEST_NOT_SET"] {
             assert!(text.parse::<Export>().is_err(), "{text}");
         }
     }

@@ -47,7 +47,9 @@ pub(crate) fn run(args: &PsArgs) -> anyhow::Result<()> {
     if args.phase.is_none() && !args.all {
         list.jobs.retain(|job| !has_ended(job.phase));
         list.next_before = None;
-        if list.jobs.is_empty() {
+        if list.jobs.is_empty() && args.owner.is_some() {
+            output::note(&"no queued or running job has this owner; -a includes finished jobs");
+        } else if list.jobs.is_empty() {
             output::note(&"no jobs are queued or running; `pollux ps -a` lists finished jobs");
         }
     }

@@ -28,7 +28,7 @@ pub(super) struct SizeArgs {
     pub(super) cpus: Option<u32>,
 
     /// Memory of each replica, such as 16G [default: not counted]
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true, value_parser = bytes)]
     pub(super) memory: Option<u64>,
 
     /// Types of GPU it may run on, by their names as `pollux nodes` shows them [default: any]
@@ -50,7 +50,7 @@ pub(super) struct SizeArgs {
     pub(super) baseline_steps: Option<u64>,
 
     /// Stop it after it has had GPUs for this long, such as 8h or 1h30m
-    #[arg(long, value_name = "DURATION", value_parser = seconds)]
+    #[arg(long, value_name = "DURATION", allow_hyphen_values = true, value_parser = seconds)]
     pub(super) time_limit: Option<u64>,
 }
 

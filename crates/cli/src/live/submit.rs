@@ -11,7 +11,7 @@ use super::job_file::JobFile;
 use super::server_args::ServerArgs;
 use super::size_args::SizeArgs;
 use super::{LiveError, watch};
-use super::{gpu_types, priority};
+use super::{priority, room};
 use crate::output::{self, ListFormat, one_line};
 use crate::usage::whole;
 
@@ -56,7 +56,7 @@ pub(crate) struct SubmitArgs {
     retries: Option<u32>,
 
     /// Start after these jobs succeed, by number; NUMBER:end waits until they end in any way
-    #[arg(long, value_name = "JOB", value_delimiter = ',')]
+    #[arg(long, value_name = "JOB", value_delimiter = ',', allow_hyphen_values = true)]
     depends_on: Vec<Dependency>,
 
     /// An environment variable for the program
@@ -96,7 +96,7 @@ pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
         writeln!(out, "job {} {} is {}", job.id, one_line(&job.name), job.phase.word())
     })?;
     if matches!(args.output, ListFormat::Table)
-        && let Some(warning) = gpu_types::warning(&client, &spec.gpu_types)
+        && let Some(warning) = room::warning(&client, &spec)
     {
         output::note(&warning);
     }

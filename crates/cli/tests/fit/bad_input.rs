@@ -164,7 +164,7 @@ fn arguments_that_are_not_values() {
 fn arguments_that_are_missing_repeated_or_unknown() {
     let options = "--batch-size, --max-batch-size, --local-batch, --noise-scale, --gpus, --gpus-per-node, \
                    --parallelism, --output, --plot, --help";
-    assert_eq!(complaint(&["-", "--gpu", "4"]), format!("--gpu is unknown to pollux fit; expected {options}"));
+    assert_eq!(complaint(&["-", "--gpu", "4"]), "--gpu is unknown to pollux fit; did you mean --gpus?");
     assert_eq!(complaint(&["-", "--a\nb"]), format!("--a\\nb is unknown to pollux fit; expected {options}"));
     assert_eq!(complaint(&["-", "--gpus"]), "--gpus has no value; expected --gpus <N>");
     assert_eq!(complaint(&["-", "--output"]), "--output has no value; expected table, json");
@@ -176,10 +176,12 @@ fn arguments_that_are_missing_repeated_or_unknown() {
 #[test]
 fn commands_that_are_unknown_and_help_that_is_asked_for() {
     let pollux = |args: &[&str]| run(Command::new(env!("CARGO_BIN_EXE_pollux")).args(args), b"");
-    let unknown = pollux(&["fitt"]);
+    let similar = pollux(&["fitt"]);
+    assert_eq!((similar.code, &*similar.stderr), (Some(2), "error: fitt is unknown to pollux; did you mean fit?\n"));
+    let unknown = pollux(&["banana"]);
     let accepted = "up, submit, ps, describe, explain, what-if, logs, events, cancel, pause, resume, nodes, drain, \
         undrain, prune, top, dashboard, doctor, token, demo, fit, sim, experiment, completions, help";
-    let expected = format!("error: fitt is unknown to pollux; expected {accepted}\n");
+    let expected = format!("error: banana is unknown to pollux; expected {accepted}\n");
     assert_eq!((unknown.code, unknown.stdout, unknown.stderr), (Some(2), String::new(), expected));
     for (args, start) in [(&["--version"][..], "pollux 0."), (&["--help"], "Goodput"), (&["fit", "--help"], "Fit a ")] {
         let asked = pollux(args);

@@ -84,8 +84,13 @@ fn options_that_make_no_sense() {
     let both = "--like is given with --application; expected one of them";
     check(&["what-if", "--like", "1", "--application", "ncf"], 2, both);
     check(&["logs", "--tail", "x", "1"], 2, "--tail is \"x\"; expected whole numbers from 0");
-    let unknown = run(&mut client(&["submit", "train.py"]), b"");
-    assert!(unknown.code == Some(2) && unknown.stderr.ends_with(", -- COMMAND...\n"), "{}", unknown.stderr);
+    let dashes = "train.py is unknown to pollux submit; expected -- before the command: pollux submit -- train.py ...";
+    check(&["submit", "train.py"], 2, dashes);
+    let size = "--memory is \"-1G\"; expected bytes, or a size such as 512M, 16G or 16GiB";
+    check(&["submit", "--memory", "-1G", "--", "true"], 2, size);
+    let set =
+        "--export is \"PATH,NOSUCHVAR\"; NOSUCHVAR is not set here; expected all, none, or variables that are set";
+    check(&["submit", "--export", "PATH,NOSUCHVAR", "--", "true"], 2, set);
 }
 
 #[test]

@@ -81,6 +81,7 @@ fn watched(test: &str, ending: Phase) -> Server {
     let looks = (Mutex::new(0), Condvar::new());
     Server::new(test, move |line| match line {
         "POST /v1/jobs" => (201, json(&job(7, "train", Phase::Queued))),
+        "GET /v1/nodes" => (404, crate::recorded::failure("unknown_route", line)),
         "GET /v1/jobs/7/logs/stream" => {
             let (number, seen) = &looks;
             drop(seen.wait_while(number.lock().unwrap(), |number| *number < phases.len()).unwrap());
@@ -182,7 +183,7 @@ fn a_type_of_gpu_that_no_node_has_is_warned_of_with_those_there_are() {
     let said = |types: &str| server.pollux(&["submit", "--gpu-types", types, "--", "train"]).stderr;
     let warned = said("a100,h100");
     let expected =
-        "note: no node has GPUs of type a100, h100: it waits until one has; there are NVIDIA A100, Tesla T4\n";
+        "note: no node has GPUs of type a100, h100, only NVIDIA A100, Tesla T4: it waits until nodes are added\n";
     assert!(warned.starts_with(expected), "{warned}");
     assert!(!said("h100,Tesla T4").contains("no node has"), "one of them is there");
 }

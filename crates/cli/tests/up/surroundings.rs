@@ -46,7 +46,10 @@ fn a_job_gets_two_gpus_as_its_python_program_sees_them() {
 
 #[test]
 fn an_environment_that_the_scheduler_was_started_in_is_not_that_of_jobs() {
-    let daemon = Daemon::start_in("scheduler-environment", &[("VIRTUAL_ENV", "/nowhere"), ("PYTHONPATH", "/nowhere")]);
-    let script = "echo \"found <$VIRTUAL_ENV$PYTHONPATH>\"";
-    assert_eq!(printed(&daemon, &[], &["sh", "-c", script]), "");
+    let path = format!("/nowhere/bin:{}", std::env::var("PATH").unwrap());
+    let own = [("VIRTUAL_ENV", "/nowhere"), ("PYTHONPATH", "/nowhere"), ("HF_TOKEN", "/nowhere"), ("PATH", &*path)];
+    let daemon = Daemon::start_in("scheduler-environment", &own);
+    let submit = ["submit", "--watch", "--rigid", "--export", "none", "--", "sh", "-c", "env; echo \"home <$HOME>\""];
+    let watched = run(&mut daemon.command(&submit), b"");
+    assert!(!watched.stdout.contains("/nowhere") && !watched.stdout.contains("home <>"), "{}", watched.stdout);
 }

@@ -88,9 +88,14 @@ impl Listeners {
         self.public.url()
     }
 
-    /// Where this machine reaches it, without TLS.
+    /// Where workers of this machine reach it, without TLS.
     pub(crate) fn local_url(&self) -> String {
         self.workers.as_ref().unwrap_or(&self.public).url()
+    }
+
+    /// Where commands of this machine reach it, without TLS.
+    pub(crate) fn command_url(&self) -> String {
+        if self.public.tls.is_none() { self.public.url() } else { self.local_url() }
     }
 
     /// Remembers the port of the workers, who outlive this process.

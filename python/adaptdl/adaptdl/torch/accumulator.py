@@ -82,9 +82,7 @@ class Accumulator(MutableMapping[Any, Any]):
                 f"a {type(value).__name__} set outside of synchronized(); expected accumulator[key] += value and -="
             )
         if value.owner is not self or value.key != key:
-            raise ValueError(
-                f"an update of {value.key!r} set as {key!r}; expected accumulator[key] += value and -="
-            )
+            raise ValueError(f"an update of {value.key!r} set as {key!r}; expected accumulator[key] += value and -=")
         _training.add(self._state.updates, {key: value.value})
 
     def __delitem__(self, key: Any) -> None:

@@ -49,6 +49,7 @@ def checks(quick: bool) -> list[Check]:
     epochs, rounds = (6, 3) if quick else (16, 9)
     return [
         Check("fixed batch equals DDP", several, lambda folder: _fixed_batch(several, folder)),
+        Check("sharded equals plain", several, lambda folder: _sharded(several, folder)),
         Check("noise scale, alone", one, lambda folder: _noise(one, 2 * epochs, folder)),
         Check("noise scale, together", several, lambda folder: _noise(several, epochs, folder)),
         Check(f"resized 1 to {several.processes} to 1", several, lambda folder: _resize(several, folder)),
@@ -59,7 +60,17 @@ def checks(quick: bool) -> list[Check]:
 
 
 def _fixed_batch(place: Place, folder: Path) -> str:
-    differences = _results(place, folder, _trainings.difference_from_ddp)
+    return _largest(_results(place, folder, _trainings.difference_from_ddp))
+
+
+def _sharded(place: Place, folder: Path) -> str:
+    """Of one copy in as many shards as there are processes, and of as many copies."""
+    store = str(folder / "store")
+    each = [_results(place, folder, _trainings.difference_of_shards, store, n) for n in (place.processes, 1)]
+    return _largest([difference for differences in each for difference in differences])
+
+
+def _largest(differences: list[float]) -> str:
     if not max(differences) <= DIFFERENCE_MAX:
         raise Failed(f"parameters differ by {max(differences):.1e}, expected up to {DIFFERENCE_MAX:.0e}")
     return f"largest difference {max(differences):.1e}"

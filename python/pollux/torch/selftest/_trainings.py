@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
 import statistics
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -71,8 +73,47 @@ def difference_from_ddp() -> float:
         optimizer.zero_grad()
         loss_of(ddp, batch).backward()
         optimizer.step()
-    ours, theirs = (nn.utils.parameters_to_vector(part.parameters()).double() for part in (model, plain))
-    return float((ours - theirs).abs().max() / theirs.abs().max())
+    return _difference(model.parameters(), plain.parameters())
+
+
+def difference_of_shards(store: str, shards: int) -> float:
+    """The same for a model that FSDP2 shards, against one that a single process trains: all processes share it, or each
+    has a copy."""
+    rank, processes = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    if shards > 1:
+        for name in [name for name in os.environ if name.startswith("POLLUX_")]:
+            del os.environ[name]
+        os.environ.update(RANK="0", WORLD_SIZE="1")
+        os.environ.update(POLLUX_SHARD_RANK=str(rank), POLLUX_SHARD_COUNT=str(shards), POLLUX_SHARD_STORE=store)
+    fsdp = importlib.import_module("torch.distributed.fsdp")
+    mesh, plain = px.shard_mesh(), network()
+    model: Any = network()
+    fsdp.fully_shard(model[0], mesh=mesh)
+    fsdp.fully_shard(model, mesh=mesh)
+    wrapped, optimizer = px.wrap(model, torch.optim.AdamW(model.parameters(), lr=0.01))
+    batch_size = 16 * processes
+    dataset = Numbered(8 * batch_size)
+    loader = px.DataLoader(dataset, batch_size=batch_size, per_gpu=(8, 16))
+    for _ in px.epochs(3):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+    whole = [parameter.full_tensor() for parameter in model.parameters()]
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01)
+    for _ in range(3):
+        for first in range(0, len(dataset), batch_size):
+            optimizer.zero_grad()
+            loss_of(plain, (dataset.inputs[first:][:batch_size], dataset.targets[first:][:batch_size])).backward()
+            optimizer.step()
+    return _difference(whole, plain.parameters())
+
+
+@torch.no_grad()
+def _difference(ours: Iterable[Tensor], theirs: Iterable[Tensor]) -> float:
+    """The largest, against the largest of theirs."""
+    own, other = (nn.utils.parameters_to_vector(part).double() for part in (ours, theirs))
+    return float((own - other).abs().max() / other.abs().max())
 
 
 def noise_scales(epochs: int) -> tuple[float, float]:
