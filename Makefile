@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo dashboard python test fix bench screenshots soak fuzz reference experiments install dist clean
+.PHONY: help setup build demo dashboard python test test-kube fix bench screenshots soak fuzz reference experiments install dist clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -20,7 +20,7 @@ heading = @printf '\n$(BOLD)==> %s$(PLAIN)\n' '$(1)'
 
 help: ## print this list
 	@printf 'usage: make TARGET\n\n'
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## make sure the tools that the tests need are here
 	$(call heading,tools)
@@ -78,6 +78,14 @@ test: setup ## check everything: format, lints, tests, docs; writes nothing but 
 	$(call heading,docs)
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(call heading,all checks passed)
+
+test-kube: ## test on a real Kubernetes cluster with made-up GPUs; needs Go, and root for nodes (tests/kube/README.md)
+	$(call heading,tests on Kubernetes)
+	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --target '$(shell uname -m)-unknown-linux-gnu' --bins \
+		-p pollux-cli -p pollux-supervisor -p pollux-trainer
+	@cargo test --workspace --all-features --locked --test bed -- --ignored
+	@POLLUX_STATIC='$(target)/$(shell uname -m)-unknown-linux-gnu/debug' cargo test --workspace --all-features --locked \
+		--test conformance --test cluster -- --test-threads 1
 
 fix: ## repair format and lints where a tool can
 	$(call heading,lints)

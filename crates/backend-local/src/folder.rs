@@ -60,7 +60,17 @@ const fn first_version() -> u32 {
 
 impl Record {
     pub(crate) fn new(order: ReplicaOrder, slots: Vec<u32>, settings: &LocalSettings, files_max: Option<u64>) -> Self {
-        Self { version: ORDER_VERSION, order, slots, grace: settings.grace, log: settings.log, files_max }
+        Self::of(order, slots, settings.grace, settings.log, files_max)
+    }
+
+    pub(crate) const fn of(
+        order: ReplicaOrder,
+        slots: Vec<u32>,
+        grace: Duration,
+        log: LogLimits,
+        files_max: Option<u64>,
+    ) -> Self {
+        Self { version: ORDER_VERSION, order, slots, grace, log, files_max }
     }
 }
 

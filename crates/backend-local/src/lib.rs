@@ -54,4 +54,4 @@ pub use gpus::gpu_names;
 pub use limits::raise_files_max;
 pub use nodes::NodeSummary;
 pub use settings::{LocalSettings, LogLimits, NodeLayout};
-pub use shim::{ShimError, shim};
+pub use shim::{Foreground, ShimError, Stopper, shim};

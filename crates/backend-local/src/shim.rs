@@ -1,5 +1,6 @@
 //! The program that watches over one replica, whether or not the daemon lives.
 
+mod foreground;
 mod launch;
 mod log;
 mod signals;
@@ -16,6 +17,7 @@ use thiserror::Error;
 
 use crate::folder::{Claim, Ending, Folder};
 use crate::process::{Process, pid};
+pub use foreground::{Foreground, Stopper};
 use signals::Signals;
 
 /// Why a shim gave up. It is read by people only, in the log of its replica.
@@ -61,7 +63,7 @@ fn watch_over(folder: &Folder) -> io::Result<()> {
     let ending = if folder.stop().is_some() {
         Ending::Exited(Exit::Signal(Signal::TERM.as_raw()))
     } else {
-        supervisor::run_worker(folder, signals)?
+        supervisor::run_worker(folder, signals, None)?
     };
     folder.write_ending(&ending)
 }

@@ -25,12 +25,14 @@ mod replica;
 mod observation;
 mod log;
 mod checkpoint;
+mod checkpoint_folder;
 mod backend;
 pub mod conformance;
 pub mod memory;
 
 pub use backend::Backend;
 pub use checkpoint::{CheckpointAnswer, Checkpoints, SavedCheckpoints};
+pub use checkpoint_folder::CheckpointFolder;
 pub use epoch::Epoch;
 pub use log::{LogAnswer, LogChunk, LogReader, LogStart};
 pub use observation::{Exit, NodeInfo, Observation, Observer};

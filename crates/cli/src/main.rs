@@ -14,6 +14,7 @@ mod demo;
 mod experiment;
 mod fit;
 mod live;
+mod operator;
 mod output;
 mod progress;
 mod sim;
@@ -42,6 +43,8 @@ struct Cli {
 enum Command {
     /// Schedule training jobs on this machine
     Up(up::UpArgs),
+    /// Schedule training jobs on a Kubernetes cluster; runs in a pod of it
+    Operator(Box<operator::OperatorArgs>),
     #[command(flatten)]
     Live(live::LiveCommand),
     /// Watch real trainings grow, shrink and re-tune, beside the same ones under fixed equal shares
@@ -58,10 +61,15 @@ enum Command {
     /// Watch over one replica; started by the daemon.
     #[command(hide = true)]
     Shim { arguments: Vec<OsString> },
+    /// Run the program of a pod; started by Kubernetes.
+    #[command(hide = true)]
+    Supervise(operator::SuperviseArgs),
 }
 
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
+        // Its exit code is that of its program.
+        Ok(Cli { command: Command::Supervise(args) }) => return operator::supervise(&args),
         Ok(Cli { command }) => command,
         Err(error) => return refuse(&error),
     };
@@ -127,6 +135,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
             output::print(args.output, &report, |out| experiment::write_text(&report, out))
         }
         Command::Up(args) => up::run(args),
+        Command::Operator(args) => operator::run(args),
         Command::Live(command) => live::run(command),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
         Command::Demo(args) => {
@@ -135,6 +144,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
             Ok(report.check()?)
         }
         Command::Shim { arguments } => Ok(pollux_backend_local::shim(arguments)?),
+        Command::Supervise(_) => unreachable!("it was run before"),
     }
 }
 

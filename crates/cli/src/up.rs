@@ -27,8 +27,8 @@ use crate::output;
 use crate::table::{Align, Cell, Table};
 use crate::usage::{number, whole};
 pub(crate) use error::UpError;
-use logging::LogArgs;
-use signals::Signals;
+pub(crate) use logging::{LogArgs, start as start_log};
+pub(crate) use signals::Signals;
 
 /// What `pollux up` takes.
 #[derive(Args, Debug)]
@@ -104,7 +104,7 @@ pub(crate) struct UpArgs {
 
 /// Schedules until a signal comes.
 pub(crate) fn run(args: &UpArgs) -> anyhow::Result<()> {
-    let _log = logging::start(&args.log);
+    let _log = start_log(&args.log);
     schedule(args).map_err(|error| {
         if !args.log.is_json() {
             return error;
@@ -243,7 +243,7 @@ impl Banner<'_> {
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, &'static str> {
+pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected ADDRESS:PORT, such as 127.0.0.1:7878")
 }
 

@@ -76,6 +76,9 @@ pub enum ServerError {
         /// What the system says.
         reason: io::Error,
     },
+    /// Another scheduler writes the second copy of the journal.
+    #[error("another scheduler has taken over the journal")]
+    CopySuperseded,
     /// The user's token is none.
     #[error("{} holds no token: expected 32 or more characters; delete it, and another one is made", .file.display())]
     NoToken {

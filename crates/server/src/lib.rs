@@ -15,6 +15,7 @@
 mod settings;
 mod error;
 mod clock;
+mod journal_copy;
 mod metrics;
 mod event_log;
 mod tokens;
@@ -44,6 +45,8 @@ pub use daemon::{Daemon, Stopper};
 pub use error::{Refused, ServerError};
 pub use explanation::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};
+pub(crate) use journal_copy::Copying;
+pub use journal_copy::{CopyError, JournalCopy};
 pub use metrics::Metrics;
 pub use retention::Retention;
 pub use series::{Sample, Series};

@@ -22,7 +22,7 @@ use crate::node_registry::NodeRegistry;
 use crate::reader_pool::ReaderPool;
 use crate::scheduler::{LOGGED_MAX, PendingActions, Scheduler};
 use crate::tokens::Tokens;
-use crate::{Handle, Metrics, ServerError, ServerSettings};
+use crate::{Copying, Handle, Metrics, ServerError, ServerSettings};
 
 /// Lines of history that a slow reader may be behind.
 const HISTORY_BEHIND: usize = 1_024;
@@ -67,7 +67,9 @@ pub(crate) fn recover(
         logs: backend.logs(),
         checkpoints: backend.checkpoints(),
     };
+    let copying = settings.journal_copy.clone().map(Copying::new);
     let scheduler = Scheduler {
+        copying,
         clock: settings.clock.clone().map_or_else(|| Clock::after(engine.now()), Clock::Manual),
         registry: NodeRegistry::recovered(known, &engine),
         node_deadline: Instant::now() + settings.node_grace,

@@ -1,5 +1,6 @@
 //! The loop.
 
+mod copying;
 mod execution;
 mod inbox;
 
@@ -24,9 +25,9 @@ use crate::fleet::Fleet;
 use crate::handle::Message;
 use crate::node_registry::NodeRegistry;
 use crate::tokens::Tokens;
-use crate::{Cluster, Metrics, Refused, ServerError, ServerSettings, event_log, history_event};
+use crate::{Cluster, Copying, Metrics, Refused, ServerError, ServerSettings, event_log, history_event};
 pub(crate) use execution::LOGGED_MAX;
-use inbox::{Inbox, TokenChange};
+use inbox::{Asked, Inbox, TokenChange};
 
 /// Messages that share a commit at most.
 const MESSAGES_MAX: usize = 1_000;
@@ -73,6 +74,7 @@ pub(crate) struct Scheduler {
     /// What has happened and is not durable yet.
     pub(crate) unwritten: Batch,
     pub(crate) pending: PendingActions,
+    pub(crate) copying: Option<Copying>,
     pub(crate) metrics: Arc<Metrics>,
     /// Whether the last attempt to write failed for want of room, which is said once.
     pub(crate) is_full: bool,
@@ -105,6 +107,8 @@ impl Scheduler {
             self.turn(&mut inbox)?;
             if let Some(reply) = inbox.shut_down {
                 self.save()?;
+                self.hurry_copy();
+                self.copy()?;
                 // Who asked may have gone.
                 let _ = reply.send(Ok(()));
                 return Ok(());
@@ -141,6 +145,7 @@ impl Scheduler {
         } else if self.unwritten.is_empty() {
             wait = self.engine.next_wakeup().map_or(wait, |moment| wait.min(until(moment)));
         }
+        wait = self.copying.as_ref().and_then(Copying::wait).map_or(wait, |soon| wait.min(soon));
         if self.unwritten.is_empty() { wait } else { wait.min(RETRY) }
     }
 
@@ -155,12 +160,16 @@ impl Scheduler {
             let _ = self.step(now, event, &mut commands);
         }
         let mut answers = Vec::new();
+        if !inbox.published.is_empty() || inbox.asked.iter().any(Asked::is_told_once) {
+            self.hurry_copy();
+        }
         for asked in std::mem::take(&mut inbox.asked) {
+            let is_told_once = asked.is_told_once();
             let outcome = match is_durable {
                 true => self.step(now, asked.event, &mut commands).map_err(Refused::from),
                 false => Err(Refused::Full),
             };
-            answers.push((asked.answer, outcome));
+            answers.push((asked.answer, outcome, is_told_once));
         }
         for change in std::mem::take(&mut inbox.token_changes) {
             change.conclude(&self.tokens, is_durable);
@@ -169,12 +178,14 @@ impl Scheduler {
         self.carry_out(now, commands)?;
         self.archive_ended_jobs(now);
         self.flush()?;
-        for (answer, outcome) in answers {
-            answer(outcome);
+        for (answer, outcome, is_told_once) in answers {
+            let is_lost = is_told_once && self.is_copy_failing();
+            answer(if is_lost { outcome.and(Err(Refused::Full)) } else { outcome });
         }
         for reply in std::mem::take(&mut inbox.published) {
             // Who asked may have gone.
-            let _ = reply.send(if self.unwritten.is_empty() { Ok(()) } else { Err(Refused::Full) });
+            let is_durable = self.unwritten.is_empty() && !self.is_copy_failing();
+            let _ = reply.send(if is_durable { Ok(()) } else { Err(Refused::Full) });
         }
         let cluster = self.cluster();
         for look in std::mem::take(&mut inbox.looks) {
@@ -234,6 +245,7 @@ impl Scheduler {
         if std::mem::take(&mut self.is_full) {
             info!("the journal can be written again");
         }
+        self.note_for_copy()?;
         self.metrics.commits.inc();
         self.metrics.commit_seconds.observe(began.elapsed().as_secs_f64());
         self.may_halt()?;
@@ -291,7 +303,12 @@ impl Scheduler {
         // A moment has one round at most, so that it can be told whether there was one.
         let last_round = self.engine.last_round();
         let is_new = last_round.is_none_or(|last| last < now);
-        if !is_due || !is_new || !self.unwritten.records.is_empty() || self.registry.is_incomplete() {
+        if !is_due
+            || !is_new
+            || !self.unwritten.records.is_empty()
+            || self.registry.is_incomplete()
+            || self.is_copy_failing()
+        {
             return;
         }
         let before = commands.len();

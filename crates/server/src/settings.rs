@@ -1,10 +1,11 @@
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pollux_engine::EngineSettings;
 use pollux_policy::PolicySettings;
 
-use crate::{ManualClock, Retention};
+use crate::{JournalCopy, ManualClock, Retention};
 
 /// How a live cluster is run.
 #[derive(Clone, Debug)]
@@ -29,6 +30,8 @@ pub struct ServerSettings {
     pub node_grace: Duration,
     /// How long checkpoints of jobs that are over are kept.
     pub retention: Retention,
+    /// Where all that is written is kept a second time, before anything is done about it.
+    pub journal_copy: Option<Arc<dyn JournalCopy>>,
     /// What the time is, instead of the machine's clock: for tests.
     #[doc(hidden)]
     pub clock: Option<ManualClock>,
@@ -51,6 +54,7 @@ impl ServerSettings {
             silence: Duration::from_secs(10),
             node_grace: Duration::from_secs(10),
             retention: Retention::default(),
+            journal_copy: None,
             clock: None,
             halt_after: None,
         }

@@ -19,6 +19,7 @@ mod v1;
 mod format;
 mod schema;
 mod store;
+mod batch_text;
 mod recovery;
 mod reader;
 

@@ -117,3 +117,10 @@ pub(crate) fn next_epoch(connection: &Connection) -> Result<u64, StoreError> {
         connection.query_row("UPDATE epoch SET epoch = epoch + 1 RETURNING epoch", [], |row| unsigned(row, 0))?;
     Ok(epoch)
 }
+
+/// Lets the next start have a higher number than this.
+pub(crate) fn raise_epoch(connection: &Connection, epoch: u64) -> Result<(), StoreError> {
+    let epoch = i64::try_from(epoch).unwrap_or(i64::MAX - 1);
+    connection.execute("UPDATE epoch SET epoch = max(epoch, ?1)", [epoch])?;
+    Ok(())
+}

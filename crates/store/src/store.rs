@@ -11,7 +11,7 @@ use crate::format::{FORMAT, write};
 use crate::recovery::{self, Recovered};
 use crate::{Batch, Reader, StoreError, schema, v2};
 
-const DATABASE: &str = "pollux.db";
+pub(crate) const DATABASE: &str = "pollux.db";
 const LOCK: &str = "lock";
 /// Older history is forgotten.
 const HISTORY_MAX: u64 = 200_000;
@@ -19,7 +19,7 @@ const HISTORY_MAX: u64 = 200_000;
 /// A state folder that this process has to itself.
 #[derive(Debug)]
 pub struct Store {
-    connection: Connection,
+    pub(crate) connection: Connection,
     file: PathBuf,
     /// Of the last record written.
     sequence: u64,

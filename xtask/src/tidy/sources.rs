@@ -6,7 +6,7 @@ use super::repo::Repo;
 const LINES_MAX: usize = 800;
 
 /// Languages we write programs in.
-const PROGRAMS: &[&str] = &["rs", "py", "pyi", "ts", "svelte"];
+const PROGRAMS: &[&str] = &["go", "rs", "py", "pyi", "ts", "svelte"];
 
 /// Kinds of file besides [`PROGRAMS`] that are searched for leftovers; prose may name them.
 const SCRIPTS: &[&str] = &["css", "Dockerfile", "html", "js", "Makefile", "run", "sh", "toml", "yaml", "yml"];

@@ -10,19 +10,28 @@ use crate::folder::Folder;
 /// What one stream may have unwritten: a line that is longer is cut.
 const LINE_MAX: usize = 64 * 1024;
 
-/// The log of a replica, in a few files of limited size.
+/// The log of a replica.
 pub(super) struct Log {
-    folder: Folder,
-    limits: LogLimits,
-    /// The newest file and the position of its first byte.
-    file: Option<(File, u64)>,
+    place: Place,
     /// What could not be written.
     lost_bytes: u64,
 }
 
+/// Where a log is kept.
+enum Place {
+    /// In a few files of limited size. `file` is the newest, with the position of its first byte.
+    Files { folder: Folder, limits: LogLimits, file: Option<(File, u64)> },
+    /// By somebody else.
+    Elsewhere(Box<dyn Write>),
+}
+
 impl Log {
     pub(super) fn new(folder: &Folder, limits: LogLimits) -> Self {
-        Self { folder: folder.clone(), limits, file: None, lost_bytes: 0 }
+        Self { place: Place::Files { folder: folder.clone(), limits, file: None }, lost_bytes: 0 }
+    }
+
+    pub(super) fn elsewhere(log: Box<dyn Write>) -> Self {
+        Self { place: Place::Elsewhere(log), lost_bytes: 0 }
     }
 
     /// Adds some lines. A disk that is full costs them, and not the worker, which would wait for us.
@@ -37,21 +46,30 @@ impl Log {
             0 => String::new(),
             lost => format!("[{lost} bytes could not be written here]\n"),
         };
-        let bytes = (note.len() + lines.len()) as u64;
-        let (mut file, mut start) = match self.file.take() {
-            Some(open) => open,
-            None => self.folder.open_log()?,
-        };
-        // Not what was written here: a shim that gives up writes there, too.
-        let size = file.metadata()?.len();
-        if size > 0 && size + bytes > self.limits.bytes_max {
-            start += size;
-            file = self.folder.rotate_log(start, self.limits.old_files)?;
+        match &mut self.place {
+            Place::Elsewhere(log) => {
+                log.write_all(note.as_bytes())?;
+                log.write_all(lines)?;
+                log.flush()?;
+            }
+            Place::Files { folder, limits, file: newest } => {
+                let bytes = (note.len() + lines.len()) as u64;
+                let (mut file, mut start) = match newest.take() {
+                    Some(open) => open,
+                    None => folder.open_log()?,
+                };
+                // Not what was written here: a shim that gives up writes there, too.
+                let size = file.metadata()?.len();
+                if size > 0 && size + bytes > limits.bytes_max {
+                    start += size;
+                    file = folder.rotate_log(start, limits.old_files)?;
+                }
+                file.write_all(note.as_bytes())?;
+                file.write_all(lines)?;
+                *newest = Some((file, start));
+            }
         }
-        file.write_all(note.as_bytes())?;
-        file.write_all(lines)?;
         self.lost_bytes = 0;
-        self.file = Some((file, start));
         Ok(())
     }
 }

@@ -1,5 +1,5 @@
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const LAST_READS: u32 = 64;
 
 /// Runs the worker that a folder orders, until it and all that it has started are gone. An error means that this is not
 /// known.
-pub(super) fn run_worker(folder: &Folder, signals: Signals) -> io::Result<Ending> {
+pub(crate) fn run_worker(folder: &Folder, signals: Signals, log: Option<Box<dyn Write>>) -> io::Result<Ending> {
     let prepared = folder.order().and_then(|record| {
         folder.reserve_ending()?;
         let (launch, child) = spawn(folder)?;
@@ -41,7 +41,8 @@ pub(super) fn run_worker(folder: &Folder, signals: Signals) -> io::Result<Ending
             return Ok(Ending::StartFailed { reason, retryable: true });
         }
     };
-    let mut supervisor = Supervisor::new(folder, &record, signals, launch, child)?;
+    let log = log.map_or_else(|| Log::new(folder, record.log), Log::elsewhere);
+    let mut supervisor = Supervisor::new(folder, &record, signals, launch, child, log)?;
     if let Err(error) = supervisor.supervise() {
         supervisor.log.write(format!("[the worker is killed, because it cannot be watched: {error}]\n").as_bytes());
     }
@@ -78,7 +79,14 @@ struct Supervisor<'a> {
 }
 
 impl<'a> Supervisor<'a> {
-    fn new(folder: &'a Folder, record: &Record, signals: Signals, launch: File, mut child: Child) -> io::Result<Self> {
+    fn new(
+        folder: &'a Folder,
+        record: &Record,
+        signals: Signals,
+        launch: File,
+        mut child: Child,
+        log: Log,
+    ) -> io::Result<Self> {
         let worker = Pid::from_child(&child);
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             unreachable!("both were asked for");
@@ -93,7 +101,7 @@ impl<'a> Supervisor<'a> {
             launch_failure: Vec::new(),
             tell_start_at: None,
             streams: [Stream::new(stdout.into())?, Stream::new(stderr.into())?],
-            log: Log::new(folder, record.log),
+            log,
             exit: None,
             kill_at: None,
         })

@@ -13,13 +13,13 @@ use tracing::info;
 const INTERRUPTED: i32 = 130;
 
 /// Signals that came since it was made: the first ends the scheduler in good order, the second ends this process at once.
-pub(super) struct Signals {
+pub(crate) struct Signals {
     heard: UnixStream,
 }
 
 impl Signals {
     /// Before anybody can know that there is a scheduler.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         let (heard, signalled) = UnixStream::pair()?;
         let again = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -32,7 +32,7 @@ impl Signals {
     }
 
     /// Ends a scheduler with the first signal.
-    pub(super) fn stop(mut self, stopper: Stopper) -> io::Result<()> {
+    pub(crate) fn stop(mut self, stopper: Stopper) -> io::Result<()> {
         let wait = move || {
             // The other end is never closed, so that this is a signal or will never be one.
             if self.heard.read_exact(&mut [0]).is_ok() {

@@ -162,7 +162,7 @@ impl Scheduler {
     /// Makes everything durable and then does it; without room on the disk it has to wait.
     pub(crate) fn flush(&mut self) -> Result<(), ServerError> {
         self.write_groups();
-        if !self.commit()? {
+        if !self.commit()? || !self.copy()? {
             return Ok(());
         }
         for job in std::mem::take(&mut self.pending.regrouped) {

@@ -38,7 +38,7 @@ pub(crate) struct Inbox {
     pub(crate) history: Vec<HistoryEntry>,
     pub(crate) specs: BTreeMap<JobId, JobSpec>,
     pub(crate) token_changes: Vec<TokenChange>,
-    /// Who told where their group meets.
+    /// Who told what changes nothing for the engine: where their group meets, or what it knows.
     pub(crate) published: Vec<Reply<()>>,
     pub(crate) looks: Vec<Look>,
     pub(crate) shut_down: Option<Reply<()>>,
@@ -50,6 +50,14 @@ pub(crate) struct Inbox {
 pub(crate) struct Asked {
     pub(crate) event: Event,
     pub(crate) answer: Box<dyn FnOnce(Result<(), Refused>)>,
+}
+
+impl Asked {
+    /// Whether nobody would say it again. What agents report is repeated, and what users want is kept elsewhere where this
+    /// journal is not the only one.
+    pub(crate) const fn is_told_once(&self) -> bool {
+        matches!(self.event, Event::GroupReady { .. })
+    }
 }
 
 /// A user's token comes or goes.
@@ -208,8 +216,8 @@ impl Scheduler {
         match self.group(job, generation).map(|group| group.readiness(generation, is_running)) {
             Err(refused) => refuse(reply, refused),
             Ok(Readiness::Stale) => refuse(reply, self.stale(job, generation)),
-            // Who asked may have gone.
-            Ok(Readiness::Partial | Readiness::Known) => drop(reply.send(Ok(()))),
+            // What is known may not be durable yet.
+            Ok(Readiness::Partial | Readiness::Known) => inbox.published.push(reply),
             Ok(Readiness::Complete(revision)) => inbox.ask(Event::GroupReady { job, revision, pause_s }, reply),
         }
     }

@@ -1,0 +1,32 @@
+//! How our objects are known: names, labels, annotations.
+
+use pollux_backend::{Epoch, ReplicaId};
+use pollux_policy::JobId;
+
+/// Label with the number of a pod's job.
+pub const JOB_LABEL: &str = "pollux.dev/job";
+/// Label with the number of a pod's replica.
+pub const REPLICA_LABEL: &str = "pollux.dev/replica";
+/// Annotation with the epoch of the scheduler that ordered a pod.
+pub const EPOCH_ANNOTATION: &str = "pollux.dev/epoch";
+/// What holds a pod back until everything that it needs is there.
+pub const GATE: &str = "pollux.dev/placement";
+/// What keeps a pod that others have deleted until its end was seen.
+pub const FINALIZER: &str = "pollux.dev/release";
+/// Who we are to the API server.
+pub const MANAGER: &str = "pollux";
+
+/// The name of a replica's pod. It follows from the order, so that a second start finds the first.
+pub(crate) fn pod_name(job: JobId, replica: ReplicaId) -> String {
+    format!("pollux-{}-{}", job.0, replica.0)
+}
+
+/// A number from a label or annotation.
+pub(crate) fn number(text: Option<&String>) -> Option<u64> {
+    text?.parse().ok()
+}
+
+/// An epoch as it is kept.
+pub(crate) fn epoch(text: Option<&String>) -> Option<Epoch> {
+    number(text).map(Epoch)
+}

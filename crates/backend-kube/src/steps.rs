@@ -1,0 +1,156 @@
+//! Requests to the cluster.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Api, Client, ResourceExt};
+use pollux_backend::ReplicaOrder;
+use pollux_supervisor::STOP_ANNOTATION;
+use serde_json::json;
+
+use crate::names::{FINALIZER, GATE, MANAGER, pod_name};
+use crate::pod::{pod, secret};
+use crate::replica::Step;
+use crate::stage::is_gated;
+use crate::{KubeSettings, PodTemplates};
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// The pod is like this now.
+    Pod(Box<Pod>),
+    /// There is no such pod.
+    Gone,
+    /// It cannot be done yet: what its pods are made from is still to be heard of.
+    Later,
+    /// It cannot be done.
+    Failed { reason: String, retryable: bool },
+}
+
+/// Asks the cluster for single things.
+pub(crate) struct Steps {
+    client: Client,
+    settings: Arc<KubeSettings>,
+    templates: Arc<dyn PodTemplates>,
+}
+
+impl Steps {
+    pub(crate) fn new(client: Client, settings: Arc<KubeSettings>, templates: Arc<dyn PodTemplates>) -> Self {
+        Self { client, settings, templates }
+    }
+
+    pub(crate) async fn take(&self, step: Step, pod: Option<Pod>) -> Result<Done, kube::Error> {
+        match (step, pod) {
+            (Step::Create(order), _) => self.create(&order).await,
+            (Step::Release { order }, Some(pod)) => self.release(order.as_deref(), &pod).await,
+            (Step::Stop { grace_ms }, Some(pod)) => {
+                let patch = json!({"metadata": {"annotations": {STOP_ANNOTATION: grace_ms.to_string()}}});
+                self.patch(&pod, &patch).await
+            }
+            (Step::Delete { grace_s }, Some(pod)) => self.delete(&pod, grace_s).await,
+            (Step::Unpin, Some(pod)) => {
+                let finalizers = pod.finalizers().iter().filter(|name| *name != FINALIZER);
+                let finalizers: Vec<&String> = finalizers.collect();
+                let version = pod.resource_version();
+                self.patch(&pod, &json!({"metadata": {"finalizers": finalizers, "resourceVersion": version}})).await
+            }
+            (_, None) => Ok(Done::Gone),
+        }
+    }
+
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    async fn create(&self, order: &ReplicaOrder) -> Result<Done, kube::Error> {
+        let Some(job) = self.templates.of(order.job) else {
+            return Ok(Done::Later);
+        };
+        let Some(wanted) = pod(order, &job, &self.settings) else {
+            return Ok(Done::Failed { reason: "its template has no container".to_owned(), retryable: false });
+        };
+        let pods = self.pods(&job.namespace);
+        match pods.create(&params(), &wanted).await {
+            Ok(pod) => Ok(Done::Pod(Box::new(pod))),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let name = pod_name(order.job, order.replica);
+                Ok(pods.get_opt(&name).await?.map_or(Done::Gone, |pod| Done::Pod(Box::new(pod))))
+            }
+            // What is wrong with it stays wrong; a quota or a missing account may change.
+            Err(kube::Error::Api(status)) if [400, 403, 404, 422].contains(&status.code) => {
+                let retryable = status.code == 403 || status.code == 404;
+                Ok(Done::Failed { reason: status.message.replace('\n', " "), retryable })
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the secret if the pod has one, then takes the gate away.
+    async fn release(&self, order: Option<&ReplicaOrder>, pod: &Pod) -> Result<Done, kube::Error> {
+        if needs_secret(pod) {
+            let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &pod.namespace().unwrap_or_default());
+            let is_there = match order {
+                Some(order) => match secrets.create(&params(), &secret(order, pod)).await {
+                    Ok(_) => true,
+                    Err(kube::Error::Api(status)) if status.code == 409 => true,
+                    Err(error) => return Err(error),
+                },
+                None => secrets.get_metadata_opt(&pod.name_any()).await?.is_some(),
+            };
+            if !is_there {
+                // Only the scheduler that died before knew it: the replica never runs, and may be ordered anew.
+                return self.delete(pod, 0).await;
+            }
+        }
+        if !is_gated(pod) {
+            return Ok(Done::Pod(Box::new(pod.clone())));
+        }
+        let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.clone()).unwrap_or_default();
+        let gates: Vec<_> = gates.into_iter().filter(|gate| gate.name != GATE).collect();
+        let version = pod.resource_version();
+        // Strategic patches would merge the list with itself.
+        self.patch(pod, &json!({"metadata": {"resourceVersion": version}, "spec": {"schedulingGates": gates}})).await
+    }
+
+    async fn patch(&self, pod: &Pod, patch: &serde_json::Value) -> Result<Done, kube::Error> {
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let pods = self.pods(&pod.namespace().unwrap_or_default());
+        match pods.patch(&pod.name_any(), &params, &Patch::Merge(patch)).await {
+            Ok(pod) => Ok(Done::Pod(Box::new(pod))),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Done::Gone),
+            // It has changed since: what is to be done follows from how it is now.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                Ok(pods.get_opt(&pod.name_any()).await?.map_or(Done::Gone, |pod| Done::Pod(Box::new(pod))))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete(&self, pod: &Pod, grace_s: u32) -> Result<Done, kube::Error> {
+        let params = DeleteParams {
+            grace_period_seconds: Some(grace_s),
+            preconditions: Some(Preconditions { uid: pod.uid(), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        let pods = self.pods(&pod.namespace().unwrap_or_default());
+        match pods.delete(&pod.name_any(), &params).await {
+            Ok(_) => Ok(pods.get_opt(&pod.name_any()).await?.map_or(Done::Gone, |pod| Done::Pod(Box::new(pod)))),
+            // Another pod has the name: ours is gone.
+            Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(Done::Gone),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Whether its own secret must be there before it runs.
+fn needs_secret(pod: &Pod) -> bool {
+    let main = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+    let sources = main.and_then(|main| main.env_from.as_deref()).unwrap_or_default();
+    let name = pod.name_any();
+    sources.iter().any(|source| source.secret_ref.as_ref().is_some_and(|secret| secret.name == name))
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}

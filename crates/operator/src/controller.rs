@@ -1,0 +1,422 @@
+//! Between resources and the scheduler: what is asked for becomes jobs, and what becomes of them is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::events::{Event as KubeEvent, EventType, Recorder, Reporter};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use pollux_backend_kube::{FINALIZER, JobPods, MANAGER, PodTemplates};
+use pollux_job::{JobId, Phase};
+use pollux_server::{Action, Handle, Refused, explain, views};
+use pollux_store::HistoryEntry;
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+use tracing::{info, warn};
+
+use crate::spec::{UID_VARIABLE, job_spec, pods};
+use crate::status::{Seen, is_over, now, said, status};
+use crate::{PolluxJob, PolluxJobStatus};
+
+/// Between looks at all jobs.
+const LOOK: Duration = Duration::from_secs(1);
+/// Figures that change all the time are written this often.
+const FIGURES: Duration = Duration::from_secs(10);
+/// Jobs that are over and still known to the scheduler.
+const ENDED_MAX: usize = 1_000;
+
+/// What the pods of jobs are made from, for the backend.
+#[derive(Debug, Default)]
+pub(crate) struct Templates(Mutex<BTreeMap<JobId, JobPods>>);
+
+impl PodTemplates for Templates {
+    fn of(&self, job: JobId) -> Option<JobPods> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&job).cloned()
+    }
+}
+
+impl Templates {
+    fn learn(&self, job: JobId, pods: JobPods) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(job, pods);
+    }
+
+    fn forget(&self, job: JobId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&job);
+    }
+}
+
+/// A resource and what was done about it.
+struct Tracked {
+    resource: PolluxJob,
+    id: Option<JobId>,
+    /// The status as it was last written or read.
+    told: PolluxJobStatus,
+    told_at: Option<Instant>,
+    /// A version of the specification that makes no sense.
+    refused: Option<i64>,
+}
+
+impl Tracked {
+    fn is_deleted(&self) -> bool {
+        self.resource.metadata.deletion_timestamp.is_some()
+    }
+}
+
+pub(crate) struct Controller {
+    client: Client,
+    handle: Handle,
+    templates: Arc<Templates>,
+    checkpoint_dir: String,
+    /// By the uid of the resource.
+    tracked: BTreeMap<String, Tracked>,
+    /// What a list that is being read has shown so far.
+    listing: Option<BTreeSet<String>>,
+    /// Jobs that the scheduler had when it started, by the uid of their resource.
+    known: BTreeMap<String, JobId>,
+    is_complete: bool,
+}
+
+impl Controller {
+    pub(crate) fn new(client: Client, handle: Handle, templates: Arc<Templates>, checkpoint_dir: String) -> Self {
+        Self {
+            client,
+            handle,
+            templates,
+            checkpoint_dir,
+            tracked: BTreeMap::new(),
+            listing: None,
+            known: BTreeMap::new(),
+            is_complete: false,
+        }
+    }
+
+    /// Until the scheduler has ended.
+    pub(crate) async fn run(mut self) -> Result<(), Refused> {
+        self.known = self.jobs_of_before().await?;
+        let mut history = self.handle.history();
+        let mut resources =
+            watcher(Api::<PolluxJob>::all(self.client.clone()), watcher::Config::default()).default_backoff().boxed();
+        let mut ticks = tokio::time::interval(LOOK);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                Some(event) = resources.next() => self.see(event).await,
+                entry = history.recv() => match entry {
+                    Ok(entry) => self.publish(&entry).await,
+                    Err(RecvError::Lagged(missed)) => warn!(missed, "Events could not be written fast enough"),
+                    Err(RecvError::Closed) => return Ok(()),
+                },
+                _ = ticks.tick() => self.look().await?,
+            }
+        }
+    }
+
+    /// What the scheduler knows, by the resources that asked for it.
+    async fn jobs_of_before(&self) -> Result<BTreeMap<String, JobId>, Refused> {
+        let ended = self.handle.read(|reader| reader.last_ended_jobs(ENDED_MAX)).await?;
+        let rows = ended.into_iter().flatten().map(|row| (row.submitted.id, row.submitted.spec));
+        let mut known: BTreeMap<String, JobId> =
+            rows.filter_map(|(id, spec)| Some((spec.env.get(UID_VARIABLE)?.clone(), id))).collect();
+        let live = self.handle.look(|cluster| {
+            let uid = |id: JobId| cluster.spec(id).and_then(|spec| spec.env.get(UID_VARIABLE)).cloned();
+            cluster.live_jobs().filter_map(|id| Some((uid(id)?, id))).collect::<Vec<_>>()
+        });
+        known.extend(live.get().await?);
+        Ok(known)
+    }
+
+    async fn see(&mut self, event: watcher::Result<Event<PolluxJob>>) {
+        match event {
+            Ok(Event::Init) => self.listing = Some(BTreeSet::new()),
+            Ok(Event::InitApply(resource)) => {
+                if let Some(listing) = &mut self.listing {
+                    listing.insert(resource.uid().unwrap_or_default());
+                }
+                self.learn(resource);
+            }
+            Ok(Event::Apply(resource)) => {
+                let uid = resource.uid().unwrap_or_default();
+                self.learn(resource);
+                self.reconcile(&uid, None).await;
+            }
+            Ok(Event::InitDone) => {
+                let seen = self.listing.take().unwrap_or_default();
+                let gone: Vec<String> = self.tracked.keys().filter(|uid| !seen.contains(*uid)).cloned().collect();
+                for uid in gone {
+                    self.lose(&uid).await;
+                }
+                // Jobs whose resource was deleted by force while nobody looked.
+                let known: Vec<JobId> =
+                    self.known.iter().filter(|(uid, _)| !self.tracked.contains_key(*uid)).map(|(_, id)| *id).collect();
+                for id in known {
+                    self.cancel(id).await;
+                }
+                self.is_complete = true;
+            }
+            Ok(Event::Delete(resource)) => self.lose(&resource.uid().unwrap_or_default()).await,
+            Err(error) => warn!(%error, "jobs cannot be watched; it is tried again"),
+        }
+    }
+
+    fn learn(&mut self, resource: PolluxJob) {
+        let uid = resource.uid().unwrap_or_default();
+        let id = self.known.get(&uid).copied();
+        let tracked = self.tracked.entry(uid).or_insert_with(|| Tracked {
+            told: resource.status.clone().unwrap_or_default(),
+            resource: resource.clone(),
+            id,
+            told_at: None,
+            refused: None,
+        });
+        if let Some(id) = tracked.id {
+            self.templates.learn(id, pods(&resource, &self.checkpoint_dir));
+        }
+        tracked.resource = resource;
+    }
+
+    /// A resource is gone, finalizer or not.
+    async fn lose(&mut self, uid: &str) {
+        if let Some(id) = self.tracked.remove(uid).and_then(|tracked| tracked.id) {
+            self.cancel(id).await;
+            self.templates.forget(id);
+        }
+    }
+
+    async fn cancel(&self, id: JobId) {
+        // One that is over cannot be cancelled, and need not be.
+        drop(self.handle.act(id, Action::Cancel).get().await);
+    }
+
+    /// Looks at all jobs, tells what has become of them, and does what is still to be done.
+    async fn look(&mut self) -> Result<(), Refused> {
+        if !self.is_complete {
+            return Ok(());
+        }
+        let due: BTreeMap<JobId, (String, u32)> = self
+            .tracked
+            .values()
+            .filter(|tracked| tracked.told_at.is_some_and(|at| at.elapsed() < FIGURES))
+            .filter_map(|tracked| Some((tracked.id?, (tracked.told.phase.clone(), tracked.told.replicas))))
+            .collect();
+        let seen = self.handle.look(move |cluster| {
+            let one = |id: JobId| {
+                let job = views::job(cluster, cluster.engine().job(id)?);
+                let phase = format!("{:?}", job.phase).replace("Paused", "Suspended");
+                let is_same = due.get(&id).is_some_and(|told| *told == (phase, job.replicas));
+                if is_same {
+                    return Some((id, None));
+                }
+                let group = cluster.assignment(id).map(|assignment| assignment.replicas).unwrap_or_default();
+                let nodes: BTreeSet<String> = group.into_iter().map(|replica| replica.node).collect();
+                let gpus_per_replica = cluster.spec(id)?.gpus_per_replica;
+                let explanation = explain(cluster, id);
+                Some((id, Some(Seen { job, explanation, nodes: nodes.into_iter().collect(), gpus_per_replica })))
+            };
+            cluster.live_jobs().filter_map(one).collect::<BTreeMap<_, _>>()
+        });
+        let seen = seen.get().await?;
+        let uids: Vec<String> = self.tracked.keys().cloned().collect();
+        for uid in uids {
+            let Some(tracked) = self.tracked.get(&uid) else { continue };
+            let now_seen = match tracked.id {
+                Some(id) if !is_over(&tracked.told) => match seen.get(&id) {
+                    Some(seen) => seen.clone(),
+                    None => self.ended(id).await,
+                },
+                Some(_) | None => None,
+            };
+            self.reconcile(&uid, now_seen).await;
+        }
+        Ok(())
+    }
+
+    /// A job that is over.
+    async fn ended(&self, id: JobId) -> Option<Seen> {
+        let row = match self.handle.read(move |reader| reader.job(id)).await {
+            Ok(row) => row?,
+            Err(error) => {
+                warn!(job = id.0, %error, "how a job ended cannot be read");
+                return None;
+            }
+        };
+        row.ended.as_ref()?;
+        let gpus_per_replica = row.submitted.spec.gpus_per_replica;
+        Some(Seen { job: views::job_of_row(&row), explanation: None, nodes: Vec::new(), gpus_per_replica })
+    }
+
+    /// Does what is to be done about one resource.
+    async fn reconcile(&mut self, uid: &str, seen: Option<Seen>) {
+        if !self.is_complete {
+            return;
+        }
+        if let Some(seen) = seen {
+            self.obey(uid, &seen).await;
+            self.tell(uid, |tracked| status(&seen, &tracked.told, tracked.resource.metadata.generation, &now())).await;
+        }
+        let Some(tracked) = self.tracked.get(uid) else { return };
+        let is_done = is_over(&tracked.told) || tracked.id.is_none();
+        if tracked.is_deleted() {
+            match tracked.id.filter(|_| !is_done) {
+                Some(id) => self.cancel(id).await,
+                None => self.release(uid).await,
+            }
+        } else if is_over(&tracked.told) {
+            self.expire(uid).await;
+        } else if tracked.id.is_none() {
+            self.submit(uid).await;
+        }
+    }
+
+    /// Suspends and resumes.
+    async fn obey(&self, uid: &str, seen: &Seen) {
+        let Some(tracked) = self.tracked.get(uid) else { return };
+        let action = match (tracked.resource.spec.suspend, seen.job.phase) {
+            (_, Phase::Succeeded | Phase::Failed | Phase::Cancelled) => return,
+            (true, Phase::Paused) => return,
+            (true, _) => Action::Pause,
+            (false, Phase::Paused) => Action::Resume,
+            (false, _) => return,
+        };
+        if let Err(error) = self.handle.act(JobId(seen.job.id), action).get().await {
+            warn!(job = seen.job.id, %error, "a job cannot be suspended or resumed");
+        }
+    }
+
+    async fn submit(&mut self, uid: &str) {
+        let Some(tracked) = self.tracked.get(uid) else { return };
+        let generation = tracked.resource.metadata.generation;
+        if tracked.refused.is_some() && tracked.refused == generation {
+            return;
+        }
+        if tracked.resource.spec.suspend {
+            let message = "it is suspended: set spec.suspend to false";
+            return self.tell(uid, |it| said(&it.told, "Suspended", "Suspended", message, generation, &now())).await;
+        }
+        if let Err(error) = self.pin(uid).await {
+            return warn!(%error, "a job cannot be taken yet; it is tried again");
+        }
+        let Some(tracked) = self.tracked.get_mut(uid) else { return };
+        let submitted = match job_spec(&tracked.resource) {
+            Ok(spec) => match self.handle.submit(spec).get().await {
+                Ok(id) => Ok(id),
+                Err(Refused::Full | Refused::Busy { .. } | Refused::Away) => return,
+                Err(refused) => Err(refused.to_string()),
+            },
+            Err(reason) => Err(reason),
+        };
+        match submitted {
+            Ok(id) => {
+                info!(job = id.0, resource = %tracked.resource.name_any(), "job taken");
+                tracked.id = Some(id);
+                tracked.told.id = Some(id.0);
+                self.templates.learn(id, pods(&tracked.resource, &self.checkpoint_dir));
+            }
+            Err(reason) => {
+                tracked.refused = generation;
+                self.tell(uid, |it| said(&it.told, "Invalid", "Misconfigured", &reason, generation, &now())).await;
+            }
+        }
+    }
+
+    /// Has a resource stay until its pods are gone.
+    async fn pin(&self, uid: &str) -> Result<(), kube::Error> {
+        let Some(tracked) = self.tracked.get(uid) else { return Ok(()) };
+        let mut finalizers = tracked.resource.finalizers().to_vec();
+        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+            return Ok(());
+        }
+        finalizers.push(FINALIZER.to_owned());
+        self.set_finalizers(&tracked.resource, &finalizers).await
+    }
+
+    /// Lets a deleted resource go.
+    async fn release(&self, uid: &str) {
+        let Some(tracked) = self.tracked.get(uid) else { return };
+        let finalizers: Vec<String> =
+            tracked.resource.finalizers().iter().filter(|it| *it != FINALIZER).cloned().collect();
+        if finalizers.len() < tracked.resource.finalizers().len()
+            && let Err(error) = self.set_finalizers(&tracked.resource, &finalizers).await
+        {
+            warn!(%error, "a deleted job cannot be let go; it is tried again");
+        }
+    }
+
+    async fn set_finalizers(&self, resource: &PolluxJob, finalizers: &[String]) -> Result<(), kube::Error> {
+        let patch = json!({"metadata": {"finalizers": finalizers, "uid": resource.uid()}});
+        match self.api(resource).patch(&resource.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a resource whose time is over.
+    async fn expire(&self, uid: &str) {
+        let Some(tracked) = self.tracked.get(uid) else { return };
+        let (Some(ttl), Some(ended)) =
+            (tracked.resource.spec.ttl_seconds_after_finished, &tracked.told.completion_time)
+        else {
+            return;
+        };
+        if now().0.duration_since(ended.0).as_secs() < i64::from(ttl) {
+            return;
+        }
+        let preconditions = Some(Preconditions { uid: tracked.resource.uid(), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        if let Err(error) = self.api(&tracked.resource).delete(&tracked.resource.name_any(), &params).await {
+            warn!(%error, "a job whose time is over cannot be deleted; it is tried again");
+        }
+    }
+
+    fn api(&self, resource: &PolluxJob) -> Api<PolluxJob> {
+        Api::namespaced(self.client.clone(), &resource.namespace().unwrap_or_default())
+    }
+
+    /// Writes a status, if it is another than before.
+    async fn tell(&mut self, uid: &str, status: impl FnOnce(&Tracked) -> PolluxJobStatus) {
+        let Some(tracked) = self.tracked.get_mut(uid) else { return };
+        let status = status(tracked);
+        if tracked.told == status {
+            tracked.told_at = Some(Instant::now());
+            return;
+        }
+        let resource = &tracked.resource;
+        let api: Api<PolluxJob> = Api::namespaced(self.client.clone(), &resource.namespace().unwrap_or_default());
+        let patch = json!({"metadata": {"uid": resource.uid()}, "status": status});
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        match api.patch_status(&resource.name_any(), &params, &Patch::Merge(patch)).await {
+            Ok(_) => (tracked.told, tracked.told_at) = (status, Some(Instant::now())),
+            Err(kube::Error::Api(error)) if error.code == 404 => {}
+            Err(error) => warn!(%error, "a status cannot be written; it is tried again"),
+        }
+    }
+
+    /// Tells of something that happened to a job.
+    async fn publish(&self, entry: &HistoryEntry) {
+        let Some(job) = entry.job else { return };
+        let Some(tracked) = self.tracked.values().find(|tracked| tracked.id == Some(job)) else { return };
+        let told = views::event(entry);
+        let type_ = match told.kind.as_str() {
+            "not_started" => EventType::Warning,
+            _ => EventType::Normal,
+        };
+        let reason = told.kind.split('_').map(capitalised).collect();
+        let note: String = told.text.chars().take(1_000).collect();
+        let event = KubeEvent { type_, reason, note: Some(note), action: "Schedule".to_owned(), secondary: None };
+        // One that is used again counts what has the same reason, and keeps only the first sentence.
+        let reporter = Reporter { controller: "pollux".to_owned(), instance: None };
+        let recorder = Recorder::new(self.client.clone(), reporter);
+        if let Err(error) = recorder.publish(&event, &tracked.resource.object_ref(&())).await {
+            warn!(%error, "an Event could not be written");
+        }
+    }
+}
+
+fn capitalised(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
+}

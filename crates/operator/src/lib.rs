@@ -1,0 +1,25 @@
+//! Training jobs as resources of a Kubernetes cluster: `pollux operator`.
+//!
+//! ```text
+//!  PolluxJob (custom resource) ──> Controller ──submit, pause, cancel──> Daemon (the same as of `pollux up`)
+//!       ^                              │                                    │            │
+//!       └── status, conditions, Events ┘          config maps (journal) <───┘            └──> KubeBackend: pods
+//! ```
+//!
+//! Kubernetes holds everything: a job is its resource, and what the scheduler writes down is copied into config maps before
+//! anything is done about it. The disk of the operator is a cache, which is made anew at every start. Who gets which GPUs is
+//! decided by the same engine and policies as elsewhere. [`Operator`] is the main type.
+
+mod error;
+mod resource;
+mod spec;
+mod status;
+mod journal;
+mod certificates;
+mod leader;
+mod controller;
+mod operator;
+
+pub use error::OperatorError;
+pub use operator::{Operator, OperatorSettings};
+pub use resource::{Flexibility, PolluxJob, PolluxJobSpec, PolluxJobStatus, Work, definition};

@@ -1,0 +1,228 @@
+//! From what the scheduler knows of a job to the status of its resource.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use pollux_api::{Explanation, Job};
+use pollux_job::Phase;
+
+use crate::PolluxJobStatus;
+
+/// Longest message of a status.
+const MESSAGE_CHARS_MAX: usize = 1_000;
+
+/// Kinds of condition. Each is always there, true or false.
+const CONDITIONS: [&str; 5] = ["Running", "Resizing", "Suspended", "Succeeded", "Failed"];
+
+/// What is known of a job that the scheduler has.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) job: Job,
+    /// Of a job that is not over, if it was asked for.
+    pub(crate) explanation: Option<Explanation>,
+    pub(crate) nodes: Vec<String>,
+    pub(crate) gpus_per_replica: u32,
+}
+
+/// Which phase, and why, each in a word.
+fn words(seen: &Seen) -> (&'static str, &'static str) {
+    match seen.job.phase {
+        Phase::Queued => ("Queued", waiting(seen)),
+        Phase::Starting => ("Starting", "WaitingForPodsReady"),
+        Phase::Running => ("Running", "Training"),
+        Phase::Resizing => ("Resizing", waiting(seen)),
+        Phase::Paused => ("Suspended", "Suspended"),
+        Phase::Succeeded => ("Succeeded", "Completed"),
+        Phase::Failed => ("Failed", "GivenUp"),
+        Phase::Cancelled => ("Cancelled", "Cancelled"),
+    }
+}
+
+/// The words of Kueue where they mean the same.
+fn waiting(seen: &Seen) -> &'static str {
+    let explanation = seen.explanation.as_ref();
+    match explanation.and_then(|explanation| explanation.wait.as_deref()) {
+        Some("gpus") if explanation.is_some_and(|it| it.payer.is_some()) => "BetterUsedElsewhere",
+        Some("gpus") => "WaitingForGPUs",
+        Some("release") => "WaitingForPreemptedWorkloads",
+        Some("ready" | "pending") => "WaitingForPodsReady",
+        Some("backoff") => "Backoff",
+        Some("jobs") => "WaitingForJobs",
+        Some("resume") => "Suspended",
+        Some(_) | None => "PendingEvaluation",
+    }
+}
+
+/// The status of a job.
+pub(crate) fn status(seen: &Seen, before: &PolluxJobStatus, generation: Option<i64>, now: &Time) -> PolluxJobStatus {
+    let job = &seen.job;
+    let (phase, reason) = words(seen);
+    let message = match (&job.failure, &seen.explanation) {
+        (Some(failure), _) => failure.clone(),
+        (None, Some(explanation)) => explanation.sentences.join(" "),
+        (None, None) if job.ended_ms.is_some() => format!("it has {}", phase.to_lowercase()),
+        (None, None) => before.message.clone(),
+    };
+    let told = PolluxJobStatus {
+        id: Some(job.id),
+        replicas: job.replicas,
+        gpus: job.replicas * seen.gpus_per_replica,
+        node_count: u32::try_from(seen.nodes.len()).unwrap_or(u32::MAX),
+        nodes: seen.nodes.clone(),
+        batch_size: job.batch_size,
+        goodput: job.goodput.map(rounded),
+        efficiency: job.efficiency.map(rounded),
+        progress: job.progress.map(|progress| format!("{:.0}%", (progress * 100.0).floor())),
+        restarts: job.restarts,
+        start_time: job.started_ms.and_then(moment),
+        completion_time: job.ended_ms.and_then(moment),
+        estimated_end: job.remaining_s.and_then(|left| after(now, left)),
+        ..said(before, phase, reason, &message, generation, now)
+    };
+    // A moment that is only a little other than it was is the same for people.
+    let is_near = |a: &Time, b: &Time| a.0.duration_since(b.0).as_secs().abs() < 30;
+    match (&told.estimated_end, &before.estimated_end) {
+        (Some(new), Some(old)) if is_near(new, old) => {
+            PolluxJobStatus { estimated_end: before.estimated_end.clone(), ..told }
+        }
+        _ => told,
+    }
+}
+
+/// A phase, a reason and conditions that follow from them.
+pub(crate) fn said(
+    before: &PolluxJobStatus,
+    phase: &str,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+    now: &Time,
+) -> PolluxJobStatus {
+    let message: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
+    let condition = |kind: &str| {
+        let holds = match kind {
+            "Running" => matches!(phase, "Running" | "Resizing"),
+            "Failed" => matches!(phase, "Failed" | "Cancelled" | "Invalid"),
+            kind => kind == phase,
+        };
+        let status = if holds { "True" } else { "False" };
+        let earlier = before.conditions.iter().find(|earlier| earlier.type_ == kind && earlier.status == status);
+        Condition {
+            type_: kind.to_owned(),
+            status: status.to_owned(),
+            reason: reason.to_owned(),
+            message: message.clone(),
+            observed_generation: generation,
+            last_transition_time: earlier.map_or_else(|| now.clone(), |earlier| earlier.last_transition_time.clone()),
+        }
+    };
+    PolluxJobStatus {
+        id: before.id,
+        phase: phase.to_owned(),
+        reason: reason.to_owned(),
+        observed_generation: generation,
+        conditions: CONDITIONS.map(condition).to_vec(),
+        message,
+        ..PolluxJobStatus::default()
+    }
+}
+
+/// Whether a status is about a job that is over.
+pub(crate) fn is_over(status: &PolluxJobStatus) -> bool {
+    matches!(status.phase.as_str(), "Succeeded" | "Failed" | "Cancelled")
+}
+
+/// Three digits, so that what stays nearly the same is not written again and again.
+fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return 0.0;
+    }
+    let scale = 10f64.powf(2.0 - value.abs().log10().floor());
+    (value * scale).round() / scale
+}
+
+fn moment(ms: u64) -> Option<Time> {
+    jiff::Timestamp::from_second(i64::try_from(ms / 1000).ok()?).ok().map(Time)
+}
+
+fn after(now: &Time, seconds: f64) -> Option<Time> {
+    if !(0.0..1e9).contains(&seconds) {
+        return None;
+    }
+    jiff::Timestamp::from_second(now.0.as_second() + seconds as i64).ok().map(Time)
+}
+
+/// Now, in whole seconds.
+pub(crate) fn now() -> Time {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    moment(u64::try_from(now.as_millis()).unwrap_or(u64::MAX)).unwrap_or(Time(jiff::Timestamp::UNIX_EPOCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn seen(phase: &str, wait: Option<&str>) -> Seen {
+        let job = json!({
+            "id": 3, "name": "a", "phase": phase, "phase_since_ms": 0, "submitted_ms": 0, "started_ms": 1000,
+            "ended_ms": null, "replicas": 2, "nodes": 1, "batch_size": 64, "learning_rate_factor": 1.0,
+            "samples_per_s": 10.0, "efficiency": 0.98765, "goodput": 1234.56, "epochs": 1, "progress": 0.257,
+            "remaining_s": 60.0, "attained_gpu_s": 0.0, "queued_s": 0.0, "restarts": 1, "retries": 0, "failure": null,
+        });
+        let explanation = json!({
+            "id": 3, "name": "a", "phase": phase, "replicas": 2, "sentences": ["It waits.", "For GPUs."], "wait": wait,
+            "binding": null, "one_more": null, "one_fewer": null, "payer": null, "fair_share": null,
+            "next_round_ms": null, "sizes": [],
+        });
+        Seen {
+            job: serde_json::from_value(job).unwrap(),
+            explanation: Some(serde_json::from_value(explanation).unwrap()),
+            nodes: vec!["node-1".to_owned()],
+            gpus_per_replica: 4,
+        }
+    }
+
+    fn at(second: i64) -> Time {
+        Time(jiff::Timestamp::from_second(second).unwrap())
+    }
+
+    fn condition<'a>(status: &'a PolluxJobStatus, kind: &str) -> &'a Condition {
+        status.conditions.iter().find(|condition| condition.type_ == kind).unwrap()
+    }
+
+    #[test]
+    fn a_status_tells_what_a_job_has_and_why() {
+        let status = status(&seen("running", None), &PolluxJobStatus::default(), Some(2), &at(100));
+        assert_eq!((status.phase.as_str(), status.reason.as_str()), ("Running", "Training"));
+        assert_eq!((status.gpus, status.node_count, status.batch_size), (8, 1, Some(64)));
+        assert_eq!((status.goodput, status.efficiency), (Some(1230.0), Some(0.988)));
+        assert_eq!((status.progress.as_deref(), status.message.as_str()), (Some("25%"), "It waits. For GPUs."));
+        assert_eq!((status.start_time, status.estimated_end), (Some(at(1)), Some(at(160))));
+        assert_eq!(status.observed_generation, Some(2));
+    }
+
+    #[test]
+    fn reasons_are_the_words_that_others_use() {
+        for (wait, expected) in [
+            (Some("round"), "PendingEvaluation"),
+            (Some("gpus"), "WaitingForGPUs"),
+            (Some("release"), "WaitingForPreemptedWorkloads"),
+            (Some("pending"), "WaitingForPodsReady"),
+            (None, "PendingEvaluation"),
+        ] {
+            assert_eq!(words(&seen("queued", wait)), ("Queued", expected));
+        }
+    }
+
+    #[test]
+    fn a_condition_keeps_the_moment_at_which_it_changed() {
+        let first = status(&seen("running", None), &PolluxJobStatus::default(), None, &at(100));
+        let second = status(&seen("resizing", None), &first, None, &at(200));
+        assert_eq!(condition(&second, "Running").last_transition_time, at(100));
+        assert_eq!(condition(&second, "Resizing").last_transition_time, at(200));
+        let third = status(&seen("paused", None), &second, None, &at(300));
+        let running = condition(&third, "Running");
+        assert_eq!((running.status.as_str(), &running.last_transition_time), ("False", &at(300)));
+        assert_eq!(condition(&third, "Suspended").status, "True");
+    }
+}
