@@ -11,12 +11,10 @@ use clap::Args;
 use pollux_backend_kube::KubeSettings;
 use pollux_lab::policy_named;
 use pollux_operator::{Operator, OperatorSettings};
-use pollux_policy::PolicySettings;
 use tracing::info;
 
 use crate::output;
-use crate::up::{LogArgs, Signals, UpError, address, start_log};
-use crate::usage::{number, whole};
+use crate::up::{LogArgs, PlanArgs, Signals, UpError, address, start_log};
 
 /// What `pollux operator` takes.
 #[derive(Args, Debug)]
@@ -60,19 +58,8 @@ pub(crate) struct OperatorArgs {
     #[arg(long, value_name = "FILE", default_value = "/bin/pollux")]
     program: String,
 
-    /// Who gets what, as for `pollux up`
-    #[arg(long, value_name = "NAME", default_value = PolicySettings::default().name())]
-    policy: String,
-
-    /// Seconds between plans; arrivals and departures bring them forward
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected seconds from 0.1"))]
-    round_interval: f64,
-
-    /// Seconds that a replica may take to save and leave before it is killed
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, allow_negative_numbers = true)]
-    #[arg(value_parser = whole(0..=86_400_u64, "expected whole seconds from 0 to 86400"))]
-    grace: u64,
+    #[command(flatten)]
+    plan: PlanArgs,
 
     /// What containers ask for that need GPUs
     #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu")]
@@ -102,7 +89,7 @@ fn label(text: &str) -> Result<(String, String), &'static str> {
 /// Schedules until a signal comes.
 pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<()> {
     let _log = start_log(&args.log);
-    let policy = policy_named(&args.policy).map_err(UpError::Policy)?;
+    let policy = policy_named(&args.plan.policy).map_err(UpError::Policy)?;
     let settings = OperatorSettings {
         kube: KubeSettings {
             namespace: args.namespace.clone(),
@@ -113,7 +100,7 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<()> {
             image: args.image.clone(),
             pull_policy: args.pull_policy.clone(),
             command: args.program.clone(),
-            grace: Duration::from_secs(args.grace),
+            grace: Duration::from_secs(args.plan.grace),
             ..KubeSettings::default()
         },
         state_dir: args.state.clone(),
@@ -122,8 +109,8 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<()> {
         port: args.port,
         identity: args.identity.clone(),
         policy,
-        round_interval_s: args.round_interval,
-        grace: Duration::from_secs(args.grace),
+        round_interval_s: args.plan.round_interval,
+        grace: Duration::from_secs(args.plan.grace),
     };
     let signals = Signals::listen().context("cannot listen for signals")?;
     let operator = Operator::start(&settings)?;

@@ -2,6 +2,7 @@
 
 mod error;
 mod logging;
+mod plan_args;
 mod signals;
 
 use std::io::{self, Write};
@@ -25,9 +26,10 @@ use tracing::{error, info};
 use crate::live::StateArgs;
 use crate::output;
 use crate::table::{Align, Cell, Table};
-use crate::usage::{number, whole};
+use crate::usage::whole;
 pub(crate) use error::UpError;
 pub(crate) use logging::{LogArgs, start as start_log};
+pub(crate) use plan_args::PlanArgs;
 pub(crate) use signals::Signals;
 
 /// What `pollux up` takes.
@@ -42,10 +44,8 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7878", value_parser = address)]
     listen: SocketAddr,
 
-    /// Scheduling policy: pollux, castor, optimus, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or a .toml file with
-    /// settings of one
-    #[arg(long, value_name = "NAME", default_value = PolicySettings::default().name())]
-    policy: String,
+    #[command(flatten)]
+    plan: PlanArgs,
 
     /// Slots without GPUs [default: the GPUs of this machine, or a slot for each core]
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "nodes")]
@@ -55,16 +55,6 @@ pub(crate) struct UpArgs {
     /// Pretend nodes by slots of each, to try placement
     #[arg(long, value_name = "NxS", value_parser = layout)]
     nodes: Option<NodeLayout>,
-
-    /// Seconds between plans; arrivals and departures bring them forward
-    #[arg(long, value_name = "SECONDS", default_value_t = 30.0)]
-    #[arg(allow_negative_numbers = true, value_parser = number::<f64>("expected seconds from 0.1"))]
-    round_interval: f64,
-
-    /// Seconds a replica has to save and exit before it is killed
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, allow_negative_numbers = true)]
-    #[arg(value_parser = whole(0..=86_400_u64, "expected whole seconds from 0 to 86400"))]
-    grace: u64,
 
     /// Where jobs save checkpoints, one folder for each job [default: `checkpoints` in the state folder]
     #[arg(long, value_name = "FOLDER")]
@@ -122,7 +112,7 @@ pub(crate) struct Logged;
 fn schedule(args: &UpArgs) -> anyhow::Result<()> {
     pollux_backend_local::raise_files_max();
     let state_dir = args.state.folder()?;
-    let policy = policy_named(&args.policy).map_err(UpError::Policy)?;
+    let policy = policy_named(&args.plan.policy).map_err(UpError::Policy)?;
     let mut nodes = Vec::new();
     let local = local_settings(args)?;
     let open_backend = |observer| {
@@ -153,7 +143,7 @@ fn local_settings(args: &UpArgs) -> anyhow::Result<LocalSettings> {
     Ok(LocalSettings {
         nodes: args.nodes.or(args.slots.map(NodeLayout::Slots)).unwrap_or(NodeLayout::Gpus),
         program: env::current_exe().context("cannot find this program")?,
-        grace: Duration::from_secs(args.grace),
+        grace: Duration::from_secs(args.plan.grace),
         log: LogLimits::default(),
         checkpoint_dir: args.checkpoint_dir.clone(),
     })
@@ -162,15 +152,15 @@ fn local_settings(args: &UpArgs) -> anyhow::Result<LocalSettings> {
 /// A machine is watched more closely than a cluster in a simulation: whoever submits a job waits for it.
 fn server_settings(args: &UpArgs, state_dir: &Path, policy: PolicySettings) -> ServerSettings {
     let engine = EngineSettings {
-        round_interval_s: args.round_interval,
-        round_gap_min_s: args.round_interval.min(3.0),
+        round_interval_s: args.plan.round_interval,
+        round_gap_min_s: args.plan.round_interval.min(3.0),
         replans_on_events: true,
         // Processes of one machine start and change over in seconds.
         restart_cost_default_s: 10.0,
         settle_timeout_s: 600.0,
         ..EngineSettings::default()
     };
-    let grace = Duration::from_secs(args.grace);
+    let grace = Duration::from_secs(args.plan.grace);
     let keep_for = Duration::from_secs(args.keep_checkpoints_for);
     let retention = Retention { keep_for, keep_bytes: args.keep_checkpoints_bytes };
     // The address is filled in once it is known.
@@ -211,7 +201,7 @@ impl Banner<'_> {
         let bold = Style::new().bold();
         let state_dir = fs::canonicalize(self.state_dir).unwrap_or_else(|_| self.state_dir.to_owned());
         writeln!(out, "pollux {} listens on {bold}{}{bold:#}", env!("CARGO_PKG_VERSION"), self.url)?;
-        let interval = format!("a plan every {} s, and when jobs come and go", self.args.round_interval);
+        let interval = format!("a plan every {} s, and when jobs come and go", self.args.plan.round_interval);
         let mut table = Table::without_headings(&[Align::Left, Align::Left]);
         let mut push = |label: &str, text: String| {
             table.push(vec![Cell::styled(label, Style::new().dimmed()), Cell::plain(output::one_line(&text))]);

@@ -93,9 +93,12 @@ pub enum SpecError {
     /// Nobody knows where that would be.
     #[error("working_dir {}: expected an absolute path", .0.display())]
     WorkingDir(PathBuf),
-    /// A name that cannot be one, or is the scheduler's own.
-    #[error("variable {0:?}: expected a name without = that does not start with POLLUX_")]
+    /// A name that cannot be one.
+    #[error("variable {0:?}: expected a name without =")]
     Variable(String),
+    /// What would be lost when the scheduler sets its own.
+    #[error("variable {0:?} is set by Pollux for each replica: expected another name")]
+    OwnVariable(String),
     /// Which of the two would count?
     #[error("variable {0:?} is both in env and in secrets: expected it in one of them")]
     VariableTwice(String),

@@ -8,6 +8,23 @@ use crate::{JobSpec, Secret, SpecError};
 /// What all arguments and variables of a job may take, well below what a system can start.
 const BYTES_MAX: usize = 128 * 1024;
 
+/// What every replica is told of its place; a user's own value would be lost.
+const PLACE: [&str; 8] = [
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_VISIBLE_DEVICES",
+];
+
+/// Whether Pollux sets the variable of this name for every replica.
+pub fn is_own_variable(name: &str) -> bool {
+    name.starts_with("POLLUX_") || PLACE.contains(&name)
+}
+
 /// A name as messages show it: what follows a = in it was meant to be a value, and may be a secret.
 pub(crate) fn without_value(name: &str) -> String {
     name.split_once('=').map_or_else(|| name.to_owned(), |(name, _)| format!("{name}=..."))
@@ -22,9 +39,13 @@ impl JobSpec {
         if !self.working_dir.is_absolute() {
             return Err(SpecError::WorkingDir(self.working_dir.clone()));
         }
-        let is_name = |name: &str| !name.is_empty() && !name.contains('=') && !name.starts_with("POLLUX_");
-        if let Some(name) = self.env.keys().chain(self.secrets.keys()).find(|name| !is_name(name)) {
-            return Err(SpecError::Variable(without_value(name)));
+        for name in self.env.keys().chain(self.secrets.keys()) {
+            if name.is_empty() || name.contains('=') {
+                return Err(SpecError::Variable(without_value(name)));
+            }
+            if is_own_variable(name) {
+                return Err(SpecError::OwnVariable(name.clone()));
+            }
         }
         if let Some(name) = self.secrets.keys().find(|name| self.env.contains_key(*name)) {
             return Err(SpecError::VariableTwice(name.clone()));
@@ -96,8 +117,11 @@ mod tests {
         assert_eq!(job(&["train", "a\0b"]).check_launch(), Err(SpecError::Nul));
         let relative = JobSpec { working_dir: "here".into(), ..job(&["train"]) };
         assert_eq!(relative.check_launch(), Err(SpecError::WorkingDir("here".into())));
-        for (name, shown) in [("", ""), ("A=B", "A=..."), ("POLLUX_TOKEN", "POLLUX_TOKEN")] {
+        for (name, shown) in [("", ""), ("A=B", "A=...")] {
             assert_eq!(with_variable(name, "1").check_launch(), Err(SpecError::Variable(shown.to_owned())));
+        }
+        for name in ["POLLUX_TOKEN", "RANK", "CUDA_VISIBLE_DEVICES"] {
+            assert_eq!(with_variable(name, "1").check_launch(), Err(SpecError::OwnVariable(name.to_owned())));
         }
         let long = with_variable("LONG", &"x".repeat(BYTES_MAX)).check_launch();
         assert_eq!(long, Err(SpecError::TooLong { bytes: BYTES_MAX + 13, limit: BYTES_MAX }));

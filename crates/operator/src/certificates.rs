@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::ByteString;
@@ -69,7 +71,8 @@ impl Certificates {
 fn write(folder: &Path, name: &str, text: &str) -> Result<PathBuf, OperatorError> {
     let file = folder.join(name);
     let refused = |reason| OperatorError::File { file: file.display().to_string(), reason };
-    fs::write(&file, text).map_err(refused)?;
+    let opened = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file);
+    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(refused)?;
     Ok(file)
 }
 

@@ -19,7 +19,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tracing::{info, warn};
 
 use crate::spec::{UID_VARIABLE, job_spec, pods};
-use crate::status::{Seen, is_over, now, said, status};
+use crate::status::{Seen, is_over, now, said, status, word};
 use crate::{PolluxJob, PolluxJobStatus};
 
 /// Between looks at all jobs.
@@ -205,16 +205,13 @@ impl Controller {
         let seen = self.handle.look(move |cluster| {
             let one = |id: JobId| {
                 let job = views::job(cluster, cluster.engine().job(id)?);
-                let phase = format!("{:?}", job.phase).replace("Paused", "Suspended");
-                let is_same = due.get(&id).is_some_and(|told| *told == (phase, job.replicas));
-                if is_same {
+                if due.get(&id).is_some_and(|(phase, replicas)| phase == word(job.phase) && *replicas == job.replicas) {
                     return Some((id, None));
                 }
                 let group = cluster.assignment(id).map(|assignment| assignment.replicas).unwrap_or_default();
                 let nodes: BTreeSet<String> = group.into_iter().map(|replica| replica.node).collect();
-                let gpus_per_replica = cluster.spec(id)?.gpus_per_replica;
                 let explanation = explain(cluster, id);
-                Some((id, Some(Seen { job, explanation, nodes: nodes.into_iter().collect(), gpus_per_replica })))
+                Some((id, Some(Seen { job, explanation, nodes: nodes.into_iter().collect() })))
             };
             cluster.live_jobs().filter_map(one).collect::<BTreeMap<_, _>>()
         });
@@ -244,8 +241,7 @@ impl Controller {
             }
         };
         row.ended.as_ref()?;
-        let gpus_per_replica = row.submitted.spec.gpus_per_replica;
-        Some(Seen { job: views::job_of_row(&row), explanation: None, nodes: Vec::new(), gpus_per_replica })
+        Some(Seen { job: views::job_of_row(&row), explanation: None, nodes: Vec::new() })
     }
 
     /// Does what is to be done about one resource.
@@ -254,8 +250,11 @@ impl Controller {
             return;
         }
         if let Some(seen) = seen {
-            self.obey(uid, &seen).await;
-            self.tell(uid, |tracked| status(&seen, &tracked.told, tracked.resource.metadata.generation, &now())).await;
+            self.apply_suspend(uid, &seen).await;
+            self.write_status(uid, |tracked| {
+                status(&seen, &tracked.told, tracked.resource.metadata.generation, &now())
+            })
+            .await;
         }
         let Some(tracked) = self.tracked.get(uid) else { return };
         let is_done = is_over(&tracked.told) || tracked.id.is_none();
@@ -272,7 +271,7 @@ impl Controller {
     }
 
     /// Suspends and resumes.
-    async fn obey(&self, uid: &str, seen: &Seen) {
+    async fn apply_suspend(&self, uid: &str, seen: &Seen) {
         let Some(tracked) = self.tracked.get(uid) else { return };
         let action = match (tracked.resource.spec.suspend, seen.job.phase) {
             (_, Phase::Succeeded | Phase::Failed | Phase::Cancelled) => return,
@@ -294,7 +293,9 @@ impl Controller {
         }
         if tracked.resource.spec.suspend {
             let message = "it is suspended: set spec.suspend to false";
-            return self.tell(uid, |it| said(&it.told, "Suspended", "Suspended", message, generation, &now())).await;
+            return self
+                .write_status(uid, |it| said(&it.told, "Suspended", "Suspended", message, generation, &now()))
+                .await;
         }
         if let Err(error) = self.pin(uid).await {
             return warn!(%error, "a job cannot be taken yet; it is tried again");
@@ -303,7 +304,7 @@ impl Controller {
         let submitted = match job_spec(&tracked.resource) {
             Ok(spec) => match self.handle.submit(spec).get().await {
                 Ok(id) => Ok(id),
-                Err(Refused::Full | Refused::Busy { .. } | Refused::Away) => return,
+                Err(Refused::Full | Refused::NotCopied | Refused::Busy { .. } | Refused::Away) => return,
                 Err(refused) => Err(refused.to_string()),
             },
             Err(reason) => Err(reason),
@@ -317,7 +318,8 @@ impl Controller {
             }
             Err(reason) => {
                 tracked.refused = generation;
-                self.tell(uid, |it| said(&it.told, "Invalid", "Misconfigured", &reason, generation, &now())).await;
+                self.write_status(uid, |it| said(&it.told, "Invalid", "Misconfigured", &reason, generation, &now()))
+                    .await;
             }
         }
     }
@@ -377,7 +379,7 @@ impl Controller {
     }
 
     /// Writes a status, if it is another than before.
-    async fn tell(&mut self, uid: &str, status: impl FnOnce(&Tracked) -> PolluxJobStatus) {
+    async fn write_status(&mut self, uid: &str, status: impl FnOnce(&Tracked) -> PolluxJobStatus) {
         let Some(tracked) = self.tracked.get_mut(uid) else { return };
         let status = status(tracked);
         if tracked.told == status {

@@ -30,17 +30,22 @@ use serde::{Deserialize, Serialize};
     printcolumn(json_path = ".status.restarts", name = "Restarts", type_ = "integer", priority = 1),
     printcolumn(json_path = ".status.estimatedEnd", name = "End", type_ = "date", priority = 1),
     printcolumn(json_path = ".status.message", name = "Message", type_ = "string", priority = 1),
-    validation = Rule::new("self.spec.replicasMin <= self.spec.replicas").message(
+    validation = Rule::new("!has(self.spec.replicas) || self.spec.replicasMin <= self.spec.replicas").message(
         "replicasMin is larger than replicas: expected replicasMin <= replicas <= replicasMax"
     ),
-    validation = Rule::new("!has(self.spec.replicasMax) || self.spec.replicas <= self.spec.replicasMax").message(
-        "replicas is larger than replicasMax: expected replicasMin <= replicas <= replicasMax"
+    validation = Rule::new(
+        "!has(self.spec.replicasMax) || !has(self.spec.replicas) || self.spec.replicas <= self.spec.replicasMax"
+    ).message("replicas is larger than replicasMax: expected replicasMin <= replicas <= replicasMax"),
+    validation = Rule::new("!has(self.spec.replicasMax) || self.spec.replicasMin <= self.spec.replicasMax").message(
+        "replicasMin is larger than replicasMax: expected replicasMin <= replicas <= replicasMax"
     ),
     validation = Rule::new(
         "!has(self.spec.work) || has(self.spec.work.epochs) != has(self.spec.work.baselineSteps)"
     ).message("work: expected either epochs or baselineSteps"),
     validation = Rule::new(
-        "self.spec.template == oldSelf.spec.template && self.spec.replicas == oldSelf.spec.replicas && \
+        "self.spec.template == oldSelf.spec.template && \
+         has(self.spec.replicas) == has(oldSelf.spec.replicas) && \
+         (!has(self.spec.replicas) || self.spec.replicas == oldSelf.spec.replicas) && \
          self.spec.replicasMin == oldSelf.spec.replicasMin && \
          has(self.spec.replicasMax) == has(oldSelf.spec.replicasMax) && \
          (!has(self.spec.replicasMax) || self.spec.replicasMax == oldSelf.spec.replicasMax) && \
@@ -63,10 +68,10 @@ pub struct PolluxJobSpec {
     /// What every replica runs, as in a Deployment. The first container trains: it must name its command.
     #[schemars(schema_with = "template_schema")]
     pub template: PodTemplateSpec,
-    /// Replicas it begins with, where so many fit.
-    #[serde(default = "one")]
+    /// Replicas it begins with, where so many fit; `replicasMin`, if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
-    pub replicas: u32,
+    pub replicas: Option<u32>,
     /// Fewest replicas it can run with.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 65536))]

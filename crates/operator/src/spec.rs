@@ -49,7 +49,7 @@ pub(crate) fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
         work: spec.work.and_then(|work| work.epochs.map(Work::Epochs).or(work.baseline_steps.map(Work::BaselineSteps))),
         retries: spec.retries,
         time_limit: spec.time_limit,
-        ..JobSpec::new(&resource.name_any(), spec.replicas)
+        ..JobSpec::new(&resource.name_any(), spec.replicas.unwrap_or(spec.replicas_min))
     };
     job.check().map_err(|error| error.to_string())?;
     Ok(job)

@@ -19,20 +19,32 @@ pub(crate) struct Seen {
     /// Of a job that is not over, if it was asked for.
     pub(crate) explanation: Option<Explanation>,
     pub(crate) nodes: Vec<String>,
-    pub(crate) gpus_per_replica: u32,
 }
 
-/// Which phase, and why, each in a word.
-fn words(seen: &Seen) -> (&'static str, &'static str) {
+/// A phase as a status names it.
+pub(crate) const fn word(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Queued => "Queued",
+        Phase::Starting => "Starting",
+        Phase::Running => "Running",
+        Phase::Resizing => "Resizing",
+        Phase::Paused => "Suspended",
+        Phase::Succeeded => "Succeeded",
+        Phase::Failed => "Failed",
+        Phase::Cancelled => "Cancelled",
+    }
+}
+
+/// Why a job is in its phase, in a word that stays the same.
+fn reason(seen: &Seen) -> &'static str {
     match seen.job.phase {
-        Phase::Queued => ("Queued", waiting(seen)),
-        Phase::Starting => ("Starting", "WaitingForPodsReady"),
-        Phase::Running => ("Running", "Training"),
-        Phase::Resizing => ("Resizing", waiting(seen)),
-        Phase::Paused => ("Suspended", "Suspended"),
-        Phase::Succeeded => ("Succeeded", "Completed"),
-        Phase::Failed => ("Failed", "GivenUp"),
-        Phase::Cancelled => ("Cancelled", "Cancelled"),
+        Phase::Queued | Phase::Resizing => waiting(seen),
+        Phase::Starting => "WaitingForPodsReady",
+        Phase::Running => "Training",
+        Phase::Paused => "Suspended",
+        Phase::Succeeded => "Completed",
+        Phase::Failed => "GivenUp",
+        Phase::Cancelled => "Cancelled",
     }
 }
 
@@ -54,7 +66,7 @@ fn waiting(seen: &Seen) -> &'static str {
 /// The status of a job.
 pub(crate) fn status(seen: &Seen, before: &PolluxJobStatus, generation: Option<i64>, now: &Time) -> PolluxJobStatus {
     let job = &seen.job;
-    let (phase, reason) = words(seen);
+    let (phase, reason) = (word(job.phase), reason(seen));
     let message = match (&job.failure, &seen.explanation) {
         (Some(failure), _) => failure.clone(),
         (None, Some(explanation)) => explanation.sentences.join(" "),
@@ -64,7 +76,7 @@ pub(crate) fn status(seen: &Seen, before: &PolluxJobStatus, generation: Option<i
     let told = PolluxJobStatus {
         id: Some(job.id),
         replicas: job.replicas,
-        gpus: job.replicas * seen.gpus_per_replica,
+        gpus: job.gpus(),
         node_count: u32::try_from(seen.nodes.len()).unwrap_or(u32::MAX),
         nodes: seen.nodes.clone(),
         batch_size: job.batch_size,
@@ -165,7 +177,7 @@ mod tests {
     fn seen(phase: &str, wait: Option<&str>) -> Seen {
         let job = json!({
             "id": 3, "name": "a", "phase": phase, "phase_since_ms": 0, "submitted_ms": 0, "started_ms": 1000,
-            "ended_ms": null, "replicas": 2, "nodes": 1, "batch_size": 64, "learning_rate_factor": 1.0,
+            "ended_ms": null, "replicas": 2, "gpus_per_replica": 4, "nodes": 1, "batch_size": 64, "learning_rate_factor": 1.0,
             "samples_per_s": 10.0, "efficiency": 0.98765, "goodput": 1234.56, "epochs": 1, "progress": 0.257,
             "remaining_s": 60.0, "attained_gpu_s": 0.0, "queued_s": 0.0, "restarts": 1, "retries": 0, "failure": null,
         });
@@ -178,7 +190,6 @@ mod tests {
             job: serde_json::from_value(job).unwrap(),
             explanation: Some(serde_json::from_value(explanation).unwrap()),
             nodes: vec!["node-1".to_owned()],
-            gpus_per_replica: 4,
         }
     }
 
@@ -210,7 +221,7 @@ mod tests {
             (Some("pending"), "WaitingForPodsReady"),
             (None, "PendingEvaluation"),
         ] {
-            assert_eq!(words(&seen("queued", wait)), ("Queued", expected));
+            assert_eq!(reason(&seen("queued", wait)), expected);
         }
     }
 

@@ -189,6 +189,9 @@ pub enum Refused {
     /// It could not be made durable. Asking again later may work.
     #[error("the disk of the state folder is full: free some space and try again")]
     Full,
+    /// It is durable here, and not yet where the copy of the journal is. Asking again later may work.
+    #[error("the copy of the journal cannot be written now: try again")]
+    NotCopied,
     /// Too many wait for an answer. Asking again later may work.
     #[error("{limit} requests wait already: try again")]
     Busy {

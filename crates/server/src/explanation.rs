@@ -269,7 +269,7 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
         Binding::Request => "keeps what it has for now".to_owned(),
         Binding::Impossible => {
             let how = if spec.flexibility == Flexibility::Rigid { "exactly" } else { "at least" };
-            let most = most_of_one_type(cluster);
+            let most = most_of_one_type(cluster, job, &|node| u64::from(node.gpus()));
             format!("needs {how} {fewest} of one type, and the cluster has {most}: {added}")
         }
         Binding::NoSuchType => format!("may run only on {}, which no node has: {added}", spec.gpu_types.join(" or ")),

@@ -180,12 +180,15 @@ impl Scheduler {
         self.flush()?;
         for (answer, outcome, is_told_once) in answers {
             let is_lost = is_told_once && self.is_copy_failing();
-            answer(if is_lost { outcome.and(Err(Refused::Full)) } else { outcome });
+            answer(if is_lost { outcome.and(Err(Refused::NotCopied)) } else { outcome });
         }
         for reply in std::mem::take(&mut inbox.published) {
             // Who asked may have gone.
-            let is_durable = self.unwritten.is_empty() && !self.is_copy_failing();
-            let _ = reply.send(if is_durable { Ok(()) } else { Err(Refused::Full) });
+            let _ = reply.send(match self.unwritten.is_empty() {
+                true if self.is_copy_failing() => Err(Refused::NotCopied),
+                true => Ok(()),
+                false => Err(Refused::Full),
+            });
         }
         let cluster = self.cluster();
         for look in std::mem::take(&mut inbox.looks) {

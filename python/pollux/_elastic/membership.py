@@ -11,27 +11,20 @@ join once they are all there.
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
 import time
 from typing import Any, NoReturn
 
-from pollux._native import Termination, Worker
+from pollux._native import Worker
 
-from .assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of
+from .assignment import Assignment, assignment_of
 from .errors import LostError, UsageError
 from .group import Group, Member, Ring
 from .launcher import refuse_launcher_in_job
 from .line import TIMEOUT_S, JoinListener, Line, call
+from .scheduler_link import FIRST_ANSWER_S, STOPPED, SchedulerLink
 
-STOPPED = 143
-"""Exit code of a process that left as it was told to."""
-RESTART = 75
-"""Exit code of a process whose group is to be started again."""
-
-FIRST_ANSWER_S = 60.0
-"""A scheduler that was just killed is back within seconds."""
 _FORMING_S = 30.0
 """What a group may take to form once all of it has promised to come: whoever does not is dead."""
 _PATIENCE_S = 600.0
@@ -40,53 +33,21 @@ _GLANCE_S = 0.02
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class Membership:
+class Membership(SchedulerLink):
     """This process's place in the group, and the newest that is known of the group to come."""
 
     def __init__(self) -> None:
         refuse_launcher_in_job()
-        self.worker = Worker.from_env()
-        self._termination = _termination() if self.worker is None else None
-        self.generation = self.worker.generation if self.worker else 0
-        self.replica = self.worker.replica if self.worker else int(os.environ.get("RANK", "0"))
+        super().__init__(Worker.from_env(), int(os.environ.get("RANK", "0")))
         self._listener: JoinListener | None = None
         self._told_generation = 0
         self._asked: set[tuple[Any, ...]] = set()
         self._promised: set[tuple[Any, ...]] = set()
 
-    @property
-    def is_terminated(self) -> bool:
-        """Whether this process was asked to end."""
-        return self.worker.terminated() if self.worker else bool(self._termination and self._termination.requested())
-
-    def wish(self) -> int:
-        """0 to train, 1 if all are to stop, 2 if this process must leave and nobody said why."""
-        if self.worker is None:
-            return 2 if self.is_terminated else 0
-        return {"train": 0, "stop": 1, "leave": 2}[self.worker.orders()]
-
     def newest(self) -> Assignment | None:
         """The newest generation heard of that comes after the one that trains."""
         heard = self._heard()
         return heard if heard is not None and heard.generation > self.generation else None
-
-    def conditions(self) -> Conditions:
-        """What the scheduler says of the training at the moment, besides who belongs to it."""
-        heard = self.worker.assignment() if self.worker else None
-        if heard is None:
-            return Conditions()
-        own = [item["gpu_type"] for item in heard["replicas"] if item["replica"] == self.replica]
-        batch = heard["batch"]
-        return Conditions(
-            gpu_type=own[0] if own else DEFAULT_GPU_TYPE,
-            adapts_batch=batch["mode"] != "fixed",
-            batch_size=batch.get("batch_size"),
-            shares_gpus=heard["shares_gpus"],
-        )
-
-    def can_follow(self, later: Assignment) -> bool:
-        """Whether this process knows all it has to know to change over to a generation."""
-        return later.rank_of(self.replica) in (0, None) or later.endpoint is not None
 
     # Before the first step
 
@@ -368,9 +329,3 @@ class Membership:
 def leave(code: int) -> NoReturn:
     """Ends this process as the scheduler expects."""
     sys.exit(code)
-
-
-@functools.cache
-def _termination() -> Termination:
-    """Once for all trainings of a process."""
-    return Termination.install()

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from .errors import LostError, UsageError, say
-from .membership import RESTART
+from .scheduler_link import RESTART
 from .termination import watch_termination
 
 if TYPE_CHECKING:

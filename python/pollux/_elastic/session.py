@@ -24,8 +24,9 @@ from .brain import Brain, Times
 from .deal import Deal, deal
 from .errors import DivergedError, UsageError
 from .group import Group
-from .membership import RESTART, STOPPED, Membership, leave
+from .membership import Membership, leave
 from .options import Content, Options
+from .scheduler_link import RESTART, STOPPED
 from .state import Position
 from .status import Status
 from .terms import Action, Decision, Row, Terms
@@ -312,7 +313,7 @@ class Session:
         """Whether the end of the process waits for what is being done."""
         return self.in_loop or self.is_saving or self.is_leaving
 
-    def obey_termination(self) -> None:
+    def apply_termination(self) -> None:
         """Ends the process that got `SIGTERM` outside of the loops, where nobody checks in."""
         is_before_or_after = self.group is None or self.has_left
         if self.is_busy or not (is_before_or_after or self.membership.wish() != 0):

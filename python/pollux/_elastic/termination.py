@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from .errors import say
+from .scheduler_link import STOPPED
 
 _GLANCE_S = 0.2
 _PATIENCE_S = 8.0
 """How long the script may be deaf outside of the loops, in a computation or a call that waits for others."""
-_STOPPED = 143
 
 
 class Asked(Protocol):
@@ -38,7 +38,7 @@ class Session(Protocol):
     def is_busy(self) -> bool:
         """Whether the end of the process waits for what is being done."""
 
-    def obey_termination(self) -> None:
+    def apply_termination(self) -> None:
         """Ends the process, unless it is where it cannot. It may be called at any moment, and is called again."""
 
 
@@ -75,7 +75,7 @@ class _Watch:
         self._is_reminder = False
         session = self._current()
         if session is not None and session.membership.is_terminated:
-            session.obey_termination()
+            session.apply_termination()
 
     def run(self) -> None:
         """Looks again and again, and keeps no training that is over."""
@@ -93,7 +93,7 @@ class _Watch:
             self._deaf_since = now
         if now - self._deaf_since > _PATIENCE_S:
             say(f"told to end, and the script has not listened for {_PATIENCE_S:.0f} s: ending it")
-            os._exit(_STOPPED)
+            os._exit(STOPPED)
         if self.can_interrupt:
             self._is_reminder = True
             _thread.interrupt_main(signal.SIGTERM)

@@ -46,15 +46,15 @@ class Row:
 class Action(enum.Enum):
     """How everybody goes on."""
 
-    TRAIN = "train"
-    SHRINK = "shrink"
+    TRAIN = 0
+    SHRINK = 1
     """Without those who are not in the next generation."""
-    GROW = "grow"
+    GROW = 2
     """With those who have come."""
-    STOP = "stop"
-    CUT = "cut"
+    STOP = 3
+    CUT = 4
     """A process leaves, and the group ends with it."""
-    DIVERGED = "diverged"
+    DIVERGED = 5
 
 
 @dataclass(frozen=True)

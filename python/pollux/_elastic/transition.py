@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .assignment import Assignment
 from .brain import Brain
-from .membership import STOPPED
+from .scheduler_link import STOPPED
 from .terms import Action, Decision, Row, Terms
 
 if TYPE_CHECKING:

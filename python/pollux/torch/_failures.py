@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 import torch
+from pollux._elastic.scheduler_link import RESTART
 
 from ._checkpoint import MemoryBound
 from ._errors import LostError, say
 from ._group import TIMEOUT
-from ._membership import RESTART
 
 if TYPE_CHECKING:
     from ._session import Session

@@ -9,11 +9,12 @@ import time
 import torch.distributed as dist
 
 from pollux._elastic.assignment import Assignment
+from pollux._elastic.scheduler_link import STOPPED
 
 from ._errors import LostError
 from ._formation import Formation, assignment_of_text
 from ._group import Group, prefer_loopback
-from ._membership import STOPPED, Membership, leave
+from ._membership import Membership, leave
 from ._shards import Shards
 
 _GLANCE_S = 0.02
@@ -26,14 +27,10 @@ class Follower(Membership):
     def __init__(self, shards: Shards):
         super().__init__()
         self._first = shards
+        self.replica = int(os.environ["POLLUX_REPLICA_ID"])
 
     def _listen(self) -> None:
         """The first one does."""
-
-    @property
-    def replica(self) -> int:
-        """That of the first one."""
-        return int(os.environ["POLLUX_REPLICA_ID"])
 
     def wish(self) -> int:
         """The first one knows what a signal is for."""

@@ -12,7 +12,6 @@ join once they are all there.
 from __future__ import annotations
 
 import datetime
-import functools
 import itertools
 import operator
 import os
@@ -25,10 +24,11 @@ from typing import Any, NoReturn
 import torch.distributed as dist
 
 import torch
-from pollux._elastic.assignment import DEFAULT_GPU_TYPE, Assignment, Conditions, assignment_of
+from pollux._elastic.assignment import Assignment, assignment_of
 from pollux._elastic.group import Member
 from pollux._elastic.launcher import refuse_launcher_in_job
-from pollux._native import Termination, Worker
+from pollux._elastic.scheduler_link import FIRST_ANSWER_S, STOPPED, SchedulerLink
+from pollux._native import Worker
 
 from ._assignment import started_for
 from ._errors import LostError
@@ -36,11 +36,6 @@ from ._formation import Formation, as_text
 from ._group import FORMING, TIMEOUT, Group, launched_store, prefer_loopback, refuse_foreign_group, refuse_other_gpu
 from ._sharded_group import ShardedGroup
 from ._shards import current_shards, launched_place
-
-STOPPED = 143
-"""Exit code of a process that left as it was told to."""
-RESTART = 75
-"""Exit code of a process whose group is to be started again."""
 
 _PATIENCE = datetime.timedelta(seconds=600)
 _KNOCK_S = 5.0
@@ -50,21 +45,17 @@ _BEAT_S = 0.1
 """Who waits to be let in shows so often that it lives."""
 _PROOF_S = 0.5
 """Who has not shown it for so long may be dead."""
-FIRST_ANSWER_S = 60.0
-"""A scheduler that was just killed is back within seconds."""
 
 
-class Membership:
+class Membership(SchedulerLink):
     """This process's place in the group, and the newest that is known of the group to come."""
 
     def __init__(self) -> None:
         self._shards = current_shards()
         refuse_launcher_in_job(shares_model=self._shards is not None)
-        self.worker = self._listen()
+        super().__init__(self._listen(), 0)
         self.device = torch.device("cpu")
         """Where the model is."""
-        self._termination = _termination() if self.worker is None else None
-        self.generation = self.worker.generation if self.worker else 0
         self.is_late = False
         """Whether the others were training already when this process came to them."""
         self._early: Group | None = None
@@ -76,41 +67,12 @@ class Membership:
         """Who hears the scheduler, if there is one."""
         return Worker.from_env()
 
-    @property
-    def replica(self) -> int:
-        """The number that this process has for life."""
-        return self.worker.replica if self.worker else 0
-
-    @property
-    def is_terminated(self) -> bool:
-        """Whether this process was asked to end."""
-        return self.worker.terminated() if self.worker else bool(self._termination and self._termination.requested())
-
-    def wish(self) -> int:
-        """0 to train, 1 if all are to stop, 2 if this process must leave and nobody said why."""
-        if self.worker is None:
-            return 2 if self.is_terminated else 0
-        return {"train": 0, "stop": 1, "leave": 2}[self.worker.orders()]
-
     def newest(self) -> Assignment | None:
         """The newest generation heard of that comes after the one that trains."""
         heard = self.worker.assignment() if self.worker else None
         if heard is None or heard["state"] != "run" or heard["generation"] <= self.generation:
             return None
         return assignment_of(heard)
-
-    def conditions(self) -> Conditions:
-        """What the scheduler says of the training at the moment, besides who belongs to it."""
-        heard = self.worker.assignment() if self.worker else None
-        if heard is None:
-            return Conditions()
-        mine = [item["gpu_type"] for item in heard["replicas"] if item["replica"] == self.replica]
-        gpu_type, batch = mine[0] if mine else DEFAULT_GPU_TYPE, heard["batch"]
-        return Conditions(gpu_type, batch["mode"] != "fixed", batch.get("batch_size"), heard["shares_gpus"])
-
-    def can_follow(self, later: Assignment) -> bool:
-        """Whether this process knows all it has to know to change over to a generation."""
-        return later.rank_of(self.replica) in (0, None) or later.endpoint is not None
 
     def enter(self) -> Group:
         """Finds the others, once everything slow is done."""
@@ -408,12 +370,6 @@ def leave(code: int) -> NoReturn:
     if dist.is_initialized():
         dist.destroy_process_group()
     sys.exit(code)
-
-
-@functools.cache
-def _termination() -> Termination:
-    """Once for all trainings of a process."""
-    return Termination.install()
 
 
 _trainings = itertools.count()

@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 
 import torch
 from pollux._elastic.brain import Limits
+from pollux._elastic.scheduler_link import RESTART, STOPPED
+from pollux._elastic.terms import Action
 
 from ._archive import Archive
 from ._brain import Brain
@@ -30,7 +32,7 @@ from ._early import claim
 from ._errors import DivergedError, UsageError
 from ._gradients import StepPlan
 from ._group import Group, Meeting
-from ._membership import RESTART, STOPPED, leave
+from ._membership import leave
 from ._metrics_writer import MetricsWriter
 from ._part import refuse_half_trained
 from ._schedule import RateWatch, Schedule, loss_scale, refuse_unknown
@@ -38,7 +40,7 @@ from ._sharding import part_class
 from ._shards import current_shards
 from ._sources import TunedSeat
 from ._state import Position
-from ._terms import Action, Decision, Measured, Row, Terms, check_updates
+from ._terms import Decision, Measured, Row, Terms, check_updates
 from ._transition import Transition
 
 
@@ -371,7 +373,7 @@ class Session:
 
     # Ends
 
-    def obey_termination(self) -> None:
+    def apply_termination(self) -> None:
         """Ends the process that got `SIGTERM` outside of the loops, where nobody checks in. It may be called at any
         moment, and is called again until it works."""
         is_before_or_after = self.group is None or self.has_left

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+
+from pollux._elastic.terms import Action
 
 from ._deal import Tuning, part
 from ._errors import UsageError
@@ -131,20 +132,6 @@ def check_updates(rows: Sequence[Row]) -> None:
             f"rank {fewest} has made {counts[fewest]} steps where others have made {max(counts)}; expected is that all "
             "processes skip a batch or none: decide it from a value that all have, such as the all-reduced loss"
         )
-
-
-class Action(enum.Enum):
-    """How everybody goes on."""
-
-    TRAIN = 0
-    SHRINK = 1
-    """Without those who are not in the next generation."""
-    GROW = 2
-    """With those who have come."""
-    STOP = 3
-    CUT = 4
-    """A process leaves, and the group ends with it."""
-    DIVERGED = 5
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pollux._elastic.assignment import Assignment
+from pollux._elastic.scheduler_link import STOPPED
+from pollux._elastic.terms import Action
 
 from ._brain import Brain, BrainSettings
-from ._membership import STOPPED
-from ._terms import Action, Decision, Row, Terms
+from ._terms import Decision, Row, Terms
 
 if TYPE_CHECKING:
     from ._session import Session

@@ -71,6 +71,14 @@ struct Interpreter {
     nccl: Option<String>,
 }
 
+/// Why an interpreter does not say what it has.
+enum Silent {
+    /// There is none.
+    NotStarted(String),
+    /// What it said instead.
+    Failed(String),
+}
+
 /// Prints what was found, then the self-test's own table.
 pub(crate) fn run(args: &DoctorArgs) -> anyhow::Result<()> {
     let gpus = pollux_backend_local::gpu_names().map_err(|error| error.to_string());
@@ -119,22 +127,23 @@ fn counted(names: &[String]) -> String {
     kinds.iter().map(|(kind, count)| format!("{count} x {kind}")).collect::<Vec<_>>().join(", ")
 }
 
-fn interpreter(python: Option<&Path>, probed: Option<&Result<Interpreter, String>>) -> Finding {
+fn interpreter(python: Option<&Path>, probed: Option<&Result<Interpreter, Silent>>) -> Finding {
     let (state, text) = match (python, probed) {
         (Some(path), Some(Ok(found))) => (State::Fine, format!("{} at {}", found.python, path.display())),
+        (Some(path), Some(Err(Silent::NotStarted(error)))) => (State::Failed, format!("{}: {error}", path.display())),
         (Some(path), _) => (State::Fine, path.display().to_string()),
-        (None, _) => (State::Failed, "none on PATH; expected is python, or --python PATH".to_owned()),
+        (None, _) => (State::Failed, "none on PATH; expected python, or --python PATH".to_owned()),
     };
     Finding { name: "Python", state, text }
 }
 
-fn torch(probed: Option<&Result<Interpreter, String>>, listed: usize) -> Finding {
+fn torch(probed: Option<&Result<Interpreter, Silent>>, listed: usize) -> Finding {
     let (state, text) = match probed {
-        None => (State::Failed, "no Python to ask".to_owned()),
-        Some(Err(error)) if error.contains("ModuleNotFoundError") => {
+        None | Some(Err(Silent::NotStarted(_))) => (State::Failed, "no Python to ask".to_owned()),
+        Some(Err(Silent::Failed(error))) if error.contains("ModuleNotFoundError") => {
             (State::Failed, format!("{error}; expected the package `pollux` with its extra `torch` there"))
         }
-        Some(Err(error)) => (State::Failed, error.clone()),
+        Some(Err(Silent::Failed(error))) => (State::Failed, error.clone()),
         Some(Ok(found)) if found.gpus < listed => {
             let seen = format!("torch {} sees {} GPUs of {listed}", found.torch, found.gpus);
             (State::Failed, format!("{seen}; expected a torch that is built for their driver"))
@@ -182,23 +191,23 @@ fn on_path(name: &str) -> Option<PathBuf> {
 }
 
 /// Asks an interpreter what it has, or says in a line why it cannot tell.
-fn probe(python: &Path) -> Result<Interpreter, String> {
+fn probe(python: &Path) -> Result<Interpreter, Silent> {
     let mut command = Command::new(python);
     command.args(["-c", PROBE]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    let mut child = command.spawn().map_err(|error| Silent::NotStarted(error.to_string()))?;
     let readers = [
         child.stdout.take().map(|pipe| thread::spawn(|| read(pipe))),
         child.stderr.take().map(|pipe| thread::spawn(|| read(pipe))),
     ];
     let deadline = Instant::now() + PATIENCE;
     let status = loop {
-        match child.try_wait().map_err(|error| error.to_string())? {
+        match child.try_wait().map_err(|error| Silent::Failed(error.to_string()))? {
             Some(status) => break status,
             None if Instant::now() > deadline => {
                 // It may end at this very moment.
                 let _ = child.kill();
                 let _ = child.wait();
-                return Err(format!("no answer within {} s", PATIENCE.as_secs()));
+                return Err(Silent::Failed(format!("no answer within {} s", PATIENCE.as_secs())));
             }
             None => thread::sleep(GLANCE),
         }
@@ -207,9 +216,9 @@ fn probe(python: &Path) -> Result<Interpreter, String> {
     let last = |text: &str| text.lines().last().unwrap_or_default().to_owned();
     if !status.success() {
         let reason = last(complaints.trim_end());
-        return Err(if reason.is_empty() { status.to_string() } else { reason });
+        return Err(Silent::Failed(if reason.is_empty() { status.to_string() } else { reason }));
     }
-    serde_json::from_str(&last(said.trim_end())).map_err(|_| format!("it says {:?}", last(&said)))
+    serde_json::from_str(&last(said.trim_end())).map_err(|_| Silent::Failed(format!("it says {:?}", last(&said))))
 }
 
 fn read(mut pipe: impl Read) -> String {

@@ -56,7 +56,7 @@ impl Export {
     pub(super) fn collect(&self) -> Exported {
         let text =
             env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        let wanted = text.filter(|(name, _)| self.wants(name) && !name.starts_with("POLLUX_"));
+        let wanted = text.filter(|(name, _)| self.wants(name) && !pollux_job::is_own_variable(name));
         let (secrets, env) = wanted.partition::<Vec<_>, _>(|(name, _)| is_secret(name));
         let secrets = secrets.into_iter().map(|(name, value)| (name, Secret::new(value)));
         Exported { env: env.into_iter().collect(), secrets: secrets.collect() }

@@ -91,14 +91,16 @@ fn follow(
 }
 
 /// What a user wants to be told of.
-fn state(JobDetail { job, .. }: &JobDetail) -> String {
+fn state(JobDetail { job, spec, .. }: &JobDetail) -> String {
     let on = match (job.gpus(), job.nodes) {
         (0, _) => String::new(),
         (gpus, 0 | 1) => format!(" on {}", count(gpus, "GPU")),
         (gpus, nodes) => format!(" on {} of {}", count(gpus, "GPU"), count(nodes, "node")),
     };
     let batch = job.batch_size.filter(|_| job.replicas > 0).map(|batch| format!(", batch {batch}"));
-    format!("job {} is {}{on}{}", job.id, job.phase.word(), batch.unwrap_or_default())
+    let retry = (job.retries > 0).then(|| format!(", retry {} of {}", job.retries, spec.retries));
+    let (batch, retry) = (batch.unwrap_or_default(), retry.unwrap_or_default());
+    format!("job {} is {}{on}{batch}{retry}", job.id, job.phase.word())
 }
 
 fn conclude(JobDetail { job, .. }: &JobDetail) -> anyhow::Result<()> {

@@ -84,4 +84,7 @@ fn a_self_test_that_fails_and_an_interpreter_without_pollux_are_told() {
     let expected = "FAIL   ModuleNotFoundError: No module named 'torch'; expected the package `pollux` with its extra \
         `torch` there\n";
     assert!(found.stdout.contains(expected), "{}", found.stdout);
+    let found = alone(&folder, &["--python", "/not/there"]);
+    assert_eq!(found.code, Some(1));
+    assert!(found.stdout.contains("Python        FAIL   /not/there: No such file or directory"), "{}", found.stdout);
 }

@@ -11,7 +11,6 @@ use crate::Cluster;
 pub(super) fn shortage(cluster: &Cluster<'_>, job: &Job) -> String {
     let replica = job.per_replica();
     let fewest = job.spec().fewest();
-    let count = |fits: &dyn Fn(&Node) -> u64| usable(cluster).map(fits).fold(0, u64::saturating_add);
     let of_gpus = |node: &Node| u64::from(free_gpus(node) / replica.gpus.max(1));
     let of_cpus = |node: &Node| match (node.cpus(), replica.cpus) {
         (None, _) | (_, 0) => u64::MAX,
@@ -21,25 +20,26 @@ pub(super) fn shortage(cluster: &Cluster<'_>, job: &Job) -> String {
         (None, _) | (_, 0) => u64::MAX,
         (Some(memory), each) => memory.saturating_sub(node.memory_held()) / each,
     };
-    let is_enough = |replicas: u64| replicas >= u64::from(fewest);
-    if is_enough(count(&of_gpus)) {
+    let is_enough = |fits: &dyn Fn(&Node) -> u64| most_of_one_type(cluster, job, fits) >= u64::from(fewest);
+    if is_enough(&of_gpus) {
         let short = [("CPUs", &of_cpus as &dyn Fn(&Node) -> u64), ("memory", &of_memory)].into_iter();
-        let mut short = short.filter(|(_, fits)| !is_enough(count(&|node| of_gpus(node).min(fits(node)))));
+        let mut short = short.filter(|(_, fits)| !is_enough(&|node| of_gpus(node).min(fits(node))));
         if let Some((what, _)) = short.next() {
             return format!("waits for {what}: the nodes with free GPUs have too little left for it");
         }
     }
-    let free: u32 = usable(cluster).map(free_gpus).sum();
-    let free = if free == 0 { "no GPU is".to_owned() } else { are(free) };
+    let free: u32 = usable(cluster, job).map(free_gpus).sum();
+    let free = if free == 0 { "no GPU that it may use is".to_owned() } else { are(free) };
     let policy = cluster.settings().policy.name();
     format!("needs {} at once; {free} free, and {policy} puts other jobs first", gpus(job, fewest))
 }
 
-/// GPUs of the type of which there are most.
-pub(super) fn most_of_one_type(cluster: &Cluster<'_>) -> u32 {
-    let mut types = BTreeMap::new();
-    for node in usable(cluster) {
-        *types.entry(node.gpu_type()).or_insert(0) += node.gpus();
+/// How much there is on the nodes that a job may use, of the type of GPU of which there is most.
+pub(super) fn most_of_one_type(cluster: &Cluster<'_>, job: &Job, of: &dyn Fn(&Node) -> u64) -> u64 {
+    let mut types: BTreeMap<_, u64> = BTreeMap::new();
+    for node in usable(cluster, job) {
+        let sum = types.entry(node.gpu_type()).or_default();
+        *sum = sum.saturating_add(of(node));
     }
     types.into_values().max().unwrap_or(0)
 }
@@ -52,9 +52,13 @@ pub(super) fn drained(cluster: &Cluster<'_>) -> Option<String> {
     (!names.is_empty()).then(|| format!("{} {is} drained: `pollux undrain` uses {it} again.", names.join(", ")))
 }
 
-fn usable<'a>(cluster: &'a Cluster<'_>) -> impl Iterator<Item = &'a Node> {
-    let now = cluster.now();
-    cluster.engine().nodes().filter(move |node| node.is_schedulable(now))
+fn usable<'a>(cluster: &'a Cluster<'_>, job: &'a Job) -> impl Iterator<Item = &'a Node> {
+    let (engine, now, allowed) = (cluster.engine(), cluster.now(), &job.spec().gpu_types);
+    let is_allowed = move |node: &Node| {
+        let name = engine.gpu_type_name(node.gpu_type());
+        allowed.is_empty() || name.is_some_and(|name| allowed.iter().any(|allowed| allowed == name.as_str()))
+    };
+    engine.nodes().filter(move |node| node.is_schedulable(now) && is_allowed(node))
 }
 
 fn free_gpus(node: &Node) -> u32 {

@@ -107,6 +107,7 @@ fn status_of(refused: &Refused) -> (StatusCode, &'static str) {
         Refused::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
         Refused::Unreadable(_) => (StatusCode::INTERNAL_SERVER_ERROR, "unreadable"),
         Refused::Full => (StatusCode::SERVICE_UNAVAILABLE, "full"),
+        Refused::NotCopied => (StatusCode::SERVICE_UNAVAILABLE, "not_copied"),
         Refused::Busy { .. } => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
         Refused::WhatIf(WhatIfError::Busy) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
         Refused::WhatIf(WhatIfError::Broken) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),

@@ -84,5 +84,5 @@ async fn the_plan_says_what_it_changed_and_why_it_left_the_rest() {
         .await;
     let kept = waiting.kept.iter().find(|kept| kept.id == 2).unwrap();
     assert_eq!((kept.gpus, kept.binding.as_str()), (0, "contention"));
-    assert_eq!(kept.text, "needs 1 GPU at once; no GPU is free, and pollux puts other jobs first");
+    assert_eq!(kept.text, "needs 1 GPU at once; no GPU that it may use is free, and pollux puts other jobs first");
 }

@@ -43,7 +43,7 @@ fn a_job_that_waits_is_told_for_what_and_who_would_pay() {
         sentences(&told)[..3],
         [
             "second (job 2) has waited for s.",
-            "It needs 1 GPU at once; no GPU is free, and pollux puts other jobs first.",
+            "It needs 1 GPU at once; no GPU that it may use is free, and pollux puts other jobs first.",
             "The GPU would have to come from first (job 1), whose goodput would fall by 100%."
         ]
     );
