@@ -7,7 +7,7 @@
 //!         <─────────── Assignment ────────────
 //! ```
 //!
-//! No behaviour of any kind. Requests refuse unknown fields; responses may gain some, which older readers ignore.
+//! No behaviour but how JSON is read. Requests refuse unknown fields; responses may gain some, which older readers ignore.
 
 mod checkpoint;
 mod cluster;
@@ -16,6 +16,7 @@ mod explanation;
 mod failure;
 mod job;
 mod log;
+mod parsing;
 mod plan;
 mod series;
 mod token;
@@ -29,6 +30,7 @@ pub use explanation::{Explanation, Payer, SizeOutlook};
 pub use failure::{Failure, FailureDetail};
 pub use job::{Job, JobDetail, JobList};
 pub use log::LogPiece;
+pub use parsing::{in_plain_words, read_json};
 pub use plan::{PlanChange, PlanKept, PlanStatus};
 pub use series::{ClusterSeries, JobSeries};
 pub use token::{IssuedToken, TokenList, TokenRequest};

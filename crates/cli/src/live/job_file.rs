@@ -3,6 +3,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
 
+use pollux_api::{in_plain_words, read_json};
 use pollux_job::JobSpec;
 use serde::de::{DeserializeOwned, IgnoredAny};
 
@@ -73,7 +74,7 @@ enum Syntax {
 
 impl Syntax {
     fn read<T: DeserializeOwned>(self, text: &str) -> Result<T, (Option<usize>, String)> {
-        let one_line = |reason: &str| reason.trim_end().replace('\n', "; ");
+        let one_line = |reason: &str| in_plain_words(reason.trim_end()).replace('\n', "; ");
         match self {
             Self::Yaml => serde_norway::from_str(text)
                 .map_err(|error| (error.location().map(|it| it.line()), one_line(without_place(&error.to_string())))),
@@ -81,8 +82,8 @@ impl Syntax {
                 let line = error.span().map(|span| 1 + text[..span.start].matches('\n').count());
                 (line, one_line(error.message()))
             }),
-            Self::Json => serde_json::from_str(text)
-                .map_err(|error| (Some(error.line()), one_line(without_place(&error.to_string())))),
+            Self::Json => read_json(text.as_bytes())
+                .map_err(|(error, reason)| (Some(error.line()), one_line(without_place(&reason)))),
         }
     }
 }

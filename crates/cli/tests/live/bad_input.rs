@@ -106,11 +106,11 @@ fn files_that_describe_no_job() {
         assert_eq!(result.stderr.lines().count(), 1, "{}", result.stderr);
     };
     check_file("a.yaml", "command: [a]\ngpuz: 4\n", ", line 2: unknown field `gpuz`, expected one of ");
-    check_file("b.toml", "command = ['a']\nreplicas_min = -1\n", ", line 2: invalid value: integer `-1`, expected u32");
+    check_file("b.toml", "command = ['a']\nreplicas_min = -1\n", ", line 2: `-1`, expected a whole number from 0");
     check_file("c.json", "{\"command\": [\"a\"],\n", ", line 2: EOF while parsing ");
-    check_file("d.yaml", "- a\n- b\n", ", line 1: invalid type: sequence, ");
+    check_file("d.yaml", "- a\n- b\n", ", line 1: a list, ");
     check_file("e.ini", "", ": no known ending; expected .yaml, ");
-    check_file("f.yaml", "env: [A]\ncommand: [a]\n", ", line 1: env: invalid type: sequence, ");
+    check_file("f.yaml", "env: [A]\ncommand: [a]\n", ", line 1: env: a list, ");
     let missing = folder.join("missing.yaml");
     let missing = missing.to_str().unwrap();
     let result = run(&mut client(&["submit", "-f", missing]), b"");

@@ -82,12 +82,9 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, HttpError> {
     if bytes.trim_ascii_start().starts_with(b"[") {
         return Err(HttpError::Content { reason: "it is a list, expected an object".to_owned() });
     }
-    serde_json::from_slice(bytes).map_err(|error| {
-        let reason = error.to_string();
-        match error.classify() {
-            Category::Data => HttpError::Content { reason },
-            Category::Syntax | Category::Eof | Category::Io => HttpError::Syntax { reason },
-        }
+    pollux_api::read_json(bytes).map_err(|(error, reason)| match error.classify() {
+        Category::Data => HttpError::Content { reason },
+        Category::Syntax | Category::Eof | Category::Io => HttpError::Syntax { reason },
     })
 }
 

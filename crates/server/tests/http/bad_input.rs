@@ -59,14 +59,18 @@ async fn absurd_reports_are_refused_and_change_nothing() {
         (with(report(), "/report/samples_per_s", json!(-1.0)), 422, "samples per second: expected"),
         (with(report(), "/report/progress/baseline_steps", json!(-1.0)), 422, "baseline steps: expected"),
         (with(report(), "/report/progress/baseline_steps", json!(1e300)), 422, "baseline steps: expected"),
-        (with(report(), "/report/progress/steps", json!(-1)), 422, "invalid value: integer `-1`"),
-        (with(report(), "/report/noise/sqr", json!(null)), 422, "invalid type: null"),
+        (
+            with(report(), "/report/progress/steps", json!(-1)),
+            422,
+            "report.progress.steps: `-1`, expected a whole number",
+        ),
+        (with(report(), "/report/noise/sqr", json!(null)), 422, "report.noise.sqr: null, expected a number"),
         (with(report(), "/report/noise/sqr", json!(-0.1)), 422, "-0.1"),
         (with(report(), "/report/limits/batch_size_max", json!(1)), 422, "batch_size_max"),
         (with(report(), "/report/learning_rate_factor", json!(-1)), 422, "learning-rate factor -1: expected"),
         (with(report(), "/report", json!({"surprise": 1})), 422, "missing field `limits`"),
         (with(report(), "/generation", json!(0)), 409, "generation 0 of job 1 is not listened to"),
-        (with(report(), "/generation", json!("1")), 422, "invalid type: string"),
+        (with(report(), "/generation", json!("1")), 422, "generation: the text \"1\", expected"),
     ] {
         let (_, message) = site.post("/v1/jobs/1/reports", body.clone()).await.failure(status);
         assert!(message.contains(said), "{body}: {message}");
@@ -101,9 +105,9 @@ async fn impossible_jobs_are_refused_and_change_nothing() {
         ("/replicas", json!(0), "expected 1 <= min <= replicas <= max"),
         ("/replicas_min", json!(2), "expected 1 <= min <= replicas <= max"),
         ("/replicas_max", json!(4_000_000_000_u32), "<= 65536"),
-        ("/replicas_max", json!(5_000_000_000_u64), "invalid value: integer `5000000000`"),
-        ("/replicas_max", json!(-1), "invalid value: integer `-1`"),
-        ("/replicas_max", json!(1.5), "invalid type: floating point"),
+        ("/replicas_max", json!(5_000_000_000_u64), "replicas_max: `5000000000`, expected"),
+        ("/replicas_max", json!(-1), "replicas_max: `-1`, expected"),
+        ("/replicas_max", json!(1.5), "replicas_max: `1.5`, expected"),
         ("/retries", json!(4_000_000_000_u32), "expected 0 to 1000"),
         ("/batch_size", json!(0), "batch_size 0: expected"),
         ("/gpus_per_replica", json!(0), "gpus_per_replica 0: expected 1 to 1024"),
@@ -126,7 +130,7 @@ async fn impossible_jobs_are_refused_and_change_nothing() {
         (r#"{"command":["x"],"working_dir":"/"}{}"#, 400, "trailing characters"),
         ("[]", 422, "a list, expected an object"),
         (r#" ["x",["train"],"/",{},1,1,null,"elastic",null,0,null,3]"#, 422, "a list, expected an object"),
-        ("null", 422, "invalid type: null"),
+        ("null", 422, "null, expected"),
         ("{\"a\\nb\":1}", 422, "unknown field `a\\nb`"),
     ] {
         let (_, message) = site.post("/v1/jobs", body).await.failure(status);
@@ -137,7 +141,7 @@ async fn impossible_jobs_are_refused_and_change_nothing() {
     let deep = "[".repeat(500_000);
     assert!(site.post("/v1/jobs", deep).await.failure(422).1.contains("a list, expected"));
     let deep = format!(r#"{{"env":{}"#, "[".repeat(500_000));
-    assert!(site.post("/v1/jobs", deep).await.failure(422).1.contains("invalid type"));
+    assert!(site.post("/v1/jobs", deep).await.failure(422).1.contains("env: "));
     assert_eq!(everything(site.server.handle()).await, before);
 }
 
