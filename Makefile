@@ -85,7 +85,9 @@ test-kube: ## test on a real Kubernetes cluster with made-up GPUs; needs Go, and
 		-p pollux-cli -p pollux-supervisor -p pollux-trainer
 	@cargo test --workspace --all-features --locked --test bed -- --ignored
 	@POLLUX_STATIC='$(target)/$(shell uname -m)-unknown-linux-gnu/debug' cargo test --workspace --all-features --locked \
-		--test conformance --test cluster -- --test-threads 1
+		--test conformance -- --test-threads 1
+	@POLLUX_STATIC='$(target)/$(shell uname -m)-unknown-linux-gnu/debug' cargo test --workspace --all-features --locked \
+		--test operator -- --ignored --test-threads 1
 
 fix: ## repair format and lints where a tool can
 	$(call heading,lints)

@@ -18,9 +18,8 @@ use tokio::time::sleep_until;
 use tracing::{debug, error, warn};
 
 use crate::epoch_gate::{EpochGate, Refused};
-use crate::names::{REPLICA_LABEL, number};
+use crate::names::{EPOCH_ANNOTATION, INSTANCE_LABEL, REPLICA_LABEL, epoch, number};
 use crate::node::{NodeState, Taken, is_used, state, taken_by};
-use crate::pod::INSTANCE_LABEL;
 use crate::replica::Replica;
 use crate::steps::{Done, Steps};
 use crate::{KubeSettings, PodTemplates};
@@ -66,6 +65,8 @@ pub(crate) struct Actor {
     has_pods: bool,
     has_nodes: bool,
     known: Option<BTreeSet<ReplicaId>>,
+    /// In whose name orders are carried out.
+    epoch: Epoch,
     working: JoinSet<(ReplicaId, Result<Done, kube::Error>)>,
 }
 
@@ -94,6 +95,7 @@ impl Actor {
             has_pods: false,
             has_nodes: false,
             known: None,
+            epoch: Epoch::default(),
             working: JoinSet::new(),
         }
     }
@@ -137,7 +139,9 @@ impl Actor {
         }
         while let Some(id) = self.changed.pop_first() {
             let Some(replica) = self.replicas.get_mut(&id) else { continue };
-            match replica.next(now) {
+            let is_anothers = replica.pod.as_ref().is_some_and(|pod| epoch_of(pod) > self.epoch);
+            let next = if is_anothers { Ok(None) } else { replica.next(now) };
+            match next {
                 Ok(None) => {}
                 Err(at) => {
                     self.wakes.insert((at, id));
@@ -193,7 +197,7 @@ impl Actor {
         for (epoch, command) in batch {
             if admitted != Some(epoch) {
                 match self.admit(epoch).await {
-                    Ok(()) => admitted = Some(epoch),
+                    Ok(()) => (admitted, self.epoch) = (Some(epoch), epoch),
                     Err(by) => {
                         (self.observer)(Observation::Superseded { by });
                         continue;
@@ -305,7 +309,17 @@ impl Actor {
 
     fn see_pod(&mut self, pod: Pod) {
         if let Some(id) = self.replica_of(&pod) {
-            return self.replica(id).see(pod);
+            // A scheduler that was superseded may have had one more on its way.
+            let is_stray =
+                self.known.is_some() && !self.replicas.contains_key(&id) && epoch_of(&pod) < self.epoch;
+            let grace = self.settings.grace;
+            let replica = self.replica(id);
+            replica.see(pod);
+            if is_stray {
+                warn!(replica = id.0, "a pod of an earlier scheduler has come late; it is ended");
+                replica.disown(grace, Instant::now());
+            }
+            return;
         }
         let (key, taken) = (key(&pod), taken_by(&pod, &self.settings));
         let now = pod.spec.and_then(|spec| spec.node_name).filter(|_| taken != Taken::default());
@@ -404,6 +418,11 @@ impl Actor {
 
 fn node_of(replica: &Replica) -> Option<&str> {
     replica.pod.as_ref()?.spec.as_ref()?.node_name.as_deref()
+}
+
+/// In whose name a pod was made.
+fn epoch_of(pod: &Pod) -> Epoch {
+    epoch(pod.annotations().get(EPOCH_ANNOTATION)).unwrap_or_default()
 }
 
 fn key(pod: &Pod) -> String {

@@ -48,9 +48,9 @@ impl Drop for Threads {
 }
 
 impl KubeBackend {
-    /// Uses the cluster that a client reaches.
+    /// Uses the cluster that a client reaches, which is made on the backend's own threads.
     pub fn new(
-        config: kube::Config,
+        connect: impl FnOnce() -> Result<Client, kube::Error>,
         settings: KubeSettings,
         templates: Arc<dyn PodTemplates>,
         observer: Observer,
@@ -58,7 +58,7 @@ impl KubeBackend {
         let threads = Threads::start()?;
         let client = {
             let _entered = threads.runtime().enter();
-            Client::try_from(config)?
+            connect()?
         };
         let (orders, receiver) = mpsc::unbounded_channel();
         let logs = Arc::new(KubeLogs::new(client.clone(), &settings, Arc::clone(&threads)));

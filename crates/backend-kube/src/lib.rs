@@ -34,6 +34,8 @@ mod backend;
 pub use backend::KubeBackend;
 pub use epoch_gate::{EpochGate, Refused};
 pub use error::KubeError;
-pub use names::{EPOCH_ANNOTATION, FINALIZER, GATE, JOB_LABEL, MANAGER, REPLICA_LABEL};
+pub use names::{
+    AUTHORITY_ANNOTATION, EPOCH_ANNOTATION, FINALIZER, GATE, INSTANCE_LABEL, JOB_LABEL, MANAGER, REPLICA_LABEL,
+};
 pub use quantity::amount;
-pub use settings::{JobPods, KubeSettings, PodTemplates};
+pub use settings::{JobPods, KubeSettings, PodTemplates, TrustedAuthorities};

@@ -9,6 +9,10 @@ pub const JOB_LABEL: &str = "pollux.dev/job";
 pub const REPLICA_LABEL: &str = "pollux.dev/replica";
 /// Annotation with the epoch of the scheduler that ordered a pod.
 pub const EPOCH_ANNOTATION: &str = "pollux.dev/epoch";
+/// Annotation with the authorities that vouch for the scheduler, as PEM.
+pub const AUTHORITY_ANNOTATION: &str = "pollux.dev/authority";
+/// Label that says whose a pod is, where several schedulers share a cluster.
+pub const INSTANCE_LABEL: &str = "pollux.dev/instance";
 /// What holds a pod back until everything that it needs is there.
 pub const GATE: &str = "pollux.dev/placement";
 /// What keeps a pod that others have deleted until its end was seen.

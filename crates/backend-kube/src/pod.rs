@@ -13,7 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use pollux_backend::ReplicaOrder;
 use pollux_supervisor::Supervision;
 
-use crate::names::{EPOCH_ANNOTATION, FINALIZER, GATE, JOB_LABEL, REPLICA_LABEL, pod_name};
+use crate::names::{
+    AUTHORITY_ANNOTATION, EPOCH_ANNOTATION, FINALIZER, GATE, INSTANCE_LABEL, JOB_LABEL, REPLICA_LABEL, pod_name,
+};
 use crate::{JobPods, KubeSettings};
 
 /// Volumes that every pod of ours has.
@@ -53,7 +55,7 @@ pub(crate) fn pod(order: &ReplicaOrder, job: &JobPods, settings: &KubeSettings) 
         effect: Some("NoExecute".to_owned()),
         ..Toleration::default()
     }));
-    spec.volumes.get_or_insert_default().extend(volumes(settings.authority.is_some()));
+    spec.volumes.get_or_insert_default().extend(volumes(settings.authorities.is_some()));
     require_node(&mut spec, &order.node);
 
     let mut labels = meta.labels.unwrap_or_default();
@@ -62,7 +64,8 @@ pub(crate) fn pod(order: &ReplicaOrder, job: &JobPods, settings: &KubeSettings) 
     labels.insert(INSTANCE_LABEL.to_owned(), settings.instance.clone());
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.insert(EPOCH_ANNOTATION.to_owned(), order.epoch.0.to_string());
-    annotations.extend(settings.authority.clone().map(|pem| (AUTHORITY_ANNOTATION.to_owned(), pem)));
+    let authorities = settings.authorities.as_ref();
+    annotations.extend(authorities.map(|trusted| (AUTHORITY_ANNOTATION.to_owned(), trusted.get())));
     let metadata = ObjectMeta {
         name: Some(pod_name(order.job, order.replica)),
         namespace: Some(job.namespace.clone()),
@@ -74,12 +77,6 @@ pub(crate) fn pod(order: &ReplicaOrder, job: &JobPods, settings: &KubeSettings) 
     };
     Some(Pod { metadata, spec: Some(spec), status: None })
 }
-
-/// Holds who vouches for the scheduler.
-const AUTHORITY_ANNOTATION: &str = "pollux.dev/authority";
-
-/// Says whose a pod is, where several schedulers share a cluster.
-pub(crate) const INSTANCE_LABEL: &str = "pollux.dev/instance";
 
 /// Has our supervisor run what the order says.
 fn supervise(main: &mut Container, order: &ReplicaOrder, settings: &KubeSettings) {

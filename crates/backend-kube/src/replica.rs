@@ -7,7 +7,7 @@ use pollux_backend::{Exit, Observation, ReplicaId, ReplicaOrder};
 use pollux_supervisor::{Ending, STOP_ANNOTATION};
 
 use crate::names::FINALIZER;
-use crate::stage::{Stage, may_have_run, stage};
+use crate::stage::{Stage, is_deleted, may_have_run, stage};
 
 /// SIGTERM: how a replica ends that was told to before it ran.
 const TERM: i32 = 15;
@@ -87,6 +87,12 @@ impl Replica {
     /// Wants nothing of it to be kept, if it has ended.
     pub(crate) fn forget(&mut self) {
         self.is_forgotten |= self.ending.is_some();
+    }
+
+    /// Wants it to end, and nothing of it to be kept: nobody has ordered it.
+    pub(crate) fn disown(&mut self, grace: Duration, now: Instant) {
+        self.stop(grace, now);
+        self.is_forgotten = true;
     }
 
     /// Tells again how far it has come.
@@ -225,10 +231,6 @@ impl Replica {
     }
 }
 
-fn is_deleted(pod: &Pod) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
-}
-
 /// Whether a kubelet knows of it.
 fn is_bound(pod: &Pod) -> bool {
     pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())
@@ -361,6 +363,16 @@ mod tests {
         let deleted = json!({"finalizers": [FINALIZER], "deletionTimestamp": "2026-01-01T00:00:00Z"});
         replica.see(ended(&deleted));
         assert_eq!(next(&mut replica), Some(Step::Unpin));
+        replica.lose();
+        assert!(replica.is_over());
+    }
+
+    #[test]
+    fn what_nobody_has_ordered_never_runs_and_is_not_kept() {
+        let mut replica = Replica::default();
+        replica.see(gated());
+        replica.disown(Duration::from_secs(5), Instant::now());
+        assert_eq!(next(&mut replica), Some(Step::Delete { grace_s: 5 }));
         replica.lose();
         assert!(replica.is_over());
     }

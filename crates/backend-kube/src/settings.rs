@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -28,8 +29,8 @@ pub struct KubeSettings {
     pub command: String,
     /// Grace of a stop that says none: what the kubelet gives when it ends a pod by itself.
     pub grace: Duration,
-    /// The authorities that vouch for the scheduler, as PEM: pods find them at [`KubeSettings::AUTHORITY`].
-    pub authority: Option<String>,
+    /// The authorities that vouch for the scheduler: pods find them at [`KubeSettings::AUTHORITY`].
+    pub authorities: Option<TrustedAuthorities>,
     /// Where checkpoints are in every pod.
     pub checkpoint_dir: PathBuf,
     /// Where the same volume is for the scheduler, if it has it: then checkpoints can be listed and deleted.
@@ -37,7 +38,7 @@ pub struct KubeSettings {
 }
 
 impl KubeSettings {
-    /// The file of [`KubeSettings::authority`] in every pod.
+    /// The file of [`KubeSettings::authorities`] in every pod.
     pub const AUTHORITY: &str = "/pollux/pod-info/authority";
 }
 
@@ -53,10 +54,26 @@ impl Default for KubeSettings {
             pull_policy: "IfNotPresent".to_owned(),
             command: "/bin/pollux".to_owned(),
             grace: Duration::from_secs(30),
-            authority: None,
+            authorities: None,
             checkpoint_dir: PathBuf::from("/pollux/checkpoints"),
             checkpoints_mounted: None,
         }
+    }
+}
+
+/// Certificates of authorities, as PEM, which may be replaced while pods are made.
+#[derive(Clone, Debug, Default)]
+pub struct TrustedAuthorities(Arc<Mutex<String>>);
+
+impl TrustedAuthorities {
+    /// As they are now.
+    pub fn get(&self) -> String {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has pods that are made from now on trust these.
+    pub fn replace(&self, pem: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = pem;
     }
 }
 

@@ -8,6 +8,9 @@ use crate::names::GATE;
 
 /// SIGTERM: how a replica ends that was told to before it ran.
 const TERM: i32 = 15;
+/// SIGKILL, and how the kubelet tells that it was sent because a container used too much memory.
+const KILL: i32 = 9;
+const OUT_OF_MEMORY: &str = "OOMKilled";
 /// How containerd tells that a container's program could not be run.
 const START_ERROR: [&str; 2] = ["StartError", "ContainerCannotRun"];
 
@@ -29,7 +32,7 @@ pub(crate) fn stage(pod: &Pod) -> Stage {
     let status = pod.status.clone().unwrap_or_default();
     let main = main_status(pod, status.container_statuses.as_deref());
     if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
-        return Stage::Ended(ending(pod, main));
+        return Stage::Ended(judged(pod, ending(pod, main)));
     }
     if is_gated(pod) {
         return Stage::Gated;
@@ -65,6 +68,22 @@ fn main_status<'a>(pod: &Pod, statuses: Option<&'a [ContainerStatus]>) -> Option
     statuses?.iter().find(|status| status.name == *name)
 }
 
+/// Whoever ends a pod of ours otherwise than by its supervisor has reasons that are not the job's.
+fn judged(pod: &Pod, ending: Ending) -> Ending {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is_disrupted = conditions.iter().any(|it| it.type_ == "DisruptionTarget" && it.status == "True");
+    match ending {
+        Ending::Exited(Exit::Code(0) | Exit::OutOfMemory) | Ending::StartFailed { .. } => ending,
+        Ending::Exited(_) if (is_disrupted || is_deleted(pod)) && may_have_run(pod) => Ending::Exited(Exit::Evicted),
+        Ending::Exited(_) => ending,
+    }
+}
+
+/// Whether somebody has deleted it.
+pub(crate) fn is_deleted(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
 fn ending(pod: &Pod, main: Option<&ContainerStatus>) -> Ending {
     if let Some(terminated) = main.and_then(|main| main.state.as_ref()?.terminated.as_ref()) {
         return ending_of(terminated);
@@ -75,7 +94,7 @@ fn ending(pod: &Pod, main: Option<&ContainerStatus>) -> Ending {
     if may_have_run(pod) || main.is_some_and(|main| main.started == Some(true)) {
         return Ending::Exited(Exit::Lost);
     }
-    if pod.metadata.deletion_timestamp.is_some() {
+    if is_deleted(pod) {
         return Ending::Exited(Exit::Signal(TERM));
     }
     let tools = status.and_then(|status| status.init_container_statuses.as_deref()).unwrap_or_default();
@@ -91,7 +110,13 @@ fn ending(pod: &Pod, main: Option<&ContainerStatus>) -> Ending {
 
 fn ending_of(terminated: &ContainerStateTerminated) -> Ending {
     let message = terminated.message.as_deref().unwrap_or_default();
-    if let Ok(Report { ending, .. }) = serde_json::from_str(message) {
+    let report = serde_json::from_str(message).map(|Report { ending, .. }| ending);
+    // A supervisor sees only that its program was killed, and may have been killed itself.
+    let is_killed = |ending: &Ending| matches!(ending, Ending::Exited(Exit::Signal(KILL)));
+    if terminated.reason.as_deref() == Some(OUT_OF_MEMORY) && report.as_ref().map_or(true, is_killed) {
+        return Ending::Exited(Exit::OutOfMemory);
+    }
+    if let Ok(ending) = report {
         return ending;
     }
     if terminated.reason.as_deref().is_some_and(|reason| START_ERROR.contains(&reason)) {
@@ -210,7 +235,14 @@ mod tests {
     #[test]
     fn without_a_supervisors_word_the_container_tells() {
         let oom = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
-        assert_eq!(ended(&main_is(oom, "Failed")), Ending::Exited(Exit::Code(137)));
+        assert_eq!(ended(&main_is(oom, "Failed")), Ending::Exited(Exit::OutOfMemory));
+        let killed = |exit: Exit| {
+            let report = Report { ending: Ending::Exited(exit), written: None };
+            let message = serde_json::to_string(&report).expect("JSON");
+            ended(&main_is(json!({"terminated": {"exitCode": 1, "reason": "OOMKilled", "message": message}}), "Failed"))
+        };
+        assert_eq!(killed(Exit::Signal(9)), Ending::Exited(Exit::OutOfMemory));
+        assert_eq!(killed(Exit::Code(3)), Ending::Exited(Exit::Code(3)), "it went on after one of its processes was killed");
         let missing = json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}});
         let failed = Ending::StartFailed { reason: "no such file".to_owned(), retryable: false };
         assert_eq!(ended(&main_is(missing, "Failed")), failed);
@@ -228,6 +260,18 @@ mod tests {
         let mut told = pod(json!({"phase": "Failed"}));
         told.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).expect("a moment");
         assert_eq!(ended(&told), Ending::Exited(Exit::Signal(TERM)));
+    }
+
+    #[test]
+    fn a_pod_that_others_have_ended_is_no_fault_of_its_job() {
+        let mut deleted = main_is(json!({"terminated": {"exitCode": 143}}), "Failed");
+        assert_eq!(ended(&deleted), Ending::Exited(Exit::Code(143)));
+        deleted.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).expect("a moment");
+        assert_eq!(ended(&deleted), Ending::Exited(Exit::Evicted));
+        let mut disrupted = main_is(json!({"terminated": {"exitCode": 137}}), "Failed");
+        disrupted.status.as_mut().expect("a status").conditions =
+            serde_json::from_value(json!([{"type": "DisruptionTarget", "status": "True"}])).expect("conditions");
+        assert_eq!(ended(&disrupted), Ending::Exited(Exit::Evicted));
     }
 
     #[test]

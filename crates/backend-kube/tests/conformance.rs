@@ -13,7 +13,7 @@ use std::{env, fs};
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use pollux_backend::Backend;
+use pollux_backend::{Backend, Epoch, Observation};
 use pollux_backend::conformance::{Faults, Trial};
 use pollux_backend_kube::{JobPods, KubeBackend, KubeSettings, PodTemplates};
 use pollux_policy::JobId;
@@ -129,31 +129,36 @@ fn clean(cluster: &Cluster) {
     wait_for("pods of earlier trials to go", Duration::from_secs(120), are_gone).unwrap();
 }
 
-/// A trial in a namespace of its own.
-fn trial(test: &str) -> Option<Trial> {
+/// Settings of a backend in a namespace of its own.
+fn settings(cluster: &Cluster, test: &str) -> KubeSettings {
     static TRIALS: AtomicU32 = AtomicU32::new(0);
-    let cluster = Rc::new(cluster()?);
-    clean(&cluster);
+    clean(cluster);
     let namespace = format!("trial-{}", TRIALS.fetch_add(1, Ordering::Relaxed));
     cluster.kubectl(&["create", "namespace", &namespace]).unwrap();
-    let config = config(&cluster.kubeconfig());
     let checkpoints = env::temp_dir().join(format!("pollux-{namespace}-{}", std::process::id()));
     fs::create_dir_all(&checkpoints).unwrap();
-    let settings = KubeSettings {
-        namespace: namespace.clone(),
+    KubeSettings {
+        namespace,
         instance: test.replace('_', "-").chars().take(60).collect(),
         image: SUPERVISOR.to_owned(),
         pull_policy: "Never".to_owned(),
         checkpoint_dir: checkpoints.clone(),
         checkpoints_mounted: Some(checkpoints),
         ..KubeSettings::default()
-    };
+    }
+}
+
+/// A trial in a namespace of its own.
+fn trial(test: &str) -> Option<Trial> {
+    let cluster = Rc::new(cluster()?);
+    let (settings, config) = (settings(&cluster, test), config(&cluster.kubeconfig()));
+    let namespace = settings.namespace.clone();
     let faults = Broken(Rc::clone(&cluster));
     let open = move |observer| {
         // The cluster is this trial's as long as it can be opened.
         let _cluster = &cluster;
         let templates = Arc::new(Shell { namespace: namespace.clone() });
-        let backend = KubeBackend::new(config.clone(), settings.clone(), templates, observer).unwrap();
+        let backend = KubeBackend::new(|| kube::Client::try_from(config.clone()), settings.clone(), templates, observer).unwrap();
         Box::new(backend) as Box<dyn Backend>
     };
     Some(Trial::new(open).with_faults(faults))
@@ -162,6 +167,45 @@ fn trial(test: &str) -> Option<Trial> {
 fn config(kubeconfig: &std::path::Path) -> kube::Config {
     let read = Kubeconfig::read_from(kubeconfig).unwrap();
     Runtime::new().unwrap().block_on(kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default())).unwrap()
+}
+
+#[test]
+fn a_pod_that_an_earlier_scheduler_makes_late_never_runs() {
+    let Some(cluster) = cluster() else { return };
+    let settings = settings(&cluster, "late");
+    let (namespace, config) = (settings.namespace.clone(), config(&cluster.kubeconfig()));
+    let templates = Arc::new(Shell { namespace: namespace.clone() });
+    let (seen, sees) = std::sync::mpsc::channel();
+    let observer = Box::new(move |observation| drop(seen.send(observation)));
+    let connect = || kube::Client::try_from(config);
+    let mut backend = KubeBackend::new(connect, settings, templates, observer).unwrap();
+    backend.adopt(Epoch(2), &[]);
+    // From then on it acts.
+    let is_node = |observation| matches!(observation, Observation::NodeUp(_));
+    while !is_node(sees.recv_timeout(Duration::from_secs(120)).unwrap()) {}
+    let labels = json!({"pollux.dev/instance": "late", "pollux.dev/job": "1", "pollux.dev/replica": "7"});
+    let pod = |epoch: &str, replica: &str| {
+        let mut labels = labels.clone();
+        labels["pollux.dev/replica"] = replica.into();
+        json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {
+                "name": format!("pollux-1-{replica}"), "namespace": namespace, "labels": labels,
+                "annotations": {"pollux.dev/epoch": epoch}, "finalizers": ["pollux.dev/release"],
+            },
+            "spec": {
+                "schedulingGates": [{"name": "pollux.dev/placement"}],
+                "containers": [{"name": "main", "image": "pollux.test/busybox:1", "imagePullPolicy": "Never"}],
+            },
+        })
+    };
+    // One of a later scheduler is not ours to judge.
+    for (epoch, replica) in [("3", "8"), ("1", "7")] {
+        cluster.kubectl_with(&["create", "--filename=-"], &pod(epoch, replica)).unwrap();
+    }
+    let list = ["get", "pods", "--output=name", &format!("--namespace={namespace}")];
+    let is_gone = || Ok((cluster.kubectl(&list)? == "pod/pollux-1-8\n").then_some(()));
+    wait_for("the late pod is gone", Duration::from_secs(120), is_gone).unwrap();
 }
 
 pollux_backend::conformance_tests!(trial, without shared_gpus: "pods do not share GPUs");

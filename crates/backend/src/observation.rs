@@ -83,6 +83,10 @@ pub enum Exit {
     Code(i32),
     /// By this signal.
     Signal(i32),
+    /// It was killed because it used more memory than it may.
+    OutOfMemory,
+    /// Others have ended it, for reasons of their own: its machine was emptied, or somebody removed it.
+    Evicted,
     /// Nobody knows: the machine went down, or whoever watched it was killed.
     Lost,
 }
@@ -92,6 +96,8 @@ impl fmt::Display for Exit {
         match self {
             Self::Code(code) => write!(f, "exit code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal}"),
+            Self::OutOfMemory => write!(f, "killed for using more memory than it may"),
+            Self::Evicted => write!(f, "evicted or removed by others"),
             Self::Lost => write!(f, "lost"),
         }
     }

@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::Args;
 use pollux_backend_kube::KubeSettings;
 use pollux_lab::policy_named;
-use pollux_operator::{Operator, OperatorSettings};
+use pollux_operator::{Operator, OperatorSettings, Stop};
 use tracing::info;
 
 use crate::output;
@@ -61,6 +61,10 @@ pub(crate) struct OperatorArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
+    /// How long the authority for its certificates signs before another does, such as 90d
+    #[arg(long, value_name = "TIME", default_value = "90d", value_parser = renewal)]
+    renew_authority_after: u64,
+
     /// What containers ask for that need GPUs
     #[arg(long, value_name = "RESOURCE", default_value = "nvidia.com/gpu")]
     gpu_resource: String,
@@ -84,6 +88,11 @@ pub(crate) struct OperatorArgs {
 fn label(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
+}
+
+fn renewal(text: &str) -> Result<u64, String> {
+    let seconds = pollux_job::seconds(text).map_err(|error| error.to_string())?;
+    if seconds < 10 { Err("expected 10s or more".to_owned()) } else { Ok(seconds) }
 }
 
 /// Schedules until a signal comes.
@@ -111,12 +120,13 @@ pub(crate) fn run(args: &OperatorArgs) -> anyhow::Result<()> {
         policy,
         round_interval_s: args.plan.round_interval,
         grace: Duration::from_secs(args.plan.grace),
+        renew_authority_after: Duration::from_secs(args.renew_authority_after),
     };
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let operator = Operator::start(&settings)?;
-    signals.stop(operator.stopper()).context("cannot listen for signals")?;
-    info!(url = operator.url(), "listening");
-    operator.wait()?;
+    let stop = Stop::default();
+    let on_signal = stop.clone();
+    signals.stop(move || on_signal.stop()).context("cannot listen for signals")?;
+    Operator::run(&settings, &stop)?;
     info!("ended; jobs train on, and the next operator carries on with them");
     Ok(())
 }

@@ -127,7 +127,8 @@ fn schedule(args: &UpArgs) -> anyhow::Result<()> {
     };
     let signals = Signals::listen().context("cannot listen for signals")?;
     let daemon = Daemon::start(settings, &http_settings(args), open_backend).map_err(UpError::from)?;
-    signals.stop(daemon.stopper()).context("cannot listen for signals")?;
+    let stopper = daemon.stopper();
+    signals.stop(move || stopper.stop()).context("cannot listen for signals")?;
     print_banner(&Banner { url: daemon.url(), state_dir: &state_dir, nodes: &nodes, policy: &policy, args })?;
     daemon.wait().map_err(UpError::from)?;
     info!("ended; jobs train on, and the next `pollux up` carries on with them");

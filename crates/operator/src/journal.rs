@@ -1,14 +1,18 @@
 //! What the scheduler writes, as config maps: lots of lines since a copy of the whole, and that copy in pieces.
 //!
 //! ```text
-//!  NAME-journal          which copy counts, and which lot is the first after it
-//!  NAME-copy-12-0, -1    the pieces of copy 12
-//!  NAME-lot-345          lines, in the order of the numbers
+//!  NAME-journal              which copy counts, and which lot is the first after it
+//!  NAME-copy-12-346-0, -1    the pieces of copy 12, with all that was written before lot 346
+//!  NAME-lot-345              lines, in the order of the numbers
 //! ```
+//!
+//! There is one history, whoever writes. A writer takes the number of its first lot by an empty one; whoever wrote before finds
+//! its next number taken, and a head that another has replaced. Pieces have the number of a lot in their names, which only one
+//! writer has.
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, fs};
 
@@ -16,6 +20,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
+use pollux_backend_kube::INSTANCE_LABEL;
 use pollux_server::{CopyError, JournalCopy};
 use pollux_store::Batch;
 use tokio::runtime::Handle;
@@ -24,11 +29,13 @@ use crate::OperatorError;
 
 /// Says which part of a journal a config map is.
 const PART_LABEL: &str = "pollux.dev/part";
-const INSTANCE_LABEL: &str = "pollux.dev/instance";
 const LOT: &str = "lot";
 const COPY: &str = "copy";
+const LINES: &str = "lines";
 /// Bytes of a piece: etcd takes 1.5 MiB with everything around it.
 const PIECE_BYTES: usize = 700 * 1024;
+/// Attempts to read what somebody writes at the same time.
+const READS_MAX: u32 = 10;
 /// How long the API server may take for one call of the scheduler, which waits meanwhile.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -37,7 +44,15 @@ pub(crate) struct KubeJournal {
     maps: Api<ConfigMap>,
     instance: String,
     runtime: Handle,
-    next_lot: AtomicU64,
+    place: Mutex<Place>,
+}
+
+/// Where this writer is.
+#[derive(Clone, Debug, Default)]
+struct Place {
+    next_lot: u64,
+    /// The head as it was read or written last, and its version.
+    head: Option<(Head, String)>,
 }
 
 impl fmt::Debug for KubeJournal {
@@ -78,51 +93,83 @@ impl Head {
 impl KubeJournal {
     pub(crate) fn new(client: Client, namespace: &str, instance: &str, runtime: Handle) -> Self {
         let maps = Api::namespaced(client, namespace);
-        Self { maps, instance: instance.to_owned(), runtime, next_lot: AtomicU64::new(0) }
+        Self { maps, instance: instance.to_owned(), runtime, place: Mutex::default() }
     }
 
     fn head_name(&self) -> String {
         format!("{}-journal", self.instance)
     }
 
-    /// Reads all that is kept. Whoever reads is the one who writes from now on.
-    pub(crate) async fn read(&self) -> Result<Kept, OperatorError> {
-        let damaged = |what: String| OperatorError::Journal(what);
-        let head = match self.maps.get_opt(&self.head_name()).await? {
-            None => None,
-            Some(map) => Some(Head::of(&map).ok_or_else(|| damaged(format!("{} makes no sense", self.head_name())))?),
-        };
-        let first = head.map_or(0, |head| head.first_lot);
+    fn place(&self) -> MutexGuard<'_, Place> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads all that is kept. From now on nobody writes who wrote before.
+    pub(crate) async fn take_over(&self) -> Result<Kept, OperatorError> {
+        for _ in 0..READS_MAX {
+            let head = self.head().await?;
+            let first = head.as_ref().map_or(0, |(head, _)| head.first_lot);
+            let (text, next) = self.lots(first).await?;
+            if !self.claim(next).await? || self.head().await? != head {
+                continue;
+            }
+            let database = match &head {
+                Some((head, _)) => Some(self.copy(*head).await?),
+                None => None,
+            };
+            *self.place() = Place { next_lot: next + 1, head };
+            // The last lot of several may be missing: what is not whole was not acknowledged.
+            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+            let since = whole.lines().map(Batch::from_text).collect::<Result<_, _>>()?;
+            return Ok(Kept { database, since });
+        }
+        Err(OperatorError::Journal("somebody else writes it all the time".to_owned()))
+    }
+
+    async fn head(&self) -> Result<Option<(Head, String)>, OperatorError> {
+        let Some(map) = self.maps.get_opt(&self.head_name()).await? else { return Ok(None) };
+        let head = Head::of(&map).zip(map.resource_version());
+        head.map(Some).ok_or_else(|| OperatorError::Journal(format!("{} makes no sense", self.head_name())))
+    }
+
+    /// All lines from a lot on, and the number of the lot after the last.
+    async fn lots(&self, first: u64) -> Result<(String, u64), OperatorError> {
         let mut lots = BTreeMap::new();
         for map in self.list(LOT).await? {
             let number = self.number_of(&map, LOT);
-            let text = map.data.and_then(|mut data| data.remove("lines"));
+            let text = map.data.and_then(|mut data| data.remove(LINES));
             lots.extend(number.filter(|number| *number >= first).zip(text));
         }
         let mut text = String::new();
         for (expected, (number, lot)) in (first..).zip(&lots) {
             if *number != expected {
-                return Err(damaged(format!("lot {expected} is missing, but there is lot {number}")));
+                let missing = format!("lot {expected} is missing, but there is lot {number}");
+                return Err(OperatorError::Journal(missing));
             }
             text.push_str(lot);
         }
-        let next = lots.keys().last().map_or(first, |last| last + 1);
-        self.next_lot.store(next, Ordering::Relaxed);
-        let mut database = None;
-        if let Some(head) = head {
-            let mut bytes = Vec::new();
-            for piece in 0..head.pieces {
-                let name = self.piece_name(head.copy, piece);
-                let map = self.maps.get_opt(&name).await?.ok_or_else(|| damaged(format!("{name} is missing")))?;
-                let data = map.binary_data.and_then(|mut data| data.remove("bytes"));
-                bytes.extend(data.ok_or_else(|| damaged(format!("{name} is empty")))?.0);
-            }
-            database = Some(bytes);
+        Ok((text, lots.keys().last().map_or(first, |last| last + 1)))
+    }
+
+    /// Takes the number of a lot, unless somebody has it already.
+    async fn claim(&self, number: u64) -> Result<bool, OperatorError> {
+        match self.maps.create(&PostParams::default(), &self.lot(number, "")).await {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+            Err(error) => Err(error.into()),
         }
-        // The last lot of several may be missing: what is not whole was not acknowledged.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        let since = whole.lines().map(Batch::from_text).collect::<Result<_, _>>()?;
-        Ok(Kept { database, since })
+    }
+
+    async fn copy(&self, head: Head) -> Result<Vec<u8>, OperatorError> {
+        let damaged = |what: String| OperatorError::Journal(what);
+        let mut bytes = Vec::new();
+        for piece in 0..head.pieces {
+            let name = self.piece_name(head, piece);
+            let map = self.maps.get_opt(&name).await?.ok_or_else(|| damaged(format!("{name} is missing")))?;
+            let data = map.binary_data.and_then(|mut data| data.remove("bytes"));
+            bytes.extend(data.ok_or_else(|| damaged(format!("{name} is empty")))?.0);
+        }
+        Ok(bytes)
     }
 
     async fn list(&self, part: &str) -> Result<Vec<ConfigMap>, kube::Error> {
@@ -135,8 +182,14 @@ impl KubeJournal {
         name.strip_prefix(&format!("{}-{part}-", self.instance))?.split('-').next()?.parse().ok()
     }
 
-    fn piece_name(&self, copy: u64, piece: u64) -> String {
-        format!("{}-{COPY}-{copy}-{piece}", self.instance)
+    fn piece_name(&self, Head { copy, first_lot, .. }: Head, piece: u64) -> String {
+        format!("{}-{COPY}-{copy}-{first_lot}-{piece}", self.instance)
+    }
+
+    fn lot(&self, number: u64, lines: &str) -> ConfigMap {
+        let metadata = self.meta(format!("{}-{LOT}-{number}", self.instance), LOT);
+        let data = [(LINES.to_owned(), lines.to_owned())].into();
+        ConfigMap { metadata, data: Some(data), ..ConfigMap::default() }
     }
 
     fn meta(&self, name: String, part: &str) -> ObjectMeta {
@@ -147,19 +200,17 @@ impl KubeJournal {
 
     async fn append_lots(&self, lines: &[String]) -> Result<(), CopyError> {
         let text: String = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect();
-        let mut number = self.next_lot.load(Ordering::Relaxed);
+        let mut number = self.place().next_lot;
         let mut rest = text.as_str();
         while !rest.is_empty() {
             let piece = &rest[..rest.floor_char_boundary(PIECE_BYTES)];
-            let metadata = self.meta(format!("{}-{LOT}-{number}", self.instance), LOT);
-            let data = [("lines".to_owned(), piece.to_owned())].into();
-            let lot = ConfigMap { metadata, data: Some(data), ..ConfigMap::default() };
+            let lot = self.lot(number, piece);
             let written = match self.maps.create(&PostParams::default(), &lot).await {
                 Ok(_) => piece.len(),
                 // An answer that got lost is no failure: then it holds what we wrote, and perhaps more came since.
                 Err(kube::Error::Api(status)) if status.code == 409 => {
                     let there = self.maps.get(&lot.name_any()).await.map_err(unavailable)?;
-                    let lines = there.data.and_then(|mut data| data.remove("lines")).unwrap_or_default();
+                    let lines = there.data.and_then(|mut data| data.remove(LINES)).unwrap_or_default();
                     if lines.is_empty() || !rest.starts_with(&lines) {
                         return Err(CopyError::Superseded);
                     }
@@ -169,20 +220,17 @@ impl KubeJournal {
             };
             (number, rest) = (number + 1, &rest[written..]);
         }
-        self.next_lot.store(number, Ordering::Relaxed);
+        self.place().next_lot = number;
         Ok(())
     }
 
     async fn replace_copy(&self, database: Vec<u8>) -> Result<(), CopyError> {
-        let before = self.maps.get_opt(&self.head_name()).await.map_err(unavailable)?;
-        let first_lot = self.next_lot.load(Ordering::Relaxed);
-        if before.as_ref().and_then(Head::of).is_some_and(|head| head.first_lot > first_lot) {
-            return Err(CopyError::Superseded);
-        }
-        let copy = before.as_ref().and_then(Head::of).map_or(0, |head| head.copy + 1);
-        let mut pieces = 0;
-        for piece in database.chunks(PIECE_BYTES) {
-            let name = self.piece_name(copy, pieces);
+        let Place { next_lot: first_lot, head: before } = self.place().clone();
+        let copy = before.as_ref().map_or(0, |(head, _)| head.copy + 1);
+        let pieces: Vec<&[u8]> = database.chunks(PIECE_BYTES).collect();
+        let head = Head { copy, pieces: pieces.len() as u64, first_lot };
+        for (number, piece) in (0..).zip(pieces) {
+            let name = self.piece_name(head, number);
             // An attempt that was broken off may have left one.
             match self.maps.delete(&name, &DeleteParams::default()).await {
                 Ok(_) => {}
@@ -193,22 +241,34 @@ impl KubeJournal {
             let metadata = self.meta(name, COPY);
             let map = ConfigMap { metadata, binary_data: Some(data), ..ConfigMap::default() };
             self.maps.create(&PostParams::default(), &map).await.map_err(unavailable)?;
-            pieces += 1;
         }
-        let head = Head { copy, pieces, first_lot };
+        let version = self.replace_head(head, before.map(|(_, version)| version)).await?;
+        self.place().head = Some((head, version));
+        self.clean_up(head).await
+    }
+
+    /// Has another copy count, if the head is still the one that this writer knows; the version of the new one.
+    async fn replace_head(&self, head: Head, before: Option<String>) -> Result<String, CopyError> {
         let mut metadata = self.meta(self.head_name(), "journal");
-        metadata.resource_version = before.as_ref().and_then(ResourceExt::resource_version);
+        metadata.resource_version.clone_from(&before);
         let map = ConfigMap { metadata, data: Some(head.data()), ..ConfigMap::default() };
         let written = match before {
             None => self.maps.create(&PostParams::default(), &map).await,
             Some(_) => self.maps.replace(&self.head_name(), &PostParams::default(), &map).await,
         };
-        match written {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.code == 409 => return Err(CopyError::Superseded),
+        let map = match written {
+            Ok(map) => map,
+            // An answer that got lost is no failure.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let there = self.maps.get(&self.head_name()).await.map_err(unavailable)?;
+                if Head::of(&there) != Some(head) {
+                    return Err(CopyError::Superseded);
+                }
+                there
+            }
             Err(error) => return Err(unavailable(error)),
-        }
-        self.clean_up(head).await
+        };
+        Ok(map.resource_version().unwrap_or_default())
     }
 
     /// Deletes what the newest copy holds. What is left by a failure is deleted after the next one.

@@ -8,15 +8,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use tokio::time::{sleep, timeout, timeout_at};
 use tracing::{info, warn};
+
+use crate::term::Term;
 
 /// The label of the pod that leads.
 const LEADS_LABEL: &str = "pollux.dev/leads";
 /// After so long without a word others take over, by what they have seen themselves.
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
-/// Who cannot renew for so long ends.
-const GIVE_UP: Duration = Duration::from_secs(10);
+/// Who cannot renew for so long acts no more, well before others do.
+const TERM: Duration = Duration::from_secs(10);
 const RENEW: Duration = Duration::from_secs(3);
+/// What one attempt may take, and how soon another follows.
+const ATTEMPT: Duration = Duration::from_secs(3);
+const RETRY: Duration = Duration::from_millis(500);
 
 /// A Lease that this replica wants or holds.
 #[derive(Clone)]
@@ -25,6 +31,7 @@ pub(crate) struct Leadership {
     pods: Api<Pod>,
     name: String,
     holder: String,
+    term: Term,
 }
 
 /// What another holder has said last, and when that was seen here: clocks may differ.
@@ -49,7 +56,12 @@ impl Watched {
 impl Leadership {
     pub(crate) fn new(client: Client, namespace: &str, name: &str, holder: &str) -> Self {
         let (leases, pods) = (Api::namespaced(client.clone(), namespace), Api::namespaced(client, namespace));
-        Self { leases, pods, name: name.to_owned(), holder: holder.to_owned() }
+        Self { leases, pods, name: name.to_owned(), holder: holder.to_owned(), term: Term::new() }
+    }
+
+    /// How long this replica may act.
+    pub(crate) const fn term(&self) -> &Term {
+        &self.term
     }
 
     /// Waits until this replica leads.
@@ -57,16 +69,21 @@ impl Leadership {
         let mut watched = Watched::default();
         let mut has_said = false;
         loop {
-            match self.try_acquire(&mut watched).await {
-                Ok(true) => return info!(holder = self.holder, "this replica leads"),
-                Ok(false) if !has_said => {
+            let asked = Instant::now();
+            match timeout(ATTEMPT, self.try_acquire(&mut watched)).await {
+                Ok(Ok(true)) => {
+                    self.term.extend_to(asked + TERM);
+                    return info!(holder = self.holder, "this replica leads");
+                }
+                Ok(Ok(false)) if !has_said => {
                     info!("another replica leads; this one waits");
                     has_said = true;
                 }
-                Ok(false) => {}
-                Err(error) => warn!(%error, "who leads is not known; it is tried again"),
+                Ok(Ok(false)) => {}
+                Ok(Err(error)) => warn!(%error, "who leads is not known; it is tried again"),
+                Err(_) => warn!("who leads is not known: no answer; it is tried again"),
             }
-            tokio::time::sleep(RENEW / 2).await;
+            sleep(RENEW / 2).await;
         }
     }
 
@@ -82,19 +99,25 @@ impl Leadership {
         self.write(&self.lease(Some(&lease))).await
     }
 
-    /// Says that this replica still leads; returns when it no longer does.
+    /// Says that this replica still leads; returns why when it no longer does. Nothing is written from then on.
     pub(crate) async fn hold(&self) -> String {
-        let mut renewed = Instant::now();
+        let mut wait = RENEW;
         loop {
-            tokio::time::sleep(RENEW).await;
-            match tokio::time::timeout(GIVE_UP / 2, self.renew()).await {
-                Ok(Ok(true)) => renewed = Instant::now(),
-                Ok(Ok(false)) => return "another replica holds the lease".to_owned(),
+            sleep(wait).await;
+            let asked = Instant::now();
+            wait = RETRY;
+            match timeout_at(self.term.end().min(asked + ATTEMPT).into(), self.renew()).await {
+                _ if self.term.is_over() => return format!("the lease could not be renewed for {} s", TERM.as_secs()),
+                Ok(Ok(true)) => {
+                    self.term.extend_to(asked + TERM);
+                    wait = RENEW;
+                }
+                Ok(Ok(false)) => {
+                    self.term.give_up();
+                    return "another replica holds the lease".to_owned();
+                }
                 Ok(Err(error)) => warn!(%error, "the lease cannot be renewed; it is tried again"),
                 Err(_) => warn!("the lease cannot be renewed: no answer; it is tried again"),
-            }
-            if renewed.elapsed() >= GIVE_UP {
-                return format!("the lease could not be renewed for {} s", GIVE_UP.as_secs());
             }
         }
     }
@@ -126,13 +149,21 @@ impl Leadership {
         Ok(())
     }
 
-    /// Lets another replica lead at once.
+    /// Lets another replica lead at once. Where that cannot be said, others find out in time.
     pub(crate) async fn release(&self) {
-        let Ok(mut lease) = self.leases.get(&self.name).await else { return };
-        if let Some(spec) = lease.spec.as_mut().filter(|spec| spec.holder_identity.as_deref() == Some(&self.holder)) {
-            spec.holder_identity = None;
-            // Others find out in time.
-            drop(self.leases.replace(&self.name, &PostParams::default(), &lease).await);
+        self.term.give_up();
+        let say = async {
+            let mut lease = self.leases.get(&self.name).await?;
+            if let Some(spec) = lease.spec.as_mut().filter(|it| it.holder_identity.as_deref() == Some(&self.holder)) {
+                spec.holder_identity = None;
+                self.leases.replace(&self.name, &PostParams::default(), &lease).await?;
+            }
+            Ok::<_, kube::Error>(())
+        };
+        match timeout(ATTEMPT, say).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => warn!(%error, "the lease cannot be given back"),
+            Err(_) => warn!("the lease cannot be given back: no answer"),
         }
     }
 

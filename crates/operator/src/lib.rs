@@ -16,10 +16,12 @@ mod spec;
 mod status;
 mod journal;
 mod certificates;
+mod term;
 mod leader;
+mod cordons;
 mod controller;
 mod operator;
 
 pub use error::OperatorError;
-pub use operator::{Operator, OperatorSettings};
+pub use operator::{Operator, OperatorSettings, Stop};
 pub use resource::{Flexibility, PolluxJob, PolluxJobSpec, PolluxJobStatus, Work, definition};

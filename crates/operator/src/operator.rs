@@ -6,20 +6,23 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::client::ClientBuilder;
 use kube::{Client, Config};
 use pollux_backend_kube::{EpochGate, KubeBackend, KubeSettings};
 use pollux_engine::EngineSettings;
 use pollux_policy::PolicySettings;
 use pollux_server::http::HttpSettings;
-use pollux_server::{Daemon, ServerSettings, Stopper};
+use pollux_server::{Daemon, ServerSettings};
 use pollux_store::Store;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tracing::{error, info};
 
 use crate::OperatorError;
 use crate::certificates::Certificates;
 use crate::controller::{Controller, Templates};
+use crate::cordons;
 use crate::journal::KubeJournal;
 use crate::leader::Leadership;
 
@@ -44,20 +47,43 @@ pub struct OperatorSettings {
     pub round_interval_s: f64,
     /// How long a replica may take to save and leave.
     pub grace: Duration,
+    /// How long the authority that vouches for it signs before another does.
+    pub renew_authority_after: Duration,
 }
 
-/// An operator that leads.
-pub struct Operator {
-    daemon: Daemon,
-    leadership: Leadership,
-    controller: JoinHandle<()>,
-    holding: JoinHandle<()>,
+/// Ends an operator, from any thread.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<watch::Sender<bool>>);
+
+impl Stop {
+    /// Lets [`Operator::run`] return.
+    pub fn stop(&self) {
+        self.0.send_replace(true);
+    }
+
+    async fn stopped(&self) {
+        // Our own sender is there for as long as this.
+        let _ = self.0.subscribe().wait_for(|is_stopped| *is_stopped).await;
+    }
+}
+
+/// One of several replicas.
+#[derive(Debug)]
+pub struct Operator<'a> {
+    settings: &'a OperatorSettings,
     runtime: Runtime,
+    config: Config,
 }
 
-impl Operator {
-    /// Waits until this replica leads, and starts.
-    pub fn start(settings: &OperatorSettings) -> Result<Self, OperatorError> {
+/// What is ready before a leader acts.
+struct Prepared {
+    journal: Arc<KubeJournal>,
+    certificates: Certificates,
+}
+
+impl<'a> Operator<'a> {
+    /// Waits until this replica leads, then schedules until it is told to end or cannot go on. Pods run on.
+    pub fn run(settings: &'a OperatorSettings, stop: &Stop) -> Result<(), OperatorError> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(2)
             .thread_name("operator")
@@ -66,73 +92,99 @@ impl Operator {
             .map_err(OperatorError::Thread)?;
         let refused = |reason| OperatorError::File { file: settings.state_dir.display().to_string(), reason };
         fs::create_dir_all(&settings.state_dir).map_err(refused)?;
-        let (config, client) = runtime.block_on(async {
-            let config = Config::infer().await?;
-            Ok::<_, OperatorError>((config.clone(), Client::try_from(config)?))
-        })?;
+        let config = runtime.block_on(Config::infer())?;
+        let operator = Self { settings, runtime, config };
         let KubeSettings { namespace, instance, .. } = &settings.kube;
-        let leadership = Leadership::new(client.clone(), namespace, instance, &settings.identity);
-        let journal = Arc::new(KubeJournal::new(client.clone(), namespace, instance, runtime.handle().clone()));
-        let certificates = runtime.block_on(async {
-            leadership.acquire().await;
-            let epoch = EpochGate::new(client.clone(), &settings.kube).highest().await?;
-            let kept = journal.read().await?;
-            let batches = kept.since.len();
-            Store::rebuild(&settings.state_dir, kept.database.as_deref(), &kept.since, epoch.0)?;
-            info!(batches, epoch = epoch.0, "what was known is read");
-            let names = [settings.host.clone()];
-            Certificates::prepare(client.clone(), namespace, instance, &names, &settings.state_dir).await
-        })?;
+        let leadership = {
+            let _entered = operator.runtime.enter();
+            Leadership::new(Client::try_from(operator.config.clone())?, namespace, instance, &settings.identity)
+        };
+        let is_leader = operator.runtime.block_on(async {
+            tokio::select! {
+                () = leadership.acquire() => true,
+                () = stop.stopped() => false,
+            }
+        });
+        if !is_leader {
+            return Ok(());
+        }
+        let held = leadership.clone();
+        let holding = operator.runtime.spawn(async move { held.hold().await });
+        let (renewals, outcome) = (holding.abort_handle(), operator.lead(&leadership, holding, stop));
+        renewals.abort();
+        if leadership.term().is_over() {
+            outcome?;
+            return Err(OperatorError::NotLeader("its lease is over".to_owned()));
+        }
+        operator.runtime.block_on(leadership.release());
+        outcome
+    }
+
+    /// Rebuilds what was known and schedules, as long as this replica leads.
+    fn lead(&self, leadership: &Leadership, holding: JoinHandle<String>, stop: &Stop) -> Result<(), OperatorError> {
+        let settings = self.settings;
+        let (config, term) = (self.config.clone(), leadership.term().clone());
+        // Nothing is written unless this replica leads, by whomever.
+        let connect = move || Ok(ClientBuilder::try_from(config.clone())?.with_layer(&term).build());
+        let client = {
+            let _entered = self.runtime.enter();
+            connect()?
+        };
+        let prepared = self.runtime.block_on(async {
+            tokio::select! {
+                prepared = self.prepare(client.clone()) => prepared.map(Some),
+                () = stop.stopped() => Ok(None),
+            }
+        });
+        let Some(Prepared { journal, certificates }) = prepared? else { return Ok(()) };
         let templates = Arc::new(Templates::default());
-        let kube = KubeSettings { authority: Some(certificates.authority), ..settings.kube.clone() };
+        let kube = KubeSettings { authorities: Some(certificates.trusted.clone()), ..settings.kube.clone() };
         let checkpoint_dir = kube.checkpoint_dir.to_string_lossy().into_owned();
         let http =
-            HttpSettings { listen: settings.listen, tls: Some(certificates.files), hosts: vec![settings.host.clone()] };
+            HttpSettings { listen: settings.listen, tls: Some(certificates.files.clone()), hosts: vec![settings.host.clone()] };
         let server = ServerSettings { journal_copy: Some(journal), ..server_settings(settings) };
         let pods = Arc::clone(&templates);
         let daemon = Daemon::start(server, &http, |observer| {
-            KubeBackend::new(config, kube, pods, observer).map(|backend| Box::new(backend) as Box<_>)
+            KubeBackend::new(connect, kube, pods, observer).map(|backend| Box::new(backend) as Box<_>)
         })?;
+        let cordons = cordons::follow(client.clone(), daemon.handle().clone());
         let controller = Controller::new(client, daemon.handle().clone(), templates, checkpoint_dir);
-        let stopper = daemon.stopper();
-        let controller = runtime.spawn(async move {
-            if let Err(error) = controller.run().await {
-                error!(%error, "jobs cannot be followed any more");
+        let (stopper, stop) = (daemon.stopper(), stop.clone());
+        let announced = leadership.clone();
+        let watching = self.runtime.spawn(async move {
+            tokio::select! {
+                // Only now there is somebody who answers.
+                Err(error) = announced.announce() => error!(%error, "workers cannot be led to this replica"),
+                outcome = controller.run() => if let Err(error) = outcome {
+                    error!(%error, "jobs cannot be followed any more");
+                },
+                outcome = cordons => if let Err(error) = outcome {
+                    error!(%error, "nodes cannot be followed any more");
+                },
+                () = certificates.renew() => {}
+                why = holding => error!(why = why.unwrap_or_default(), "this replica leads no longer, and ends"),
+                () = stop.stopped() => {}
             }
             stopper.stop();
         });
-        runtime.block_on(leadership.announce())?;
-        let stopper = daemon.stopper();
-        let held = leadership.clone();
-        let holding = runtime.spawn(async move {
-            let why = held.hold().await;
-            error!(why, "this replica leads no longer, and ends");
-            stopper.stop();
-        });
-        Ok(Self { daemon, leadership, controller, holding, runtime })
+        info!(url = daemon.url(), "listening");
+        let outcome = daemon.wait();
+        watching.abort();
+        Ok(outcome?)
     }
 
-    /// Where it is reached.
-    pub fn url(&self) -> &str {
-        self.daemon.url()
-    }
-
-    /// How to end it.
-    pub fn stopper(&self) -> Stopper {
-        self.daemon.stopper()
-    }
-
-    /// Schedules until it is told to end, or cannot go on. Pods run on.
-    pub fn wait(self) -> Result<(), OperatorError> {
-        let outcome = self.daemon.wait();
-        self.controller.abort();
-        let still_leads = !self.holding.is_finished();
-        self.holding.abort();
-        if still_leads {
-            self.runtime.block_on(self.leadership.release());
-        }
-        outcome?;
-        if still_leads { Ok(()) } else { Err(OperatorError::NotLeader("its lease is over".to_owned())) }
+    async fn prepare(&self, client: Client) -> Result<Prepared, OperatorError> {
+        let settings = self.settings;
+        let KubeSettings { namespace, instance, .. } = &settings.kube;
+        let journal = Arc::new(KubeJournal::new(client.clone(), namespace, instance, self.runtime.handle().clone()));
+        let epoch = EpochGate::new(client.clone(), &settings.kube).highest().await?;
+        let kept = journal.take_over().await?;
+        let batches = kept.since.len();
+        Store::rebuild(&settings.state_dir, kept.database.as_deref(), &kept.since, epoch.0)?;
+        info!(batches, epoch = epoch.0, "what was known is read");
+        let (host, folder, renew_after) = (&settings.host, &settings.state_dir, settings.renew_authority_after);
+        let certificates = Certificates::prepare(client, namespace, instance, host, folder, renew_after).await?;
+        Ok(Prepared { journal, certificates })
     }
 }
 

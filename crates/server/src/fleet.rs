@@ -377,8 +377,13 @@ impl Fleet {
                     Ending::Exited(Exit::Code(0)) if is_led => {}
                     Ending::Exited(Exit::Code(0)) if is_over => self.finish(job, out),
                     Ending::Exited(Exit::Code(0)) => drop(self.finishing.insert(job, now)),
-                    Ending::Exited(Exit::Code(_) | Exit::Signal(_) | Exit::Lost) => {
+                    Ending::Exited(Exit::Code(_) | Exit::Signal(_) | Exit::OutOfMemory | Exit::Lost) => {
                         let kind = FailureKind::Retryable;
+                        out.events.push(Event::ReplicaFailed { job, revision, node, kind });
+                    }
+                    // No fault of the job's.
+                    Ending::Exited(Exit::Evicted) => {
+                        let kind = FailureKind::Machine;
                         out.events.push(Event::ReplicaFailed { job, revision, node, kind });
                     }
                     Ending::NotStarted(kind) => out.events.push(Event::LaunchFailed { job, revision, node, kind }),

@@ -77,6 +77,8 @@ pub(crate) const fn kept(exit: Exit) -> ReplicaExit {
     match exit {
         Exit::Code(code) => ReplicaExit::Code(code),
         Exit::Signal(signal) => ReplicaExit::Signal(signal),
+        Exit::OutOfMemory => ReplicaExit::OutOfMemory,
+        Exit::Evicted => ReplicaExit::Evicted,
         Exit::Lost => ReplicaExit::Lost,
     }
 }
@@ -86,6 +88,8 @@ pub(crate) const fn exit(exit: ReplicaExit) -> Exit {
     match exit {
         ReplicaExit::Code(code) => Exit::Code(code),
         ReplicaExit::Signal(signal) => Exit::Signal(signal),
+        ReplicaExit::OutOfMemory => Exit::OutOfMemory,
+        ReplicaExit::Evicted => Exit::Evicted,
         ReplicaExit::Lost => Exit::Lost,
     }
 }

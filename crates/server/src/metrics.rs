@@ -166,6 +166,8 @@ impl Metrics {
             Exit::Code(0) => "success",
             Exit::Code(_) => "exit_code",
             Exit::Signal(_) => "signal",
+            Exit::OutOfMemory => "out_of_memory",
+            Exit::Evicted => "evicted",
             Exit::Lost => "lost",
         };
         self.replicas_ended.get_or_create(&label("how", how)).inc();

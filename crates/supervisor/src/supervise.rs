@@ -128,7 +128,8 @@ fn code_of(exit: Exit) -> u8 {
     match exit {
         Exit::Code(code) => u8::try_from(code).unwrap_or(1),
         Exit::Signal(signal) => u8::try_from(128 + signal).unwrap_or(1),
-        Exit::Lost => 1,
+        Exit::OutOfMemory => 137,
+        Exit::Evicted | Exit::Lost => 1,
     }
 }
 

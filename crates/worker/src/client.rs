@@ -1,4 +1,6 @@
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use pollux_api::{Assignment, AssignmentState, ReadyRequest, RendezvousRequest, ReportRequest};
@@ -16,9 +18,16 @@ const ANSWER_BYTES_MAX: u64 = 4 << 20;
 
 /// The worker's part of the REST interface.
 pub(crate) struct Client {
-    agent: ureq::Agent,
+    trusting: Mutex<Trusting>,
+    authority: Option<PathBuf>,
     job_url: String,
     authorization: String,
+}
+
+/// Connections, and the file of authorities that vouch for whoever is at their other end.
+struct Trusting {
+    agent: ureq::Agent,
+    authorities: Vec<u8>,
 }
 
 // Whatever prints a client must not show the token.
@@ -53,21 +62,35 @@ pub(crate) enum Failure {
 
 impl Client {
     pub(crate) fn new(connection: &Connection) -> Result<Self, WorkerError> {
-        // The token must reach nobody but the server: no proxy of the environment, no redirect.
-        let config = ureq::Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .timeout_connect(Some(CONNECT));
-        let config = match &connection.authority {
-            Some(file) => trusting(config, file)?,
-            None => config,
-        };
         Ok(Self {
-            agent: config.build().new_agent(),
+            trusting: Mutex::new(Trusting::read(connection.authority.as_deref())?),
+            authority: connection.authority.clone(),
             job_url: format!("{}/v1/jobs/{}", connection.url, connection.job),
             authorization: format!("Bearer {}", connection.token),
         })
+    }
+
+    /// Asks, and once more where authorities have been replaced since: old ones vouch for nobody then.
+    fn ask<T>(&self, request: impl Fn(&ureq::Agent) -> Result<T, Failure>) -> Result<T, Failure> {
+        let agent = self.trusting.lock().unwrap_or_else(PoisonError::into_inner).agent.clone();
+        match request(&agent) {
+            Err(Failure::Untrusted(reason)) => match self.trust_anew() {
+                Some(agent) => request(&agent),
+                None => Err(Failure::Untrusted(reason)),
+            },
+            other => other,
+        }
+    }
+
+    /// Connections that trust what the file of authorities holds now, if that is something else and makes sense.
+    fn trust_anew(&self) -> Option<ureq::Agent> {
+        let anew = Trusting::read(self.authority.as_deref()).ok()?;
+        let mut trusting = self.trusting.lock().unwrap_or_else(PoisonError::into_inner);
+        if anew.authorities != trusting.authorities {
+            *trusting = anew;
+            return Some(trusting.agent.clone());
+        }
+        None
     }
 
     /// The newest assignment; the server waits up to `wait` for one above `after`, or for the rendezvous of that one.
@@ -75,9 +98,11 @@ impl Client {
         // A scheduler of version 0.1 knows no such wish, but has no group without a rendezvous either.
         let rendezvous = if unmet { "&rendezvous=true" } else { "" };
         let url = format!("{}/assignment?after={after}{rendezvous}&wait_s={}", self.job_url, wait.as_secs());
-        let request = self.agent.get(url).header("Authorization", &self.authorization);
-        let answer = request.config().timeout_global(Some(wait + ANSWER)).build().call();
-        let mut response = answer.map_err(|error| failure(&error))?;
+        let mut response = self.ask(|agent| {
+            let request = agent.get(&url).header("Authorization", &self.authorization);
+            let answer = request.config().timeout_global(Some(wait + ANSWER)).build().call();
+            answer.map_err(|error| failure(&error))
+        })?;
         judge(response.status())?;
         let body = response.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_vec();
         let body = body.map_err(|error| Failure::Away(error.to_string()))?;
@@ -100,10 +125,31 @@ impl Client {
 
     fn post(&self, path: &str, request: &impl Serialize) -> Result<(), Failure> {
         let body = serde_json::to_vec(request).map_err(|error| Failure::Garbage(error.to_string()))?;
-        let post = self.agent.post(format!("{}/{path}", self.job_url)).header("Authorization", &self.authorization);
-        let post = post.header("Content-Type", "application/json").config().timeout_global(Some(ANSWER)).build();
-        let response = post.send(&body).map_err(|error| failure(&error))?;
+        let response = self.ask(|agent| {
+            let post = agent.post(format!("{}/{path}", self.job_url)).header("Authorization", &self.authorization);
+            let post = post.header("Content-Type", "application/json").config().timeout_global(Some(ANSWER)).build();
+            post.send(&body).map_err(|error| failure(&error))
+        })?;
         judge(response.status())
+    }
+}
+
+impl Trusting {
+    /// Trusts the authorities of a file, and no others; without one, those of the machine.
+    fn read(authority: Option<&Path>) -> Result<Self, WorkerError> {
+        // The token must reach nobody but the server: no proxy of the environment, no redirect.
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .timeout_connect(Some(CONNECT));
+        let Some(file) = authority else {
+            return Ok(Self { agent: config.build().new_agent(), authorities: Vec::new() });
+        };
+        let refused = |reason: String| WorkerError::Authority { file: file.to_owned(), reason };
+        let authorities = fs::read(file).map_err(|error| refused(error.to_string()))?;
+        let agent = trusting(config, &authorities).map_err(refused)?.build().new_agent();
+        Ok(Self { agent, authorities })
     }
 }
 
@@ -131,29 +177,26 @@ const fn is_untrusted(_: &ureq::Error) -> bool {
 
 type ConfigBuilder = ureq::config::ConfigBuilder<ureq::typestate::AgentScope>;
 
-/// Trusts the authorities of a file, and no others.
+/// Trusts these authorities, in PEM, and no others.
 #[cfg(feature = "rustls")]
-fn trusting(config: ConfigBuilder, file: &Path) -> Result<ConfigBuilder, WorkerError> {
+fn trusting(config: ConfigBuilder, authorities: &[u8]) -> Result<ConfigBuilder, String> {
     use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
-    let refused = |reason: String| WorkerError::Authority { file: file.to_owned(), reason };
-    let text = std::fs::read(file).map_err(|error| refused(error.to_string()))?;
-    let mut authorities = Vec::new();
-    for item in parse_pem(&text) {
-        if let PemItem::Certificate(certificate) = item.map_err(|error| refused(error.to_string()))? {
-            authorities.push(certificate);
+    let mut certificates = Vec::new();
+    for item in parse_pem(authorities) {
+        if let PemItem::Certificate(certificate) = item.map_err(|error| error.to_string())? {
+            certificates.push(certificate);
         }
     }
-    if authorities.is_empty() {
-        return Err(refused("no certificate in it".to_owned()));
+    if certificates.is_empty() {
+        return Err("no certificate in it".to_owned());
     }
-    Ok(config.tls_config(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&authorities)).build()))
+    Ok(config.tls_config(TlsConfig::builder().root_certs(RootCerts::new_with_certs(&certificates)).build()))
 }
 
 #[cfg(not(feature = "rustls"))]
-fn trusting(_: ConfigBuilder, file: &Path) -> Result<ConfigBuilder, WorkerError> {
-    let reason = "this program was built without TLS".to_owned();
-    Err(WorkerError::Authority { file: file.to_owned(), reason })
+fn trusting(_: ConfigBuilder, _: &[u8]) -> Result<ConfigBuilder, String> {
+    Err("this program was built without TLS".to_owned())
 }
 
 fn judge(status: StatusCode) -> Result<(), Failure> {

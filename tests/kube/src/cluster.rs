@@ -1,7 +1,7 @@
 //! A cluster and what can be done to it.
 
 use std::fs;
-use std::io::Write;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -16,6 +16,7 @@ use crate::instance::{Instance, Janitor};
 use crate::node::{Node, NodeSettings};
 use crate::process::quiet;
 use crate::requirements::{Tier, prepare};
+use crate::write::Write;
 
 /// How long the cluster may take to get where it must; generous, for machines that are busy.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -230,6 +231,15 @@ impl Cluster {
     pub fn restart_etcd(&self) -> Result<(), TestbedError> {
         self.control_plane.daemon("etcd").kill()?;
         self.control_plane.start_etcd()
+    }
+
+    /// What programs in pods have changed through the API server so far, in the order in which they asked for it.
+    ///
+    /// # Errors
+    ///
+    /// If the API server's log cannot be read.
+    pub fn writes(&self) -> Result<Vec<Write>, TestbedError> {
+        Write::read(&self.control_plane.audit_log())
     }
 
     fn start_control_plane(&self) -> Result<(), TestbedError> {

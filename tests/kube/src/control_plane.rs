@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::certificates::{ADMINISTRATORS, Certificates};
@@ -167,7 +168,10 @@ impl ControlPlane {
     }
 
     pub(crate) fn start_api_server(&self) -> Result<(), TestbedError> {
+        let policy = self.folder.join("audit-policy.json");
+        fs::write(&policy, audit_policy().to_string()).map_err(at(&policy))?;
         self.start("kube-apiserver", |command| {
+            command.arg("--audit-policy-file").arg(&policy).arg("--audit-log-path").arg(self.audit_log());
             let file = |flag: &str, name: &str| format!("--{flag}={}", self.certificates.file(name).display());
             command.arg(format!("--etcd-servers={}", self.etcd()));
             command.arg(format!("--secure-port={}", self.addresses.api_port));
@@ -200,6 +204,11 @@ impl ControlPlane {
             command.args(["--kubelet-preferred-address-types=InternalIP", "--allow-privileged=true"]);
             command.arg(format!("--service-cluster-ip-range={SERVICES}"));
         })
+    }
+
+    /// Where the API server writes down what programs in pods have changed.
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.folder.join("audit.jsonl")
     }
 
     /// Starts what acts on the API server, which must be there.
@@ -250,6 +259,20 @@ impl ControlPlane {
             command.arg(format!("--server-address={}:10247", self.addresses.own));
         })
     }
+}
+
+/// Writes of programs in pods, which have accounts in namespaces other than those of Kubernetes itself.
+fn audit_policy() -> serde_json::Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived", "ResponseStarted"],
+        "rules": [
+            {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+            {"level": "None", "verbs": ["get", "list", "watch"]},
+            {"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        ],
+    })
 }
 
 /// What a kubelet needs to be let in, and to let the API server in.

@@ -24,6 +24,7 @@ mod control_plane;
 mod image;
 mod node;
 mod gpu_record;
+mod write;
 mod cluster;
 mod fake_nodes;
 
@@ -33,3 +34,4 @@ pub use gpu_record::{GpuEvent, GpuEventKind, GpuRecord, Holder};
 pub use image::Image;
 pub use node::{Node, NodeSettings};
 pub use requirements::{Tier, prepare};
+pub use write::Write;

@@ -205,6 +205,9 @@ oom_score = 0
             "tlsPrivateKeyFile": access.key,
             "clusterDNS": [DNS_ADDRESS],
             "clusterDomain": "cluster.local",
+            // A program that a test kills again and again is started again soon.
+            "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
+            "featureGates": {"KubeletCrashLoopBackOffMax": true},
             "cgroupDriver": "cgroupfs",
             "cgroupRoot": cgroup(&self.folder),
             "failCgroupV1": false,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use pollux_server::Stopper;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 use tracing::info;
@@ -32,12 +31,12 @@ impl Signals {
     }
 
     /// Ends a scheduler with the first signal.
-    pub(crate) fn stop(mut self, stopper: Stopper) -> io::Result<()> {
+    pub(crate) fn stop(mut self, stop: impl FnOnce() + Send + 'static) -> io::Result<()> {
         let wait = move || {
             // The other end is never closed, so that this is a signal or will never be one.
             if self.heard.read_exact(&mut [0]).is_ok() {
                 info!("saving and ending; once more to end at once");
-                stopper.stop();
+                stop();
             }
         };
         thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)

@@ -287,6 +287,51 @@ fn workers_reach_a_scheduler_by_tls_with_a_private_authority_and_nobody_else() {
 }
 
 #[test]
+fn a_certificate_of_a_new_authority_counts_without_a_restart_and_workers_trust_what_their_file_holds() {
+    let files = tempfile::tempdir().unwrap();
+    let (tls, authority) = certified(files.path());
+    let folder = tempfile::tempdir().unwrap();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let http = HttpSettings {
+        listen: SocketAddr::from(([127, 0, 0, 1], port)),
+        tls: Some(tls.clone()),
+        hosts: vec!["localhost".to_owned()],
+    };
+    let world = World::new(&[("a", 1)]);
+    let url = format!("https://localhost:{port}");
+    let settings =
+        ServerSettings { worker_url: Some(url.clone()), ..settings(folder.path(), PolicySettings::Fifo) };
+    let daemon = Daemon::start(settings, &http, world.open()).unwrap();
+    let job = daemon.handle().submit(request("resnet", 1)).wait().unwrap();
+    let order = eventually("the launch", || world.running_for(job).into_iter().next());
+    let worker = || {
+        let connection = Connection {
+            url: url.clone(),
+            job: job.0.to_string(),
+            replica: order.replica.0,
+            token: order.secrets["POLLUX_TOKEN"].clone(),
+            generation: 1,
+            host: "127.0.0.1".to_owned(),
+            authority: Some(authority.clone()),
+        };
+        Worker::start(connection, Termination::default()).unwrap()
+    };
+    let early = worker();
+    eventually("the assignment", || early.assignment());
+    let (old, others) = (fs::read_to_string(&authority).unwrap(), tempfile::tempdir().unwrap());
+    let (renewed, new) = certified(others.path());
+    for (from, to) in [(renewed.certificate, tls.certificate), (renewed.key, tls.key)] {
+        fs::copy(from, to).unwrap();
+    }
+    let late = worker();
+    eventually("the refusal", || late.answered(PATIENCE).err());
+    assert!(late.assignment().is_none(), "its authority does not vouch for the new certificate");
+    fs::write(&authority, old + &fs::read_to_string(new).unwrap()).unwrap();
+    eventually("the assignment", || late.assignment());
+    end(daemon);
+}
+
+#[test]
 fn what_would_be_open_to_everybody_or_cannot_work_is_refused_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
     let wide = HttpSettings { listen: "0.0.0.0:7878".parse().unwrap(), ..plain() };

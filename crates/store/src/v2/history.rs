@@ -137,6 +137,10 @@ pub enum ReplicaExit {
     Code(i32),
     /// By this signal.
     Signal(i32),
+    /// It was killed because it used more memory than it may.
+    OutOfMemory,
+    /// Others have ended it.
+    Evicted,
     /// Nobody knows.
     Lost,
 }

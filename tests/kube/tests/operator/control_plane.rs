@@ -1,0 +1,77 @@
+//! The API server and etcd go away, and come back.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::training::{Training, training};
+use crate::world::{World, world};
+
+/// A training goes on as it was through a fault of the control plane, and another job can start afterwards.
+fn outlive(world: &World, fault: impl Fn(&Training<'_>)) {
+    let job = Training::start_whole(world, "steady", 8);
+    let containers = job.containers();
+    fault(&job);
+    let other = Training::start_whole(world, "newcomer", 4);
+    assert_eq!(job.containers(), containers, "whoever trained trains on, and nobody else does");
+    for training in [job, other] {
+        training.trains_on();
+        training.delete();
+    }
+    world.check_gpus();
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn a_training_goes_on_while_the_api_server_is_away_for_a_minute() {
+    let Some(world) = world() else { return };
+    outlive(&world, |job| {
+        let end = Instant::now() + Duration::from_secs(60);
+        world.cluster.stop_api_server().unwrap();
+        job.trains_on();
+        thread::sleep(end.saturating_duration_since(Instant::now()));
+        // What was watched before is too old to be watched on.
+        world.cluster.start_api_server().unwrap();
+    });
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn a_training_goes_on_when_etcd_is_restarted() {
+    let Some(world) = world() else { return };
+    outlive(&world, |_| world.cluster.restart_etcd().unwrap());
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn broken_watches_are_taken_up_again() {
+    let Some(world) = world() else { return };
+    let job = Training::start(&world, "steady", 8);
+    // All streams end; what changes meanwhile is found by a list.
+    world.cluster.stop_api_server().unwrap();
+    world.cluster.start_api_server().unwrap();
+    let victim = job.running().remove(0);
+    world.cluster.kubectl(&["delete", "pod", &victim, "--namespace=team", "--wait=false"]).unwrap();
+    let other = Training::submit(&world, &training(&world, "newcomer"));
+    other.trains_on();
+    for training in [job, other] {
+        training.trains_on();
+        training.delete();
+    }
+    world.check_gpus();
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn operators_may_be_killed_fifty_times() {
+    let Some(world) = world() else { return };
+    outlive(&world, |_| {
+        let mut kills = 0;
+        while kills < 50 {
+            // Whoever runs, as soon as it runs: most are still about to lead.
+            for replica in world.replicas().unwrap_or_default() {
+                kills += u32::from(world.try_signal(&replica, "-KILL"));
+            }
+        }
+        world.leader();
+    });
+}

@@ -1,0 +1,142 @@
+//! A job that trains, and the account that it gives of every sample.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use pollux_testbed::{TestbedError, wait_for};
+use serde_json::{Value, json};
+
+use crate::world::{LIMIT, World};
+
+const SAMPLES: &str = "8192";
+/// More than any test waits for.
+const EPOCHS: &str = "1000000";
+
+/// A job in the cluster.
+pub(crate) struct Training<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) name: String,
+    audit: PathBuf,
+}
+
+/// A job that trains for as long as it is left; what a test needs of its specification can be changed.
+pub(crate) fn training(world: &World, name: &str) -> Value {
+    let audit = format!("/pollux/checkpoints/{name}.audit");
+    let command = format!(
+        "/bin/trainer --epochs {EPOCHS} --samples {SAMPLES} --pace good --audit {audit} --checkpoint-every 1"
+    );
+    let command: Vec<&str> = command.split(' ').collect();
+    let container = json!({
+        "name": "main", "image": "pollux.test/trainer:1", "imagePullPolicy": "Never",
+        "command": command,
+        "volumeMounts": [{"name": "saved", "mountPath": "/pollux/checkpoints"}],
+    });
+    let volume = json!({"name": "saved", "hostPath": {"path": world.cluster.folder().join("saved")}});
+    json!({
+        "apiVersion": "pollux.dev/v1alpha1", "kind": "PolluxJob", "metadata": {"name": name, "namespace": "team"},
+        "spec": {
+            "replicasMax": 8, "retries": 1000, "work": {"epochs": 1_000_000},
+            "template": {"spec": {"containers": [container], "volumes": [volume]}},
+        },
+    })
+}
+
+impl<'a> Training<'a> {
+    /// Hands a job in.
+    pub(crate) fn submit(world: &'a World, job: &Value) -> Self {
+        world.cluster.kubectl_with(&["create", "--filename=-"], job).unwrap();
+        let name = job["metadata"]["name"].as_str().unwrap().to_owned();
+        let audit = world.cluster.folder().join(format!("saved/{name}.audit"));
+        Self { world, name, audit }
+    }
+
+    /// Hands in one that trains on so many GPUs, or on as few as half of them, and waits until it has all.
+    pub(crate) fn start(world: &'a World, name: &str, replicas: u32) -> Self {
+        Self::start_between(world, name, replicas / 2, replicas)
+    }
+
+    /// Hands in one that trains on so many GPUs and no fewer, and waits until it does.
+    pub(crate) fn start_whole(world: &'a World, name: &str, replicas: u32) -> Self {
+        Self::start_between(world, name, replicas, replicas)
+    }
+
+    fn start_between(world: &'a World, name: &str, min: u32, max: u32) -> Self {
+        let mut job = training(world, name);
+        let sizes = [("replicasMin", min), ("replicas", min), ("replicasMax", max)];
+        for (field, replicas) in sizes {
+            job["spec"][field] = replicas.into();
+        }
+        let training = Self::submit(world, &job);
+        training.wait("it trains on all that it may have", |status| status["gpus"] == max && status["phase"] == "Running");
+        training.trains_on();
+        training
+    }
+
+    pub(crate) fn status(&self) -> Result<Value, TestbedError> {
+        let job = self.world.cluster.get(&["get", "polluxjob", &self.name, "--namespace=team"])?;
+        Ok(job["status"].clone())
+    }
+
+    /// Waits for a status; the first that is so.
+    pub(crate) fn wait(&self, what: &str, so: impl Fn(&Value) -> bool) -> Value {
+        let look = || {
+            let status = self.status()?;
+            match so(&status) {
+                true => Ok(Some(status)),
+                false => Err(TestbedError::Command { command: self.name.clone(), output: status.to_string() }),
+            }
+        };
+        wait_for(&format!("{}: {what}", self.name), LIMIT, look).unwrap()
+    }
+
+    /// Its pods, such as they are.
+    pub(crate) fn pods(&self) -> Vec<Value> {
+        let id = self.status().unwrap()["id"].as_u64().unwrap();
+        let label = format!("--selector=pollux.dev/job={id}");
+        let pods = self.world.cluster.get(&["get", "pods", "--namespace=team", &label]).unwrap();
+        pods["items"].as_array().unwrap().clone()
+    }
+
+    /// The containers of its pods that run.
+    pub(crate) fn containers(&self) -> BTreeSet<String> {
+        let pods = self.pods();
+        let states = pods.iter().map(|pod| &pod["status"]["containerStatuses"][0]);
+        let running = states.filter(|state| !state["state"]["running"].is_null());
+        running.map(|state| state["containerID"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// The names of its pods that run.
+    pub(crate) fn running(&self) -> Vec<String> {
+        let is_running = |pod: &&Value| !pod["status"]["containerStatuses"][0]["state"]["running"].is_null();
+        self.pods().iter().filter(is_running).map(|pod| pod["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Waits until two more epochs are over, in which each sample was used once, as in all before.
+    pub(crate) fn trains_on(&self) {
+        let before = epochs(&self.audit);
+        let more = || Ok((epochs(&self.audit) >= before + 2).then_some(()));
+        if let Err(late) = wait_for(&format!("{} trains on after epoch {before}", self.name), LIMIT, more) {
+            panic!("{late}: {}", self.status().unwrap_or_default());
+        }
+    }
+
+    /// Removes the job, and waits until its pods are gone too.
+    pub(crate) fn delete(self) {
+        let selected = ["delete", "polluxjob", &self.name, "--namespace=team", "--timeout=120s"];
+        self.world.cluster.kubectl(&selected).unwrap();
+    }
+}
+
+/// How many epochs are over. Each must have used every sample exactly once.
+fn epochs(audit: &Path) -> usize {
+    let text = fs::read_to_string(audit).unwrap_or_default();
+    // The last line may be about to be written.
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let lines: Vec<Vec<&str>> = whole.lines().map(|line| line.split(' ').collect()).collect();
+    for (number, line) in (1..).zip(&lines) {
+        assert_eq!(line[..2], [number.to_string().as_str(), SAMPLES], "{text}");
+        assert_eq!(line[2], lines[0][2], "{text}");
+    }
+    lines.len()
+}
