@@ -34,6 +34,6 @@ mod backend;
 pub use backend::KubeBackend;
 pub use epoch_gate::{EpochGate, Refused};
 pub use error::KubeError;
-pub use names::{EPOCH_ANNOTATION, FINALIZER, GATE, JOB_LABEL, MANAGER, REPLICA_LABEL};
+pub use names::{EPOCH_ANNOTATION, FINALIZER, GATE, JOB_LABEL, MANAGER, REPLICA_LABEL, job_of_pod};
 pub use quantity::amount;
 pub use settings::{JobPods, KubeSettings, PodTemplates};

@@ -17,6 +17,7 @@ mod status;
 mod journal;
 mod certificates;
 mod leader;
+mod token_review;
 mod controller;
 mod operator;
 
