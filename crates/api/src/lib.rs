@@ -9,6 +9,10 @@
 //!
 //! No behaviour but how JSON is read. Requests refuse unknown fields; responses may gain some, which older readers ignore.
 
+/// The header in which a token is sent where somebody on the way, such as the API server of a Kubernetes cluster, keeps
+/// `Authorization` for itself.
+pub const FORWARDED_AUTHORIZATION: &str = "x-pollux-authorization";
+
 mod checkpoint;
 mod cluster;
 mod event;

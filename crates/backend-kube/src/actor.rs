@@ -310,8 +310,7 @@ impl Actor {
     fn see_pod(&mut self, pod: Pod) {
         if let Some(id) = self.replica_of(&pod) {
             // A scheduler that was superseded may have had one more on its way.
-            let is_stray =
-                self.known.is_some() && !self.replicas.contains_key(&id) && epoch_of(&pod) < self.epoch;
+            let is_stray = self.known.is_some() && !self.replicas.contains_key(&id) && epoch_of(&pod) < self.epoch;
             let grace = self.settings.grace;
             let replica = self.replica(id);
             replica.see(pod);

@@ -36,6 +36,7 @@ pub use epoch_gate::{EpochGate, Refused};
 pub use error::KubeError;
 pub use names::{
     AUTHORITY_ANNOTATION, EPOCH_ANNOTATION, FINALIZER, GATE, INSTANCE_LABEL, JOB_LABEL, MANAGER, REPLICA_LABEL,
+    job_of_pod,
 };
 pub use quantity::amount;
 pub use settings::{JobPods, KubeSettings, PodTemplates, TrustedAuthorities};

@@ -25,6 +25,14 @@ pub(crate) fn pod_name(job: JobId, replica: ReplicaId) -> String {
     format!("pollux-{}-{}", job.0, replica.0)
 }
 
+/// The job of a pod, by its name; of a pod that is none of ours nothing.
+#[must_use]
+pub fn job_of_pod(name: &str) -> Option<JobId> {
+    let (job, replica) = name.strip_prefix("pollux-")?.split_once('-')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    (is_number(job) && is_number(replica)).then(|| job.parse().ok().map(JobId))?
+}
+
 /// A number from a label or annotation.
 pub(crate) fn number(text: Option<&String>) -> Option<u64> {
     text?.parse().ok()

@@ -242,7 +242,11 @@ mod tests {
             ended(&main_is(json!({"terminated": {"exitCode": 1, "reason": "OOMKilled", "message": message}}), "Failed"))
         };
         assert_eq!(killed(Exit::Signal(9)), Ending::Exited(Exit::OutOfMemory));
-        assert_eq!(killed(Exit::Code(3)), Ending::Exited(Exit::Code(3)), "it went on after one of its processes was killed");
+        assert_eq!(
+            killed(Exit::Code(3)),
+            Ending::Exited(Exit::Code(3)),
+            "it went on after one of its processes was killed"
+        );
         let missing = json!({"terminated": {"exitCode": 128, "reason": "StartError", "message": "no such file"}});
         let failed = Ending::StartFailed { reason: "no such file".to_owned(), retryable: false };
         assert_eq!(ended(&main_is(missing, "Failed")), failed);

@@ -13,8 +13,8 @@ use std::{env, fs};
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use pollux_backend::{Backend, Epoch, Observation};
 use pollux_backend::conformance::{Faults, Trial};
+use pollux_backend::{Backend, Epoch, Observation};
 use pollux_backend_kube::{JobPods, KubeBackend, KubeSettings, PodTemplates};
 use pollux_policy::JobId;
 use pollux_testbed::{Cluster, Image, NodeSettings, TestbedError, wait_for};
@@ -158,7 +158,8 @@ fn trial(test: &str) -> Option<Trial> {
         // The cluster is this trial's as long as it can be opened.
         let _cluster = &cluster;
         let templates = Arc::new(Shell { namespace: namespace.clone() });
-        let backend = KubeBackend::new(|| kube::Client::try_from(config.clone()), settings.clone(), templates, observer).unwrap();
+        let backend =
+            KubeBackend::new(|| kube::Client::try_from(config.clone()), settings.clone(), templates, observer).unwrap();
         Box::new(backend) as Box<dyn Backend>
     };
     Some(Trial::new(open).with_faults(faults))

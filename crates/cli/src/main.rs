@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Decisions are made elsewhere: `pollux fit`, `pollux sim` and `pollux experiment` ask `pollux-lab`, `pollux up` runs `pollux-server`, and what speaks to a running scheduler does so through
-//! `pollux-client`. Exit codes: 0 done, 2 for a mistake in arguments or input, 130 for
+//! `pollux-client`. Called `kubectl-pollux`, it is a plugin of kubectl, which reaches an operator by `pollux-kubectl`. Exit codes: 0 done, 2 for a mistake in arguments or input, 130 for
 //! an interruption, 1 for any other failure.
 
 mod completions;
@@ -16,6 +16,7 @@ mod fit;
 mod live;
 mod operator;
 mod output;
+mod plugin;
 mod progress;
 mod sim;
 mod table;
@@ -29,6 +30,7 @@ use std::{env, io};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
 use pollux_client::ClientError;
+use pollux_kubectl::KubectlError;
 use pollux_lab::{ExperimentError, SimError};
 
 /// Goodput-driven scheduling of deep-learning jobs on shared GPUs.
@@ -67,13 +69,23 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = match Cli::try_parse() {
+    if plugin::is_called() {
+        return match plugin::Plugin::parse_arguments() {
+            Ok(plugin) => conclude(plugin::run(plugin)),
+            Err(error) => refuse(&error, plugin::Plugin::command()),
+        };
+    }
+    match Cli::try_parse() {
         // Its exit code is that of its program.
-        Ok(Cli { command: Command::Supervise(args) }) => return operator::supervise(&args),
-        Ok(Cli { command }) => command,
-        Err(error) => return refuse(&error),
-    };
-    match run(&command) {
+        Ok(Cli { command: Command::Supervise(args) }) => operator::supervise(&args),
+        Ok(Cli { command }) => conclude(run(&command)),
+        Err(error) => refuse(&error, Cli::command()),
+    }
+}
+
+/// How a command has ended, for whoever called it.
+fn conclude(outcome: anyhow::Result<()>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has read enough.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -87,7 +99,7 @@ fn main() -> ExitCode {
 }
 
 /// Prints the help or the version if that is what was asked for, else what is wrong with the arguments.
-fn refuse(error: &clap::Error) -> ExitCode {
+fn refuse(error: &clap::Error, mut pollux: clap::Command) -> ExitCode {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             // Whoever asked for help and closed the pipe has read enough.
@@ -96,7 +108,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
         }
         // Every other kind is a mistake.
         _ => {
-            let mut pollux = Cli::command();
             pollux.build();
             let mut command = &pollux;
             for name in env::args_os().skip(1) {
@@ -159,6 +170,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || error.downcast_ref::<SimError>().is_some_and(SimError::is_mistake)
         || error.downcast_ref::<ExperimentError>().is_some_and(ExperimentError::is_mistake)
         || error.downcast_ref::<up::UpError>().is_some_and(up::UpError::is_mistake)
+        || error.downcast_ref::<KubectlError>().is_some_and(KubectlError::is_mistake)
         || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake);
     if mistake { 2 } else { 1 }
 }

@@ -171,9 +171,9 @@ fn server_settings(args: &UpArgs, state_dir: &Path, policy: PolicySettings) -> S
 fn http_settings(args: &UpArgs) -> HttpSettings {
     let files = args.tls_cert.clone().zip(args.tls_key.clone());
     HttpSettings {
-        listen: args.listen,
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
         hosts: args.host.clone(),
+        ..HttpSettings::new(args.listen)
     }
 }
 

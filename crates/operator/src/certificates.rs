@@ -92,7 +92,8 @@ impl Authorities {
             bytes.and_then(|bytes| String::from_utf8(bytes).ok())
         };
         let needed = |key: &str| {
-            text(key).ok_or_else(|| OperatorError::Certificate(format!("the secret {} has no {key}", secret.name_any())))
+            text(key)
+                .ok_or_else(|| OperatorError::Certificate(format!("the secret {} has no {key}", secret.name_any())))
         };
         let next = text("next.crt").zip(text("next.key")).map(|(certificate, key)| Authority { certificate, key });
         Ok(Self {

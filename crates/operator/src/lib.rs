@@ -19,6 +19,7 @@ mod certificates;
 mod term;
 mod leader;
 mod cordons;
+mod token_review;
 mod controller;
 mod operator;
 

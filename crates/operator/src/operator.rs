@@ -25,6 +25,11 @@ use crate::controller::{Controller, Templates};
 use crate::cordons;
 use crate::journal::KubeJournal;
 use crate::leader::Leadership;
+use crate::token_review::TokenReviews;
+
+/// For those who would change jobs or nodes over the REST interface.
+const CHANGED_ELSEWHERE: &str = "a job is a PolluxJob resource, which `kubectl pollux submit`, `pause`, `resume` and `cancel` \
+     change for you, and `kubectl drain` empties a node";
 
 /// How an operator is run.
 #[derive(Clone, Debug)]
@@ -140,8 +145,16 @@ impl<'a> Operator<'a> {
         let templates = Arc::new(Templates::default());
         let kube = KubeSettings { authorities: Some(certificates.trusted.clone()), ..settings.kube.clone() };
         let checkpoint_dir = kube.checkpoint_dir.to_string_lossy().into_owned();
-        let http =
-            HttpSettings { listen: settings.listen, tls: Some(certificates.files.clone()), hosts: vec![settings.host.clone()] };
+        let audience = format!("https://{}", settings.host);
+        let namespace = &settings.kube.namespace;
+        let reviews = TokenReviews::new(client.clone(), &audience, namespace, self.runtime.handle().clone());
+        let http = HttpSettings {
+            tls: Some(certificates.files.clone()),
+            hosts: vec![settings.host.clone()],
+            authenticator: Some(Arc::new(reviews)),
+            changed_elsewhere: Some(CHANGED_ELSEWHERE),
+            ..HttpSettings::new(settings.listen)
+        };
         let server = ServerSettings { journal_copy: Some(journal), ..server_settings(settings) };
         let pods = Arc::clone(&templates);
         let daemon = Daemon::start(server, &http, |observer| {

@@ -68,7 +68,7 @@ impl Daemon {
             warn!(record, "{}", Sentence(&HistoryEvent::Damaged { record }));
         }
         match publish_address(&server, &listeners) {
-            Ok(()) => Ok(Self::answer(server, runtime, listeners)),
+            Ok(()) => Ok(Self::answer(server, runtime, listeners, &http)),
             Err(error) => {
                 // What cannot be reached must not schedule.
                 if let Err(reason) = server.handle().shut_down().wait() {
@@ -80,13 +80,13 @@ impl Daemon {
         }
     }
 
-    fn answer(server: Server, runtime: Runtime, listeners: Listeners) -> Self {
+    fn answer(server: Server, runtime: Runtime, listeners: Listeners, http: &HttpSettings) -> Self {
         let (url, server_file) = (listeners.url(), server.state_dir().join(SERVER_FILE));
         let Listeners { public, workers, missed } = listeners;
         if let Some(port) = missed {
             warn!(port, "workers of an earlier server look for it at a port that another program has taken");
         }
-        let state = AppState::new(&server, public.hosts.clone());
+        let state = AppState::new(&server, public.hosts.clone()).with(http);
         let listeners = [Some(public), workers].into_iter().flatten();
         let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
         serving.push(runtime.spawn(sample(state.clone())));

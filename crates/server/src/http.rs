@@ -1,13 +1,14 @@
 //! The REST interface: what comes in is checked, handed to the scheduler, and answered in the words of `pollux-api`.
 //!
 //! ```text
-//!  socket ──> serve ──> gate: host, origin, token, rate ──> scope: user, or the job itself ──> handler ──> Handle
+//!  socket ──> serve ──> gate: host, origin, token, rate ──> scope: user, viewer, or the job itself ──> handler ──> Handle
 //! ```
 //!
 //! [`app`] is all routes, and can be called without a socket. A handler takes a request apart, asks the [`crate::Handle`]
 //! and converts the answer; it decides nothing. What is refused is told in one line.
 
 mod assets;
+mod authenticator;
 mod checkpoints;
 mod cluster;
 mod events;
@@ -24,6 +25,7 @@ mod timeout_stream;
 mod plan;
 mod rates;
 mod routes;
+mod scope;
 mod series;
 mod serve;
 mod state;
@@ -33,6 +35,7 @@ mod tokens;
 mod what_if;
 mod workers;
 
+pub use authenticator::{Authenticator, Identity, Unverified, Verification};
 pub(crate) use checkpoints::prune_regularly;
 pub use hosts::Hosts;
 pub(crate) use listeners::Listeners;

@@ -18,6 +18,8 @@ pub(crate) const LOCAL_TOKEN: &str = "local";
 pub enum Caller {
     /// A user, who may do everything; by the label of the token.
     User(String),
+    /// Somebody who may see the jobs of one owner and the cluster as a whole, and change nothing.
+    Viewer(String),
     /// The workers of a job, who may speak for it and nothing else.
     Job(JobId),
 }
@@ -26,6 +28,7 @@ impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User(label) => write!(f, "user {label}"),
+            Self::Viewer(owner) => write!(f, "viewer of {owner}"),
             Self::Job(job) => write!(f, "workers of {job}"),
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct DashboardArgs {
     output: OutputFormat,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 /// Where the dashboard is, with what opens it.
@@ -44,15 +44,34 @@ pub(crate) fn run(args: &DashboardArgs) -> anyhow::Result<()> {
     let connection = args.server.connection()?;
     let link = Link { url: format!("{}/#token={}", connection.url.trim_end_matches('/'), connection.token) };
     if !args.open {
-        output::note(&"this link gives full access: do not share it");
-        return output::print(args.output, &link, |out| writeln!(out, "{}", link.url));
+        if args.server.is_tunnel() {
+            output::note(&"this link shows what you may see, until this command ends: press Ctrl-C to end it");
+        } else {
+            output::note(&"this link gives full access: do not share it");
+        }
+        output::print(args.output, &link, |out| writeln!(out, "{}", link.url))?;
+        return serve_on(args);
     }
-    let file = args.server.folder()?.join(FILE);
+    // A scheduler elsewhere has no folder here.
+    let scratch = args.server.is_tunnel().then(tempfile::tempdir).transpose()?;
+    let file = scratch.as_ref().map_or_else(|| args.server.folder(), |it| Ok(it.path().to_owned()))?.join(FILE);
     let page = LinkFile::write(&file, &link.url).with_context(|| file.display().to_string())?;
     let opener = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let status = Command::new(opener).arg(&page.0).stdin(Stdio::null()).status().with_context(|| opener.to_owned())?;
     anyhow::ensure!(status.success(), "{opener} could not open {}: `pollux dashboard` prints the link", file.display());
     thread::sleep(READING);
+    drop(page);
+    serve_on(args)
+}
+
+/// Keeps the way to an operator open until the user ends it.
+fn serve_on(args: &DashboardArgs) -> anyhow::Result<()> {
+    if args.server.is_tunnel() {
+        io::stdout().flush()?;
+        loop {
+            thread::park();
+        }
+    }
     Ok(())
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct DescribeArgs {
     output: OutputFormat,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 /// Shows everything about a job.

@@ -40,7 +40,7 @@ pub(crate) struct EventsArgs {
     output: OutputFormat,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 /// Prints what has happened.

@@ -24,7 +24,7 @@ pub(crate) struct ExplainArgs {
     output: OutputFormat,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 /// Says why a job has what it has.

@@ -31,7 +31,7 @@ pub(crate) struct LogsArgs {
     tail: Option<u64>,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 const NUMBERS: &str = "expected whole numbers from 0";

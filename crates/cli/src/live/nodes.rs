@@ -18,7 +18,7 @@ pub(crate) struct NodesArgs {
     output: OutputFormat,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 /// Lists nodes.

@@ -37,7 +37,7 @@ pub(crate) struct PsArgs {
     output: ListFormat,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 /// Lists jobs.

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use pollux_client::{Client, Connection};
+use pollux_kubectl::Tunnel;
 
 use super::LiveError;
 
@@ -16,6 +17,10 @@ pub(crate) struct ServerArgs {
 
     #[command(flatten)]
     state: StateArgs,
+
+    /// The way to an operator, which goes before all others
+    #[arg(skip)]
+    tunnel: Option<Tunnel>,
 }
 
 /// Where a scheduler keeps its state.
@@ -32,6 +37,16 @@ impl ServerArgs {
         Ok(Client::new(&self.connection()?)?)
     }
 
+    /// Has the command speak to an operator.
+    pub(crate) fn lead_through(&mut self, tunnel: Tunnel) {
+        self.tunnel = Some(tunnel);
+    }
+
+    /// Whether the way to the scheduler ends with this process.
+    pub(super) const fn is_tunnel(&self) -> bool {
+        self.tunnel.is_some()
+    }
+
     /// Where the scheduler of this machine keeps its state.
     pub(super) fn folder(&self) -> Result<PathBuf, LiveError> {
         self.state.folder()
@@ -39,6 +54,10 @@ impl ServerArgs {
 
     /// Where the scheduler is, and what opens it.
     pub(super) fn connection(&self) -> anyhow::Result<Connection> {
+        if let Some(tunnel) = &self.tunnel {
+            let (url, token) = (tunnel.url().to_owned(), tunnel.token().to_owned());
+            return Ok(Connection { url, token, authority: None });
+        }
         let token = env::var_os("POLLUX_TOKEN");
         // What is not text is no token either, and refused as such.
         let token = token.as_deref().map(OsStr::to_string_lossy);

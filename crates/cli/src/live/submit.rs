@@ -4,9 +4,10 @@ use std::path::{self, PathBuf};
 
 use clap::Args;
 use pollux_api::Job;
-use pollux_job::{Dependency, Flexibility, JobSpec, Secret};
+use pollux_job::{Dependency, JobSpec, Secret};
 
 use super::export::{Export, Exported};
+use super::flexibility_args::FlexibilityArgs;
 use super::job_file::JobFile;
 use super::server_args::ServerArgs;
 use super::size_args::SizeArgs;
@@ -33,17 +34,8 @@ pub(crate) struct SubmitArgs {
     #[command(flatten)]
     size: SizeArgs,
 
-    /// How it may be moved and resized [default: elastic]
-    #[arg(long, value_name = "HOW", value_parser = flexibility)]
-    flexibility: Option<Flexibility>,
-
-    /// Short for --flexibility rigid: it gets exactly what it asks for, and keeps it
-    #[arg(long, conflicts_with_all = ["non_preemptible", "flexibility"])]
-    rigid: bool,
-
-    /// Short for --flexibility non_preemptible: its size may be chosen, but once started it keeps its GPUs
-    #[arg(long, conflicts_with = "flexibility")]
-    non_preemptible: bool,
+    #[command(flatten)]
+    flexibility: FlexibilityArgs,
 
     /// Higher goes first, if the policy uses priorities; below 0 it uses only idle GPUs
     #[arg(long, value_name = "P", allow_hyphen_values = true)]
@@ -131,12 +123,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, LiveError> {
     if !says_replicas {
         spec.replicas = spec.replicas_min;
     }
-    let flexibility = match (args.rigid, args.non_preemptible) {
-        (true, _) => Some(Flexibility::Rigid),
-        (false, true) => Some(Flexibility::NonPreemptible),
-        (false, false) => args.flexibility,
-    };
-    override_with(&mut spec.flexibility, flexibility);
+    override_with(&mut spec.flexibility, args.flexibility.given());
     override_with(&mut spec.priority, args.priority);
     override_with(&mut spec.retries, args.retries);
     override_with(&mut spec.depends_on, (!args.depends_on.is_empty()).then(|| args.depends_on.clone()));
@@ -181,16 +168,7 @@ fn absolute(folder: PathBuf) -> Result<PathBuf, LiveError> {
     if absolute.to_str().is_none() { Err(LiveError::WorkingDir(absolute)) } else { Ok(absolute) }
 }
 
-fn flexibility(text: &str) -> Result<Flexibility, &'static str> {
-    match text {
-        "elastic" => Ok(Flexibility::Elastic),
-        "non_preemptible" | "non-preemptible" => Ok(Flexibility::NonPreemptible),
-        "rigid" => Ok(Flexibility::Rigid),
-        _ => Err("expected elastic, non_preemptible or rigid"),
-    }
-}
-
-fn variable(text: &str) -> Result<(String, String), &'static str> {
+pub(crate) fn variable(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').filter(|(name, _)| !name.is_empty()).ok_or("expected NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))
 }

@@ -45,7 +45,7 @@ pub(crate) struct TopArgs {
     once: bool,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 /// Shows the cluster until its user has seen enough.

@@ -64,7 +64,7 @@ pub(crate) struct WhatIfArgs {
     output: OutputFormat,
 
     #[command(flatten)]
-    server: ServerArgs,
+    pub(super) server: ServerArgs,
 }
 
 /// Asks when jobs would be complete.

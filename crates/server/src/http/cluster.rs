@@ -13,15 +13,21 @@ use utoipa_axum::routes;
 
 use super::extract::{Json, Name};
 use super::failure::HttpError;
+use super::scope::{Changeable, Scope};
 use super::state::AppState;
 use crate::{NodeAction, views};
 
 /// A scheduler that does not answer within this is not well.
 const HEALTH_WAIT: Duration = Duration::from_secs(5);
 
-/// For users.
+/// For viewers, too.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new().routes(routes!(status)).routes(routes!(nodes)).routes(routes!(drain)).routes(routes!(undrain))
+    OpenApiRouter::new().routes(routes!(status)).routes(routes!(nodes))
+}
+
+/// For users.
+pub(super) fn changing_routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(drain)).routes(routes!(undrain))
 }
 
 /// For everybody.
@@ -76,15 +82,22 @@ async fn status(State(state): State<AppState>) -> Result<Json<ClusterStatus>, Ht
 /// Nodes, and who is on them.
 #[utoipa::path(get, path = "/v1/nodes", tag = "cluster", security(("token" = [])),
     responses((status = 200, body = NodeList), (status = "default", body = Failure)))]
-async fn nodes(State(state): State<AppState>) -> Result<Json<NodeList>, HttpError> {
-    Ok(Json(state.handle.look(views::nodes).get().await?))
+async fn nodes(State(state): State<AppState>, scope: Scope) -> Result<Json<NodeList>, HttpError> {
+    let look = state.handle.look(move |cluster| {
+        let mut list = views::nodes(cluster);
+        for node in &mut list.nodes {
+            node.jobs.retain(|job| scope.shows(cluster, job.id));
+        }
+        list
+    });
+    Ok(Json(look.get().await?))
 }
 
 /// Empties a node, and uses it no more.
 #[utoipa::path(post, path = "/v1/nodes/{name}/drain", tag = "cluster", security(("token" = [])),
     params(("name" = String, Path, description = "The node")),
     responses((status = 204), (status = "default", body = Failure)))]
-async fn drain(State(state): State<AppState>, Name(name): Name) -> Result<StatusCode, HttpError> {
+async fn drain(_: Changeable, State(state): State<AppState>, Name(name): Name) -> Result<StatusCode, HttpError> {
     state.handle.act_on_node(&name, NodeAction::Drain).get().await?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -93,7 +106,7 @@ async fn drain(State(state): State<AppState>, Name(name): Name) -> Result<Status
 #[utoipa::path(post, path = "/v1/nodes/{name}/undrain", tag = "cluster", security(("token" = [])),
     params(("name" = String, Path, description = "The node")),
     responses((status = 204), (status = "default", body = Failure)))]
-async fn undrain(State(state): State<AppState>, Name(name): Name) -> Result<StatusCode, HttpError> {
+async fn undrain(_: Changeable, State(state): State<AppState>, Name(name): Name) -> Result<StatusCode, HttpError> {
     state.handle.act_on_node(&name, NodeAction::Undrain).get().await?;
     Ok(StatusCode::NO_CONTENT)
 }

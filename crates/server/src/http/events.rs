@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -7,6 +7,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 use axum::response::sse::Event;
 use pollux_api::{EventList, Failure};
+use pollux_engine::Refusal;
 use pollux_policy::JobId;
 use pollux_store::{HistoryEntry, HistoryLine, Reader};
 use serde::Deserialize;
@@ -20,11 +21,14 @@ use utoipa_axum::routes;
 use super::extract::{Json, Query, page};
 use super::failure::HttpError;
 use super::feed::{self, Pieces};
+use super::scope::Scope;
 use super::state::AppState;
-use crate::views;
+use crate::{Refused, views};
 
 /// Lines that are read from the store at once.
 const CATCH_UP: usize = 500;
+/// Pages that are searched for events of jobs that the caller may see.
+const PAGES_MAX: usize = 100;
 /// How long a client that was cut off waits before it asks again.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -53,19 +57,48 @@ struct EventsQuery {
 /// What happened, the oldest first.
 #[utoipa::path(get, path = "/v1/events", tag = "events", security(("token" = [])), params(EventsQuery),
     responses((status = 200, body = EventList), (status = "default", body = Failure)))]
-async fn list(State(state): State<AppState>, Query(query): Query<EventsQuery>) -> Result<Json<EventList>, HttpError> {
+async fn list(
+    State(state): State<AppState>,
+    scope: Scope,
+    Query(query): Query<EventsQuery>,
+) -> Result<Json<EventList>, HttpError> {
     let EventsQuery { after, before, .. } = query;
     let (limit, job) = (page(query.limit)?, query.job.map(JobId));
     if after.is_some() && before.is_some() {
         return Err(HttpError::Query { reason: "after and before: expected one of them".to_owned() });
     }
-    let read = move |reader: &Reader| match before {
-        Some(before) => reader.history_before(before, job, limit),
-        None => reader.history(after.unwrap_or(0), job, limit),
-    };
-    let lines = state.handle.read(read).await?;
-    let next_after = lines.last().map_or(after.unwrap_or(0), |line| line.sequence);
-    Ok(Json(EventList { events: lines.iter().map(|line| state.unreadable.told(line)).collect(), next_after }))
+    let mut owners = Owners::new(scope);
+    let (mut events, mut next_after, mut end) = (VecDeque::new(), after.unwrap_or(0), before);
+    // Of what is read, some may be about jobs of others.
+    for _ in 0..PAGES_MAX {
+        let read = move |reader: &Reader| match end {
+            Some(end) => reader.history_before(end, job, limit),
+            None => reader.history(next_after, job, limit),
+        };
+        let mut lines = state.handle.read(read).await?;
+        let is_all = lines.len() < limit;
+        if end.is_some() {
+            next_after = next_after.max(lines.last().map_or(0, |line| line.sequence));
+            lines.reverse();
+        }
+        for line in &lines {
+            if events.len() == limit {
+                break;
+            }
+            match &mut end {
+                Some(end) => *end = line.sequence,
+                None => next_after = line.sequence,
+            }
+            if owners.shows(&state, line.job).await? {
+                let event = state.unreadable.told(line);
+                if end.is_some() { events.push_front(event) } else { events.push_back(event) }
+            }
+        }
+        if is_all || events.len() == limit {
+            break;
+        }
+    }
+    Ok(Json(EventList { events: events.into(), next_after }))
 }
 
 #[derive(Debug, Deserialize, IntoParams)]
@@ -84,6 +117,7 @@ struct StreamQuery {
     responses((status = 200, body = String, content_type = "text/event-stream"), (status = "default", body = Failure)))]
 async fn stream(
     State(state): State<AppState>,
+    scope: Scope,
     headers: HeaderMap,
     Query(query): Query<StreamQuery>,
 ) -> Result<Response, HttpError> {
@@ -102,11 +136,13 @@ async fn stream(
         None => state.handle.look(|cluster| cluster.last_event).get().await?,
     };
     let (own, job) = (state.clone(), query.job.map(JobId));
-    feed::events(&state, move |pieces| send(own, events, last, job, pieces))
+    let owners = Owners::new(scope);
+    feed::events(&state, move |pieces| send(own, owners, events, last, job, pieces))
 }
 
 async fn send(
     state: AppState,
+    mut owners: Owners,
     mut events: broadcast::Receiver<HistoryEntry>,
     mut last: u64,
     job: Option<JobId>,
@@ -121,7 +157,9 @@ async fn send(
             let is_all = lines.len() < CATCH_UP;
             for line in lines {
                 last = line.sequence;
-                send_event(&state.unreadable.told(&line), &pieces).await?;
+                if owners.shows(&state, line.job).await.ok()? {
+                    send_event(&state.unreadable.told(&line), &pieces).await?;
+                }
             }
             if is_all {
                 break;
@@ -132,7 +170,7 @@ async fn send(
                 Ok(line) if line.sequence <= last => {}
                 Ok(line) => {
                     last = line.sequence;
-                    if job.is_none() || line.job == job {
+                    if (job.is_none() || line.job == job) && owners.shows(&state, line.job).await.ok()? {
                         send_event(&views::event(&line), &pieces).await?;
                     }
                 }
@@ -146,6 +184,40 @@ async fn send(
 
 async fn send_event(event: &pollux_api::Event, pieces: &Pieces<Event>) -> Option<()> {
     pieces.send(Event::default().id(event.sequence.to_string()).data(crate::text(event))).await
+}
+
+/// Whose jobs lines of history are about, for one who sees those of one owner only.
+struct Owners {
+    scope: Scope,
+    known: BTreeMap<JobId, bool>,
+}
+
+impl Owners {
+    /// So many are remembered.
+    const KNOWN_MAX: usize = 10_000;
+
+    fn new(scope: Scope) -> Self {
+        Self { scope, known: BTreeMap::new() }
+    }
+
+    /// Whether a line is shown. One of no job is about the whole cluster.
+    async fn shows(&mut self, state: &AppState, job: Option<JobId>) -> Result<bool, HttpError> {
+        let (Some(owner), Some(job)) = (&self.scope.0, job) else { return Ok(true) };
+        if let Some(shown) = self.known.get(&job) {
+            return Ok(*shown);
+        }
+        // One that is forgotten by now is nobody's.
+        let shown = match state.owner(job).await {
+            Ok(found) => found == *owner,
+            Err(HttpError::Refused(Refused::Engine(Refusal::UnknownJob { .. }))) => false,
+            Err(error) => return Err(error),
+        };
+        if self.known.len() >= Self::KNOWN_MAX {
+            self.known.clear();
+        }
+        self.known.insert(job, shown);
+        Ok(shown)
+    }
 }
 
 /// A file that is damaged all through is told often enough.

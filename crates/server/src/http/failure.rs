@@ -6,6 +6,7 @@ use pollux_engine::Refusal;
 use pollux_policy::JobId;
 use thiserror::Error;
 
+use super::Unverified;
 use super::extract::Json;
 use crate::{Refused, WhatIfError};
 
@@ -23,6 +24,12 @@ pub(crate) enum HttpError {
     Unauthorized,
     #[error("this token is for the workers of {job} only: send a user's token")]
     Scope { job: JobId },
+    #[error("this token shows the jobs of {owner:?} and changes nothing: send a user's token")]
+    ViewerOnly { owner: String },
+    #[error(transparent)]
+    Unverified(#[from] Unverified),
+    #[error("jobs and nodes are not changed here: {how}")]
+    Elsewhere { how: &'static str },
     #[error("host {host:?} is not this server: expected its own address and the names that it was given")]
     Host { host: String },
     #[error("origin {origin:?} is another site: expected requests of this server's own pages, and of programs")]
@@ -70,7 +77,9 @@ impl HttpError {
         match self {
             Self::Refused(refused) => status_of(refused),
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
-            Self::Scope { .. } => (StatusCode::FORBIDDEN, "wrong_token"),
+            Self::Scope { .. } | Self::ViewerOnly { .. } => (StatusCode::FORBIDDEN, "wrong_token"),
+            Self::Unverified(_) => (StatusCode::SERVICE_UNAVAILABLE, "unverified"),
+            Self::Elsewhere { .. } => (StatusCode::CONFLICT, "elsewhere"),
             Self::Host { .. } => (StatusCode::FORBIDDEN, "wrong_host"),
             Self::Origin { .. } => (StatusCode::FORBIDDEN, "wrong_origin"),
             Self::NoRoute => (StatusCode::NOT_FOUND, "unknown_route"),

@@ -10,6 +10,7 @@ use axum::http::header::{
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use pollux_api::FORWARDED_AUTHORIZATION;
 use tracing::{debug, error, info, warn};
 
 use super::assets::NO_PAGE;
@@ -25,7 +26,12 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 
 /// Everything passes here, also what no route knows.
 pub(crate) async fn gate(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
-    let (began, admitted) = (Instant::now(), admit(&state, &request));
+    let began = Instant::now();
+    let caller = match token(request.headers()) {
+        Some(token) => state.caller(&token.to_owned()).await,
+        None => Ok(None),
+    };
+    let admitted = admit(&state, &request, caller);
     let asked = Asked::new(&request, admitted.as_ref().ok().cloned().flatten());
     let mut response = match admitted {
         Ok(caller) => {
@@ -102,6 +108,16 @@ fn peer(request: &Request) -> IpAddr {
 pub(crate) async fn users_only(request: Request, next: Next) -> Result<Response, HttpError> {
     match request.extensions().get::<Caller>() {
         Some(Caller::User(_)) => Ok(next.run(request).await),
+        Some(Caller::Viewer(owner)) => Err(HttpError::ViewerOnly { owner: owner.clone() }),
+        Some(&Caller::Job(job)) => Err(HttpError::Scope { job }),
+        None => Err(HttpError::Unauthorized),
+    }
+}
+
+/// Routes that change nothing, for users and viewers. Handlers show only what the caller may see.
+pub(crate) async fn no_workers(request: Request, next: Next) -> Result<Response, HttpError> {
+    match request.extensions().get::<Caller>() {
+        Some(Caller::User(_) | Caller::Viewer(_)) => Ok(next.run(request).await),
         Some(&Caller::Job(job)) => Err(HttpError::Scope { job }),
         None => Err(HttpError::Unauthorized),
     }
@@ -112,6 +128,7 @@ pub(crate) async fn own_job_only(request: Request, next: Next) -> Result<Respons
     let (mut parts, body) = request.into_parts();
     match parts.extensions.get::<Caller>().cloned() {
         Some(Caller::User(_)) => {}
+        Some(Caller::Viewer(owner)) => return Err(HttpError::ViewerOnly { owner }),
         Some(Caller::Job(job)) => match Id::from_request_parts(&mut parts, &()).await {
             Ok(Id(asked)) if asked == job => {}
             Ok(_) | Err(_) => return Err(HttpError::Scope { job }),
@@ -121,14 +138,22 @@ pub(crate) async fn own_job_only(request: Request, next: Next) -> Result<Respons
     Ok(next.run(Request::from_parts(parts, body)).await)
 }
 
-fn admit(state: &AppState, request: &Request) -> Result<Option<Caller>, HttpError> {
-    let headers = request.headers();
-    let caller = token(headers).and_then(|token| state.handle.caller(token));
-    let source = caller.clone().map_or_else(|| Source::Peer(peer(request)), Source::Caller);
+fn admit(
+    state: &AppState,
+    request: &Request,
+    caller: Result<Option<Caller>, HttpError>,
+) -> Result<Option<Caller>, HttpError> {
+    let known = caller.as_ref().ok().cloned().flatten();
+    let source = known.map_or_else(|| Source::Peer(peer(request)), Source::Caller);
     state.rates.count(source).map_err(|wait| {
         let retry_after_s = wait.as_secs_f64().ceil().max(1.0) as u64;
         HttpError::TooFast { retry_after_s }
     })?;
+    let caller = caller?;
+    // The API server of a cluster forwards requests with its own name. A page of another site has no token.
+    if request.headers().contains_key(FORWARDED_AUTHORIZATION) {
+        return caller.map(Some).ok_or(HttpError::Unauthorized);
+    }
     check_host(state, request)?;
     Ok(caller)
 }
@@ -156,7 +181,10 @@ fn only(headers: &HeaderMap, name: HeaderName) -> Option<&str> {
     values.next().is_none().then_some(value)
 }
 
+/// What is sent through the API server of a cluster is in a header of our own: it keeps the usual one for itself.
 fn token(headers: &HeaderMap) -> Option<&str> {
-    let (scheme, token) = only(headers, AUTHORIZATION)?.split_once(' ')?;
+    let forwarded = HeaderName::from_static(FORWARDED_AUTHORIZATION);
+    let name = if headers.contains_key(&forwarded) { forwarded } else { AUTHORIZATION };
+    let (scheme, token) = only(headers, name)?.split_once(' ')?;
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -14,21 +14,22 @@ use utoipa_axum::routes;
 
 use super::extract::{Id, Json, Query, page};
 use super::failure::HttpError;
+use super::scope::{Changeable, Scope, Visible};
 use super::state::AppState;
 use crate::clock::milliseconds;
 use crate::{Action, Caller, explain, explain_ended, views};
 
-/// For users.
+/// For viewers, too.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
-    OpenApiRouter::new()
-        .routes(routes!(submit, list))
-        .routes(routes!(explanation))
-        .routes(routes!(cancel))
-        .routes(routes!(pause))
-        .routes(routes!(resume))
+    OpenApiRouter::new().routes(routes!(list)).routes(routes!(explanation))
 }
 
-/// For workers, too.
+/// For users.
+pub(super) fn changing_routes() -> OpenApiRouter<AppState> {
+    OpenApiRouter::new().routes(routes!(submit)).routes(routes!(cancel)).routes(routes!(pause)).routes(routes!(resume))
+}
+
+/// For all of them; who may see which job is told by the job.
 pub(super) fn own_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(detail))
 }
@@ -37,6 +38,7 @@ pub(super) fn own_routes() -> OpenApiRouter<AppState> {
 #[utoipa::path(post, path = "/v1/jobs", tag = "jobs", security(("token" = [])), request_body = JobSpec,
     responses((status = 201, body = Job, headers(("Location" = String))), (status = "default", body = Failure)))]
 async fn submit(
+    _: Changeable,
     State(state): State<AppState>,
     Extension(caller): Extension<Caller>,
     Json(spec): Json<JobSpec>,
@@ -92,9 +94,19 @@ struct JobsQuery {
 /// Live jobs in order of submission, then ended ones, the newest first.
 #[utoipa::path(get, path = "/v1/jobs", tag = "jobs", security(("token" = [])), params(JobsQuery),
     responses((status = 200, body = JobList), (status = "default", body = Failure)))]
-async fn list(State(state): State<AppState>, Query(query): Query<JobsQuery>) -> Result<Json<JobList>, HttpError> {
+async fn list(
+    State(state): State<AppState>,
+    scope: Scope,
+    Query(query): Query<JobsQuery>,
+) -> Result<Json<JobList>, HttpError> {
     let JobsQuery { phase, owner, search, after_live, before, .. } = query;
     let limit = page(query.limit)?;
+    let owner = match (scope.0, owner) {
+        (Some(own), Some(asked)) if own != asked => {
+            return Ok(Json(JobList { jobs: Vec::new(), next_after_live: None, next_before: None }));
+        }
+        (own, asked) => own.or(asked),
+    };
     let ended_phase = phase.filter(|phase| matches!(phase, Phase::Succeeded | Phase::Failed | Phase::Cancelled));
     let mut jobs = Vec::new();
     if before.is_none() && ended_phase.is_none() {
@@ -145,7 +157,7 @@ fn is_found(job: &pollux_engine::Job, search: &str) -> bool {
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", security(("token" = [])),
     params(Id),
     responses((status = 200, body = JobDetail), (status = "default", body = Failure)))]
-async fn detail(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobDetail>, HttpError> {
+async fn detail(State(state): State<AppState>, Visible(id): Visible) -> Result<Json<JobDetail>, HttpError> {
     let live = state.handle.look(move |cluster| {
         let job = cluster.engine().job(id)?;
         views::job_detail(cluster, job)
@@ -161,7 +173,7 @@ async fn detail(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobDet
 #[utoipa::path(get, path = "/v1/jobs/{id}/explanation", tag = "jobs", security(("token" = [])),
     params(Id),
     responses((status = 200, body = Explanation), (status = "default", body = Failure)))]
-async fn explanation(State(state): State<AppState>, Id(id): Id) -> Result<Json<Explanation>, HttpError> {
+async fn explanation(State(state): State<AppState>, Visible(id): Visible) -> Result<Json<Explanation>, HttpError> {
     let look = state.handle.look(move |cluster| (explain(cluster, id), cluster.now()));
     let (live, now) = look.get().await?;
     if let Some(explanation) = live {
@@ -175,7 +187,7 @@ async fn explanation(State(state): State<AppState>, Id(id): Id) -> Result<Json<E
 #[utoipa::path(post, path = "/v1/jobs/{id}/cancel", tag = "jobs", security(("token" = [])),
     params(Id),
     responses((status = 204), (status = "default", body = Failure)))]
-async fn cancel(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
+async fn cancel(_: Changeable, State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
     act(&state, id, Action::Cancel).await
 }
 
@@ -183,7 +195,7 @@ async fn cancel(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode,
 #[utoipa::path(post, path = "/v1/jobs/{id}/pause", tag = "jobs", security(("token" = [])),
     params(Id),
     responses((status = 204), (status = "default", body = Failure)))]
-async fn pause(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
+async fn pause(_: Changeable, State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
     act(&state, id, Action::Pause).await
 }
 
@@ -191,7 +203,7 @@ async fn pause(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, 
 #[utoipa::path(post, path = "/v1/jobs/{id}/resume", tag = "jobs", security(("token" = [])),
     params(Id),
     responses((status = 204), (status = "default", body = Failure)))]
-async fn resume(State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
+async fn resume(_: Changeable, State(state): State<AppState>, Id(id): Id) -> Result<StatusCode, HttpError> {
     act(&state, id, Action::Resume).await
 }
 

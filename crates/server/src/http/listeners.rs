@@ -7,6 +7,7 @@ use std::{fs, io, thread};
 use tokio_rustls::rustls::ServerConfig;
 use tracing::warn;
 
+use super::Authenticator;
 use super::hosts::Hosts;
 use super::tls;
 use crate::ServerError;
@@ -28,6 +29,17 @@ pub struct HttpSettings {
     pub tls: Option<TlsFiles>,
     /// Names under which it is reached, besides its address.
     pub hosts: Vec<String>,
+    /// Knows tokens that this server has not made.
+    pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Where jobs and nodes are changed, if not here: a sentence for those who try.
+    pub changed_elsewhere: Option<&'static str>,
+}
+
+impl HttpSettings {
+    /// Those of a server that listens at one address, without TLS.
+    pub fn new(listen: SocketAddr) -> Self {
+        Self { listen, tls: None, hosts: Vec::new(), authenticator: None, changed_elsewhere: None }
+    }
 }
 
 /// A certificate and its key, as PEM files.
@@ -182,7 +194,7 @@ mod tests {
     }
 
     fn bind(listen: &str, state_dir: &Path) -> Listeners {
-        let settings = HttpSettings { listen: listen.parse().unwrap(), tls: None, hosts: Vec::new() };
+        let settings = HttpSettings::new(listen.parse().unwrap());
         let listeners = Listeners::bind(&settings, state_dir).unwrap();
         listeners.remember(state_dir).unwrap();
         listeners

@@ -17,6 +17,7 @@ use utoipa_axum::routes;
 use super::extract::{Id, Query};
 use super::failure::HttpError;
 use super::feed::{self, Pieces};
+use super::scope::Visible;
 use super::state::AppState;
 use super::tail::{Format, LogOutput, Tail};
 
@@ -50,7 +51,7 @@ struct LogsQuery {
               (status = "default", body = Failure)))]
 async fn logs(
     State(state): State<AppState>,
-    Id(job): Id,
+    Visible(job): Visible,
     Query(query): Query<LogsQuery>,
 ) -> Result<Response, HttpError> {
     let LogsQuery { replica, tail } = query;
@@ -83,7 +84,7 @@ struct LogStreamQuery {
               (status = "default", body = Failure)))]
 async fn stream(
     State(state): State<AppState>,
-    Id(job): Id,
+    Visible(job): Visible,
     Query(query): Query<LogStreamQuery>,
 ) -> Result<Response, HttpError> {
     let LogStreamQuery { replica, tail, after } = query;

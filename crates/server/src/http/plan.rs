@@ -5,6 +5,7 @@ use utoipa_axum::routes;
 
 use super::extract::Json;
 use super::failure::HttpError;
+use super::scope::Scope;
 use super::state::AppState;
 use crate::explanation::plan_status;
 
@@ -15,7 +16,13 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 /// The last plan, and why it is as it is.
 #[utoipa::path(get, path = "/v1/plan", tag = "cluster", security(("token" = [])),
     responses((status = 200, body = PlanStatus), (status = "default", body = Failure)))]
-async fn plan(State(state): State<AppState>) -> Result<Json<PlanStatus>, HttpError> {
+async fn plan(State(state): State<AppState>, scope: Scope) -> Result<Json<PlanStatus>, HttpError> {
     let policy = state.policy;
-    Ok(Json(state.handle.look(move |cluster| plan_status(cluster, policy)).get().await?))
+    let look = state.handle.look(move |cluster| {
+        let mut plan = plan_status(cluster, policy);
+        plan.changes.retain(|change| scope.shows(cluster, change.id));
+        plan.kept.retain(|kept| scope.shows(cluster, kept.id));
+        plan
+    });
+    Ok(Json(look.get().await?))
 }

@@ -50,20 +50,22 @@ fn documented() -> OpenApiRouter<AppState> {
     components.add_security_scheme("token", SecurityScheme::Http(scheme));
     let document = OpenApiBuilder::new().info(info).components(Some(components)).build();
     let for_users = OpenApiRouter::new()
+        .merge(jobs::changing_routes())
+        .merge(cluster::changing_routes())
+        .merge(checkpoints::routes())
+        .merge(tokens::routes())
+        .merge(metrics::routes())
+        .route_layer(middleware::from_fn(gate::users_only));
+    let for_viewers = OpenApiRouter::new()
         .merge(jobs::routes())
         .merge(logs::routes())
         .merge(events::routes())
         .merge(cluster::routes())
-        .merge(checkpoints::routes())
         .merge(plan::routes())
         .merge(series::routes())
         .merge(what_if::routes())
-        .merge(tokens::routes())
-        .merge(metrics::routes())
-        .route_layer(middleware::from_fn(gate::users_only));
-    let for_workers = OpenApiRouter::new()
-        .merge(jobs::own_routes())
-        .merge(workers::routes())
-        .route_layer(middleware::from_fn(gate::own_job_only));
-    OpenApiRouter::with_openapi(document).merge(cluster::open_routes()).merge(for_users).merge(for_workers)
+        .route_layer(middleware::from_fn(gate::no_workers));
+    let for_workers = workers::routes().route_layer(middleware::from_fn(gate::own_job_only));
+    let for_all = OpenApiRouter::new().merge(cluster::open_routes()).merge(jobs::own_routes());
+    OpenApiRouter::with_openapi(document).merge(for_all).merge(for_users).merge(for_viewers).merge(for_workers)
 }

@@ -13,6 +13,7 @@ use utoipa_axum::routes;
 
 use super::extract::{Id, Json, Query};
 use super::failure::HttpError;
+use super::scope::Visible;
 use super::state::AppState;
 use crate::Refused;
 use crate::series::{Sample, Series};
@@ -45,7 +46,7 @@ async fn cluster(State(state): State<AppState>, Query(query): Query<SeriesQuery>
 /// A job over its life; of those that are over, the last 1,000 are remembered, in fewer points.
 #[utoipa::path(get, path = "/v1/jobs/{id}/series", tag = "jobs", security(("token" = [])), params(Id),
     responses((status = 200, body = JobSeries), (status = "default", body = Failure)))]
-async fn job(State(state): State<AppState>, Id(id): Id) -> Result<Json<JobSeries>, HttpError> {
+async fn job(State(state): State<AppState>, Visible(id): Visible) -> Result<Json<JobSeries>, HttpError> {
     // Nothing is known of a curve that a job does not have, but of a job that does not exist there is none.
     state.row(id).await?;
     Ok(Json(state.series.job(id.0)))

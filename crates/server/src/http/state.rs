@@ -10,8 +10,9 @@ use super::events::UnreadableLines;
 use super::failure::HttpError;
 use super::hosts::Hosts;
 use super::rates::Rates;
+use super::{Authenticator, HttpSettings, Identity};
 use crate::series::Series;
-use crate::{Handle, Retention, Server};
+use crate::{Caller, Cluster, Handle, Retention, Server};
 use pollux_engine::Refusal;
 
 /// Streams that may be open at once.
@@ -35,6 +36,9 @@ pub struct AppState {
     pub(crate) unreadable: Arc<UnreadableLines>,
     /// What was last said of its health.
     pub(crate) is_healthy: Arc<AtomicBool>,
+    pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
+    /// Where jobs and nodes are changed, if not here.
+    pub(crate) changed_elsewhere: Option<&'static str>,
     closing: watch::Sender<bool>,
 }
 
@@ -53,8 +57,16 @@ impl AppState {
             what_ifs: Arc::new(Semaphore::new(WHAT_IFS_MAX)),
             unreadable: Arc::default(),
             is_healthy: Arc::new(AtomicBool::new(true)),
+            authenticator: None,
+            changed_elsewhere: None,
             closing: watch::Sender::new(false),
         }
+    }
+
+    /// The same with tokens of others, and with jobs and nodes that are changed elsewhere.
+    pub fn with(self, settings: &HttpSettings) -> Self {
+        let (authenticator, changed_elsewhere) = (settings.authenticator.clone(), settings.changed_elsewhere);
+        Self { authenticator, changed_elsewhere, ..self }
     }
 
     /// The same behind another listener.
@@ -81,6 +93,32 @@ impl AppState {
     /// Whether it is to end.
     pub(crate) fn is_closing(&self) -> bool {
         *self.closing.borrow()
+    }
+
+    /// Whom a token belongs to.
+    pub(crate) async fn caller(&self, token: &str) -> Result<Option<Caller>, HttpError> {
+        if let Some(caller) = self.handle.caller(token) {
+            return Ok(Some(caller));
+        }
+        let Some(authenticator) = &self.authenticator else { return Ok(None) };
+        Ok(match authenticator.verify(token).await? {
+            None => None,
+            Some(Identity::User(name)) => Some(Caller::User(name)),
+            Some(Identity::Viewer(owner)) => Some(Caller::Viewer(owner)),
+            Some(Identity::Worker { job, owner }) => {
+                let is_own = move |cluster: &Cluster<'_>| cluster.spec(job).is_some_and(|spec| spec.owner == owner);
+                self.handle.look(is_own).get().await?.then_some(Caller::Job(job))
+            }
+        })
+    }
+
+    /// Whose a job is.
+    pub(crate) async fn owner(&self, job: JobId) -> Result<String, HttpError> {
+        let live = self.handle.look(move |cluster| cluster.spec(job).map(|spec| spec.owner.clone())).get().await?;
+        match live {
+            Some(owner) => Ok(owner),
+            None => Ok(self.row(job).await?.submitted.spec.owner),
+        }
     }
 
     /// The row of a job, which everything that was ever submitted has.

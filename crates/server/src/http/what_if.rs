@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use utoipa_axum::routes;
 
 use super::extract::Json;
 use super::failure::HttpError;
+use super::scope::Scope;
 use super::state::AppState;
 use crate::views::job_of_row;
 use crate::what_if::{JobTemplate, question};
@@ -31,14 +32,23 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
     responses((status = 200, body = WhatIf), (status = "default", body = Failure)))]
 async fn what_if(
     State(state): State<AppState>,
+    scope: Scope,
     Json(mut asked): Json<WhatIfRequest>,
 ) -> Result<Json<WhatIf>, HttpError> {
     let place = time::timeout(PLACE_WAIT, Arc::clone(&state.what_ifs).acquire_owned()).await;
     let place = place.ok().and_then(Result::ok).ok_or_else(|| Refused::from(WhatIfError::Busy))?;
+    for job in asked.changes.iter().flat_map(named) {
+        scope.check(&state, job).await?;
+    }
     let templates = templates(&state, &asked).await?;
     leave_out_met_dependencies(&state, &mut asked).await?;
-    let look = state.handle.look(move |cluster| question(cluster, &asked.changes, &templates));
-    let question = look.get().await??;
+    let look = state.handle.look(move |cluster| {
+        let hidden: BTreeSet<u64> =
+            cluster.live_jobs().map(|job| job.0).filter(|job| !scope.shows(cluster, *job)).collect();
+        (question(cluster, &asked.changes, &templates), hidden)
+    });
+    let (question, hidden) = look.get().await?;
+    let question = question?;
     let asker = Asker::default();
     let has_left = Arc::clone(&asker.has_left);
     let answer = task::spawn_blocking(move || {
@@ -46,7 +56,24 @@ async fn what_if(
         question.answer(&|| state.is_closing() || has_left.load(Ordering::Relaxed))
     });
     let answer = answer.await.unwrap_or(Err(WhatIfError::Broken));
-    Ok(Json(answer.map_err(Refused::from)?))
+    let mut answer = answer.map_err(Refused::from)?;
+    answer.jobs.retain(|job| job.id.is_none_or(|id| !hidden.contains(&id)));
+    Ok(Json(answer))
+}
+
+/// Jobs that a change is about.
+fn named(change: &Change) -> Vec<JobId> {
+    match change {
+        Change::Submit(job) => {
+            let like = match job.trains_like {
+                TrainsLike::Job(id) => Some(JobId(id)),
+                TrainsLike::Application(_) => None,
+            };
+            like.into_iter().chain(job.depends_on.iter().map(|dependency| dependency.job)).collect()
+        }
+        Change::Cancel { job } | Change::Pause { job } | Change::Resume { job } => vec![JobId(*job)],
+        Change::AddNodes { .. } | Change::Drain { .. } | Change::Policy { .. } => Vec::new(),
+    }
 }
 
 /// Notices that nobody waits for an answer any more: the request is dropped, and this with it.

@@ -64,7 +64,12 @@ impl Site {
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Answered {
-        let response = self.app.clone().oneshot(request).await.unwrap();
+        self.send_to(&self.app, request).await
+    }
+
+    /// To other routes over the same cluster.
+    pub(crate) async fn send_to(&self, app: &Router, request: Request<Body>) -> Answered {
+        let response = app.clone().oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let body = String::from_utf8(to_bytes(body, usize::MAX).await.unwrap().into()).unwrap();
         Answered { status: parts.status, headers: parts.headers, body }

@@ -14,6 +14,7 @@ mod openapi;
 mod panics;
 mod socket;
 mod streams;
+mod viewers;
 mod what_if;
 // Shared with the tests of the scheduler, which use the rest of it.
 #[allow(dead_code)]

@@ -23,7 +23,7 @@ fn start(state_dir: &Path, http: &HttpSettings) -> Result<Daemon, ServerError> {
 }
 
 fn plain() -> HttpSettings {
-    HttpSettings { listen: "127.0.0.1:0".parse().unwrap(), tls: None, hosts: Vec::new() }
+    HttpSettings::new("127.0.0.1:0".parse().unwrap())
 }
 
 fn address(url: &str) -> SocketAddr {
@@ -242,6 +242,7 @@ fn workers_reach_a_scheduler_by_tls_with_a_private_authority_and_nobody_else() {
         listen: SocketAddr::from(([127, 0, 0, 1], port)),
         tls: Some(tls),
         hosts: vec!["localhost".to_owned()],
+        ..plain()
     };
     let world = World::new(&[("a", 1)]);
     let settings = |url: &str| ServerSettings {
@@ -299,8 +300,7 @@ fn a_certificate_of_a_new_authority_counts_without_a_restart_and_workers_trust_w
     };
     let world = World::new(&[("a", 1)]);
     let url = format!("https://localhost:{port}");
-    let settings =
-        ServerSettings { worker_url: Some(url.clone()), ..settings(folder.path(), PolicySettings::Fifo) };
+    let settings = ServerSettings { worker_url: Some(url.clone()), ..settings(folder.path(), PolicySettings::Fifo) };
     let daemon = Daemon::start(settings, &http, world.open()).unwrap();
     let job = daemon.handle().submit(request("resnet", 1)).wait().unwrap();
     let order = eventually("the launch", || world.running_for(job).into_iter().next());

@@ -52,9 +52,12 @@ fn a_leader_that_was_paused_finds_its_lease_lost_and_does_nothing_more() {
 #[ignore = "starts a real cluster: make test-kube"]
 fn a_leader_that_is_cut_off_from_the_api_server_stops_before_another_acts() {
     let Some(world) = world() else { return };
-    let (cut, mend) = (|leader: &Replica| world.cut_from_api_server(leader, true), |leader: &Replica| {
-        world.cut_from_api_server(leader, false);
-    });
+    let (cut, mend) = (
+        |leader: &Replica| world.cut_from_api_server(leader, true),
+        |leader: &Replica| {
+            world.cut_from_api_server(leader, false);
+        },
+    );
     replace_leader(&world, cut, mend);
 }
 

@@ -26,15 +26,21 @@ fn a_training_outlives_pods_that_are_evicted_and_deleted_by_hand() {
     let Some(world) = world() else { return };
     let job = Training::start(&world, "steady", 8);
     let evicted = job.running().remove(0);
-    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted, "namespace": "team"}});
+    let eviction =
+        json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": evicted, "namespace": "team"}});
     let path = format!("--raw=/api/v1/namespaces/team/pods/{evicted}/eviction");
     world.cluster.kubectl_with(&["create", &path, "--filename=-"], &eviction).unwrap();
     let is_whole = |status: &Value| status["gpus"] == 8 && status["phase"] == "Running";
-    let without = |name: &str| job.wait("it is whole again", |status| is_whole(status) && !job.running().contains(&name.to_owned()));
+    let without = |name: &str| {
+        job.wait("it is whole again", |status| is_whole(status) && !job.running().contains(&name.to_owned()))
+    };
     without(&evicted);
     job.trains_on();
     let deleted = job.running().remove(0);
-    world.cluster.kubectl(&["delete", "pod", &deleted, "--namespace=team", "--grace-period=1", "--wait=false"]).unwrap();
+    world
+        .cluster
+        .kubectl(&["delete", "pod", &deleted, "--namespace=team", "--grace-period=1", "--wait=false"])
+        .unwrap();
     without(&deleted);
     job.trains_on();
     job.delete();
@@ -89,7 +95,8 @@ fn a_job_that_ignores_sigterm_is_killed_after_its_grace() {
     job.wait("it runs", |status| status["phase"] == "Running");
     suspend(&world, &job, true);
     job.wait("it gives its GPU back", |status| status["phase"] == "Suspended" && status["gpus"] == 0);
-    pollux_testbed::wait_for("its pod ends", crate::world::LIMIT, || Ok(job.running().is_empty().then_some(()))).unwrap();
+    pollux_testbed::wait_for("its pod ends", crate::world::LIMIT, || Ok(job.running().is_empty().then_some(())))
+        .unwrap();
     job.delete();
     world.check_gpus();
 }

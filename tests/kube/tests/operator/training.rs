@@ -23,9 +23,8 @@ pub(crate) struct Training<'a> {
 /// A job that trains for as long as it is left; what a test needs of its specification can be changed.
 pub(crate) fn training(world: &World, name: &str) -> Value {
     let audit = format!("/pollux/checkpoints/{name}.audit");
-    let command = format!(
-        "/bin/trainer --epochs {EPOCHS} --samples {SAMPLES} --pace good --audit {audit} --checkpoint-every 1"
-    );
+    let command =
+        format!("/bin/trainer --epochs {EPOCHS} --samples {SAMPLES} --pace good --audit {audit} --checkpoint-every 1");
     let command: Vec<&str> = command.split(' ').collect();
     let container = json!({
         "name": "main", "image": "pollux.test/trainer:1", "imagePullPolicy": "Never",
@@ -68,7 +67,8 @@ impl<'a> Training<'a> {
             job["spec"][field] = replicas.into();
         }
         let training = Self::submit(world, &job);
-        training.wait("it trains on all that it may have", |status| status["gpus"] == max && status["phase"] == "Running");
+        training
+            .wait("it trains on all that it may have", |status| status["gpus"] == max && status["phase"] == "Running");
         training.trains_on();
         training
     }

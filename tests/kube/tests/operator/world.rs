@@ -56,7 +56,8 @@ impl World {
             Err(TestbedError::Unavailable(why)) => return skip(&why.to_string()),
             other => other.unwrap(),
         };
-        for (image, path, program) in [("pollux", "bin/pollux", "pollux"), ("trainer", "bin/trainer", "pollux-trainer")] {
+        for (image, path, program) in [("pollux", "bin/pollux", "pollux"), ("trainer", "bin/trainer", "pollux-trainer")]
+        {
             let image = Image::new(&format!("pollux.test/{image}:1")).program(path, &programs.join(program));
             cluster.import(&image).unwrap();
         }
@@ -135,7 +136,8 @@ impl World {
             let lease = self.cluster.get(&["get", "lease", "pollux", "--namespace=pollux"])?;
             let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
             let leader = self.replicas()?.into_iter().find(|replica| replica.pod == holder && holder != pod);
-            let slices = ["get", "endpointslices", "--namespace=pollux", "--selector=kubernetes.io/service-name=pollux"];
+            let slices =
+                ["get", "endpointslices", "--namespace=pollux", "--selector=kubernetes.io/service-name=pollux"];
             let slices = self.cluster.get(&slices)?;
             let all = slices["items"].as_array().unwrap().iter().flat_map(|slice| slice["endpoints"].as_array());
             let addresses: Vec<&str> = all.flatten().filter_map(|it| it["addresses"][0].as_str()).collect();

@@ -1,0 +1,113 @@
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use pollux_job::JobSpec;
+use pollux_kubectl::{Cluster, PodSettings, job_resource};
+
+use crate::live::{FlexibilityArgs, SizeArgs, variable};
+use crate::output::{self, OutputFormat};
+use crate::usage::whole;
+
+/// What `kubectl pollux submit` takes.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+It makes a PolluxJob, with your rights: what admission rules of the cluster say holds. What has no option here, such as \
+volumes, is written into a file for `kubectl create`; --dry-run prints one to begin with.")]
+pub(super) struct SubmitArgs {
+    /// Program and arguments, the same for every replica
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+
+    /// The image that it is in
+    #[arg(long, value_name = "IMAGE")]
+    image: String,
+
+    /// A name for the job [default: made from the name of the program]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    #[command(flatten)]
+    size: SizeArgs,
+
+    #[command(flatten)]
+    flexibility: FlexibilityArgs,
+
+    /// Higher goes first, if the policy uses priorities; below 0 it uses only idle GPUs
+    #[arg(long, value_name = "P", allow_hyphen_values = true)]
+    #[arg(value_parser = whole(i32::MIN..=i32::MAX, "expected whole numbers from -2147483648 to 2147483647"))]
+    priority: Option<i32>,
+
+    /// How often it is retried after a failure [default: 3]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    #[arg(value_parser = whole(0..=u32::MAX, "expected whole numbers from 0 to 4294967295"))]
+    retries: Option<u32>,
+
+    /// An environment variable for the program
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+
+    /// Where the program starts in the image [default: /]
+    #[arg(long, value_name = "DIR")]
+    working_dir: Option<PathBuf>,
+
+    /// A volume claim for checkpoints that all its pods can write to
+    #[arg(long, value_name = "NAME")]
+    checkpoint_claim: Option<String>,
+
+    /// The service account of its pods [default: that of the namespace]
+    #[arg(long, value_name = "NAME")]
+    pod_service_account: Option<String>,
+
+    /// Print the resource and make none
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print for people or for programs
+    #[arg(short, long, value_enum, value_name = "FORMAT", default_value_t = OutputFormat::Table)]
+    output: OutputFormat,
+}
+
+/// Makes the resource of a job.
+pub(super) fn run(args: &SubmitArgs, cluster: &Cluster) -> anyhow::Result<()> {
+    let pods = PodSettings {
+        image: args.image.clone(),
+        checkpoint_claim: args.checkpoint_claim.clone(),
+        service_account: args.pod_service_account.clone(),
+    };
+    let resource = job_resource(&spec(args), &pods)?;
+    if args.dry_run {
+        return output::print(args.output, &resource, |out| {
+            let text = serde_norway::to_string(&resource).map_err(std::io::Error::other)?;
+            write!(out, "{text}")
+        });
+    }
+    let made = cluster.create(&resource)?;
+    let name = made.metadata.name.clone().unwrap_or_default();
+    output::print(args.output, &made, |out| writeln!(out, "job {name} in namespace {} is made", cluster.namespace()))?;
+    if matches!(args.output, OutputFormat::Table) {
+        output::note(&format!(
+            "`kubectl pollux logs -f {name}` follows its logs, `kubectl pollux explain {name}` explains its GPUs"
+        ));
+    }
+    Ok(())
+}
+
+fn spec(args: &SubmitArgs) -> JobSpec {
+    let default = JobSpec::default();
+    let mut spec = JobSpec {
+        name: args.name.clone().unwrap_or_default(),
+        command: args.command.clone(),
+        env: args.env.iter().cloned().collect(),
+        flexibility: args.flexibility.given().unwrap_or(default.flexibility),
+        priority: args.priority.unwrap_or(default.priority),
+        retries: args.retries.unwrap_or(default.retries),
+        working_dir: args.working_dir.clone().unwrap_or_default(),
+        ..default
+    };
+    args.size.apply(&mut spec);
+    if args.size.replicas.is_none() {
+        spec.replicas = spec.replicas_min;
+    }
+    spec
+}
