@@ -55,7 +55,7 @@ pub fn job_resource(job: &JobSpec, pods: &PodSettings) -> Result<PolluxJob, Kube
     };
     let spec = PolluxJobSpec {
         template: PodTemplateSpec { metadata: None, spec: Some(pod) },
-        replicas: job.replicas,
+        replicas: Some(job.replicas),
         replicas_min: job.replicas_min,
         replicas_max: job.replicas_max,
         gpus_per_replica: job.gpus_per_replica,

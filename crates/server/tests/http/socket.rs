@@ -294,9 +294,9 @@ fn a_certificate_of_a_new_authority_counts_without_a_restart_and_workers_trust_w
     let folder = tempfile::tempdir().unwrap();
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let http = HttpSettings {
-        listen: SocketAddr::from(([127, 0, 0, 1], port)),
         tls: Some(tls.clone()),
         hosts: vec!["localhost".to_owned()],
+        ..HttpSettings::new(SocketAddr::from(([127, 0, 0, 1], port)))
     };
     let world = World::new(&[("a", 1)]);
     let url = format!("https://localhost:{port}");
