@@ -261,6 +261,7 @@ impl Controller {
         if tracked.is_deleted() {
             match tracked.id.filter(|_| !is_done) {
                 Some(id) => self.cancel(id).await,
+                None if self.has_replicas(tracked.id).await => {}
                 None => self.release(uid).await,
             }
         } else if is_over(&tracked.told) {
@@ -333,6 +334,12 @@ impl Controller {
         }
         finalizers.push(FINALIZER.to_owned());
         self.set_finalizers(&tracked.resource, &finalizers).await
+    }
+
+    /// Whether a job that is over still has replicas, which are leaving.
+    async fn has_replicas(&self, id: Option<JobId>) -> bool {
+        let Some(id) = id else { return false };
+        self.handle.look(move |cluster| cluster.engine().job(id).is_some()).get().await.unwrap_or(true)
     }
 
     /// Lets a deleted resource go.

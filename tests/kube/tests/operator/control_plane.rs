@@ -11,8 +11,10 @@ fn outlive(world: &World, fault: impl Fn(&Training<'_>)) {
     let job = Training::start_whole(world, "steady", 8);
     let containers = job.containers();
     fault(&job);
-    let other = Training::start_whole(world, "newcomer", 4);
+    world.leader();
+    job.trains_on();
     assert_eq!(job.containers(), containers, "whoever trained trains on, and nobody else does");
+    let other = Training::start_whole(world, "newcomer", 4);
     for training in [job, other] {
         training.trains_on();
         training.delete();
