@@ -41,6 +41,7 @@ class Assignment(TypedDict):
     master_port: int
     batch: Batch
     shares_gpus: bool
+    key: NotRequired[str]
     replicas: list[AssignedReplica]
 
 @final

@@ -22,7 +22,7 @@ import numpy as np
 from pollux._elastic.brain import Limits
 from pollux._elastic.errors import CheckpointError, LostError, UsageError
 from pollux._elastic.group import Group, Member, Ring
-from pollux._elastic.line import JoinListener, Line, call
+from pollux._elastic.line import JoinListener, Line, call, group_key
 from pollux._elastic.options import Options
 from pollux._elastic.session import Session
 from pollux._elastic.state import State, compare, read_file, read_state, write_state
@@ -98,6 +98,25 @@ def test_who_does_not_know_the_token_is_sent_away(monkeypatch) -> None:
     listener.close()
 
 
+def test_who_was_told_the_key_of_the_job_is_let_in_whatever_its_token(monkeypatch) -> None:
+    monkeypatch.setenv("POLLUX_TOKEN", "of one process")
+    monkeypatch.setattr(group_key, "_told", None)
+    group_key.tell("key")
+    group_key.tell(None)
+    listener = JoinListener(("127.0.0.1", 0))
+    code = "import sys; from pollux._elastic.line import call, group_key\n"
+    code += "group_key.tell(sys.argv[2])\nprint(call(('127.0.0.1', int(sys.argv[1])), ['a', 1, None]).receive())"
+    with monkeypatch.context() as other:
+        other.setenv("POLLUX_TOKEN", "of another")
+        command = [sys.executable, "-c", code, str(listener.port)]
+        stranger = subprocess.run([*command, "another key"], capture_output=True, text=True, timeout=LIMIT_S)
+        member = subprocess.Popen([*command, "key"], stdout=subprocess.PIPE, text=True)
+    assert "LostError: Connection closed by peer" in stranger.stderr
+    listener.take(("a", 1), LIMIT_S)[0].send("welcome")
+    assert member.communicate(timeout=LIMIT_S)[0] == "welcome\n"
+    listener.close()
+
+
 def test_who_says_nothing_does_not_keep_the_others_waiting() -> None:
     listener = JoinListener(("127.0.0.1", 0))
     silent = [socket.create_connection(("127.0.0.1", listener.port)) for _ in range(8)]
@@ -111,7 +130,7 @@ def test_who_says_nothing_does_not_keep_the_others_waiting() -> None:
 
 CROWDED = """
 import os, resource, signal, socket, sys
-from pollux._elastic.line import JoinListener, Line, _proof
+from pollux._elastic.line import JoinListener, Line, group_key
 
 signal.alarm(30)
 listener = JoinListener(("127.0.0.1", 0))
@@ -131,7 +150,7 @@ for one in taken:
 nonce = bytearray(32)
 line = Line(late)
 line.read_into(memoryview(nonce))
-line.send([["a", 1, None], _proof(bytes(nonce), ["a", 1, None])])
+line.send([["a", 1, None], group_key.proof(bytes(nonce), ["a", 1, None])])
 listener.take(("a", 1), 30.0)
 listener.close()
 print("came")

@@ -25,6 +25,9 @@ pub struct Assignment {
     /// Whether another job runs on GPUs of the group: its steps then tell nothing of what those GPUs could do.
     #[serde(default)]
     pub shares_gpus: bool,
+    /// What only workers of this job are told, so that they know each other. It stays the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// The group, ordered by rank. Replicas of the group before come first, in their old order.
     pub replicas: Vec<AssignedReplica>,
 }
@@ -181,6 +184,7 @@ mod tests {
             master_port: 4711,
             batch: BatchMode::Adaptive,
             shares_gpus: false,
+            key: None,
             replicas: vec![replica],
         };
         assert_eq!(read("", ""), expected);

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{
     Affinity, Container, DownwardAPIVolumeFile, DownwardAPIVolumeSource, EmptyDirVolumeSource, EnvFromSource, EnvVar,
     EnvVarSource, ExecAction, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
-    ObjectFieldSelector, Pod, PodSchedulingGate, PodSpec, Probe, ResourceRequirements, Secret, SecretEnvSource,
-    Toleration, Volume, VolumeMount,
+    ObjectFieldSelector, Pod, PodSchedulingGate, PodSpec, Probe, ProjectedVolumeSource, ResourceRequirements, Secret,
+    SecretEnvSource, ServiceAccountTokenProjection, Toleration, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -21,6 +21,12 @@ use crate::{JobPods, KubeSettings};
 /// Volumes that every pod of ours has.
 const TOOLS: &str = "pollux-tools";
 const POD_INFO: &str = "pollux-pod-info";
+const TOKEN: &str = "pollux-token";
+/// The folder and the name of the file at [`KubeSettings::TOKEN`].
+const TOKEN_FOLDER: &str = "/pollux/token";
+const TOKEN_FILE: &str = "token";
+/// The kubelet renews a token long before.
+const TOKEN_LIFETIME_S: i64 = 3600;
 
 /// Variables that are a pod's own.
 const HOST_ADDRESS: &str = "POLLUX_HOST_ADDRESS";
@@ -55,7 +61,8 @@ pub(crate) fn pod(order: &ReplicaOrder, job: &JobPods, settings: &KubeSettings) 
         effect: Some("NoExecute".to_owned()),
         ..Toleration::default()
     }));
-    spec.volumes.get_or_insert_default().extend(volumes(settings.authorities.is_some()));
+    let volumes = volumes(settings.authorities.is_some()).into_iter().chain(token_volume(settings));
+    spec.volumes.get_or_insert_default().extend(volumes);
     require_node(&mut spec, &order.node);
 
     let mut labels = meta.labels.unwrap_or_default();
@@ -127,6 +134,9 @@ fn supervise(main: &mut Container, order: &ReplicaOrder, settings: &KubeSettings
     });
     let mounts = main.volume_mounts.get_or_insert_default();
     mounts.extend([mount(TOOLS, Supervision::FOLDER), mount(POD_INFO, Supervision::POD_INFO)]);
+    if settings.audience.is_some() {
+        mounts.push(VolumeMount { read_only: Some(true), ..mount(TOKEN, TOKEN_FOLDER) });
+    }
 }
 
 fn variable(name: &str, value: &str) -> EnvVar {
@@ -173,6 +183,21 @@ fn volumes(has_authority: bool) -> [Volume; 2] {
             ..Volume::default()
         },
     ]
+}
+
+/// What shows the scheduler which pod it is: a token of the pod's service account, meant for the scheduler alone.
+fn token_volume(settings: &KubeSettings) -> Option<Volume> {
+    let token = ServiceAccountTokenProjection {
+        audience: Some(settings.audience.clone()?),
+        expiration_seconds: Some(TOKEN_LIFETIME_S),
+        path: TOKEN_FILE.to_owned(),
+    };
+    let source = VolumeProjection { service_account_token: Some(token), ..VolumeProjection::default() };
+    Some(Volume {
+        name: TOKEN.to_owned(),
+        projected: Some(ProjectedVolumeSource { sources: Some(vec![source]), default_mode: None }),
+        ..Volume::default()
+    })
 }
 
 /// Adds a node to what a pod requires; what its user requires of nodes stays.
@@ -276,6 +301,21 @@ mod tests {
         assert_eq!(pod["spec"]["schedulingGates"], json!([{"name": GATE}]));
         assert_eq!(pod["spec"]["restartPolicy"], "Never");
         assert_eq!(pod["spec"]["nodeName"], Value::Null);
+    }
+
+    #[test]
+    fn a_pod_has_a_token_that_is_meant_for_the_scheduler_alone_in_the_container_that_trains() {
+        let job = template(json!({"containers": [{"name": "main"}, {"name": "side"}]}));
+        let settings = KubeSettings { audience: Some("https://pollux.ns.svc".to_owned()), ..KubeSettings::default() };
+        let pod = serde_json::to_value(pod(&order(), &job, &settings).expect("a container")).expect("JSON");
+        let volume = pod["spec"]["volumes"].as_array().expect("volumes").last().expect("one").clone();
+        let token = json!({"audience": "https://pollux.ns.svc", "expirationSeconds": 3600, "path": "token"});
+        assert_eq!(volume["projected"], json!({"sources": [{"serviceAccountToken": token}]}));
+        let mounts = pod["spec"]["containers"][0]["volumeMounts"].as_array().expect("mounts");
+        let mounted = json!({"name": "pollux-token", "mountPath": "/pollux/token", "readOnly": true});
+        assert_eq!(mounts.last(), Some(&mounted));
+        assert_eq!(pod["spec"]["containers"][1]["volumeMounts"], Value::Null);
+        assert_eq!(KubeSettings::TOKEN, format!("{TOKEN_FOLDER}/{TOKEN_FILE}"));
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub struct KubeSettings {
     pub grace: Duration,
     /// The authorities that vouch for the scheduler: pods find them at [`KubeSettings::AUTHORITY`].
     pub authorities: Option<TrustedAuthorities>,
+    /// Whom tokens of pods are meant for: then pods find one at [`KubeSettings::TOKEN`].
+    pub audience: Option<String>,
     /// Where checkpoints are in every pod.
     pub checkpoint_dir: PathBuf,
     /// Where the same volume is for the scheduler, if it has it: then checkpoints can be listed and deleted.
@@ -40,6 +42,8 @@ pub struct KubeSettings {
 impl KubeSettings {
     /// The file of [`KubeSettings::authorities`] in every pod.
     pub const AUTHORITY: &str = "/pollux/pod-info/authority";
+    /// The file of a token that the kubelet renews, in the container that trains.
+    pub const TOKEN: &str = "/pollux/token/token";
 }
 
 impl Default for KubeSettings {
@@ -55,6 +59,7 @@ impl Default for KubeSettings {
             command: "/bin/pollux".to_owned(),
             grace: Duration::from_secs(30),
             authorities: None,
+            audience: None,
             checkpoint_dir: PathBuf::from("/pollux/checkpoints"),
             checkpoints_mounted: None,
         }

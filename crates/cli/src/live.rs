@@ -13,7 +13,6 @@ mod error;
 mod events;
 mod explain;
 mod export;
-mod flexibility_args;
 mod room;
 mod job_file;
 mod log_lines;
@@ -31,6 +30,7 @@ mod submit;
 mod text;
 mod token;
 mod top;
+mod treatment_args;
 mod watch;
 mod what_if;
 
@@ -38,10 +38,10 @@ use clap::Subcommand;
 use pollux_client::{JobAction, NodeAction};
 
 pub(crate) use error::LiveError;
-pub(crate) use flexibility_args::FlexibilityArgs;
 pub(crate) use server_args::{ServerArgs, StateArgs};
 pub(crate) use size_args::SizeArgs;
 pub(crate) use submit::variable;
+pub(crate) use treatment_args::TreatmentArgs;
 
 /// What can be asked of a running scheduler.
 #[derive(Debug, Subcommand)]

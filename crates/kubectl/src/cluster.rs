@@ -27,12 +27,14 @@ impl Cluster {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("kubectl").enable_all().build();
         let runtime = runtime.map_err(refused)?;
         let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
-        let config = runtime.block_on(async {
+        let mut config = runtime.block_on(async {
             match &access.kubeconfig {
                 Some(file) => Config::from_custom_kubeconfig(Kubeconfig::read_from(file)?, &options).await,
                 None => Config::from_kubeconfig(&options).await,
             }
         })?;
+        // Whoever waits is told at once that nobody answers.
+        config.default_retry = false;
         let namespace = access.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let client = {
             let _entered = runtime.enter();

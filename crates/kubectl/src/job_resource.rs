@@ -15,6 +15,8 @@ pub struct PodSettings {
     pub image: String,
     /// A volume that all its pods can write to.
     pub checkpoint_claim: Option<String>,
+    /// A name for those it belongs to.
+    pub queue: Option<String>,
     /// The service account of its pods.
     pub service_account: Option<String>,
 }
@@ -67,6 +69,7 @@ pub fn job_resource(job: &JobSpec, pods: &PodSettings) -> Result<PolluxJob, Kube
         },
         batch_size: job.batch_size,
         priority: job.priority,
+        queue: pods.queue.clone(),
         work: job.work.map(|work| match work {
             Work::Epochs(epochs) => pollux_operator::Work { epochs: Some(epochs), baseline_steps: None },
             Work::BaselineSteps(steps) => pollux_operator::Work { epochs: None, baseline_steps: Some(steps) },
@@ -117,6 +120,7 @@ mod tests {
         let pods = PodSettings {
             image: "registry.example/resnet".to_owned(),
             checkpoint_claim: Some("disk".to_owned()),
+            queue: Some("vision".to_owned()),
             service_account: None,
         };
         let resource = serde_json::to_value(job_resource(&job(), &pods).unwrap()).unwrap();
@@ -129,7 +133,7 @@ mod tests {
         assert_eq!(resource["spec"]["template"]["spec"]["containers"], json!([main]));
         let spec = &resource["spec"];
         assert_eq!([&spec["replicas"], &spec["replicasMax"], &spec["work"]["epochs"]], [2, 8, 3]);
-        assert_eq!([&spec["checkpointClaim"], &spec["flexibility"]], ["disk", "Elastic"]);
+        assert_eq!([&spec["checkpointClaim"], &spec["flexibility"], &spec["queue"]], ["disk", "Elastic", "vision"]);
         let named = job_resource(&JobSpec { name: "resnet".to_owned(), ..job() }, &pods).unwrap();
         assert_eq!((named.metadata.name.as_deref(), named.metadata.generate_name), (Some("resnet"), None));
     }

@@ -11,8 +11,8 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{
-    ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, IF_NONE_MATCH, ORIGIN,
-    TRANSFER_ENCODING,
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderName, IF_NONE_MATCH,
+    ORIGIN, TRANSFER_ENCODING,
 };
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -34,7 +34,8 @@ const REFUSAL_BYTES_MAX: usize = 1024 * 1024;
 /// Before another attempt when the system has no more sockets.
 const RETRY: Duration = Duration::from_millis(100);
 /// What a client says that matters to an operator.
-const PASSED_ON: [HeaderName; 4] = [ACCEPT, CONTENT_TYPE, IF_NONE_MATCH, HeaderName::from_static("last-event-id")];
+const PASSED_ON: [HeaderName; 5] =
+    [ACCEPT, ACCEPT_ENCODING, CONTENT_TYPE, IF_NONE_MATCH, HeaderName::from_static("last-event-id")];
 /// What is about one connection and not about the answer.
 const OF_THE_CONNECTION: [HeaderName; 3] = [CONNECTION, TRANSFER_ENCODING, CONTENT_LENGTH];
 
@@ -172,15 +173,14 @@ impl Forwarder {
                 passed_on = passed_on.header(name, value);
             }
         }
-        // The page itself is open to all who reach it; what it shows is not.
-        if path.starts_with("/v1/") || path.starts_with("/metrics") {
+        if !is_open(path) {
             self.check_token(&head.headers)?;
-            let token = self.session.get().await.map_err(|error| match &error {
-                KubectlError::Away(_) | KubectlError::System { .. } => away(&error),
-                _ => Refusal::new(StatusCode::FORBIDDEN, "forbidden", error.to_string()),
-            })?;
-            passed_on = passed_on.header(FORWARDED_AUTHORIZATION, format!("Bearer {token}"));
         }
+        let token = self.session.get().await.map_err(|error| match &error {
+            KubectlError::Away(_) | KubectlError::System { .. } => away(&error),
+            _ => Refusal::new(StatusCode::FORBIDDEN, "forbidden", error.to_string()),
+        })?;
+        passed_on = passed_on.header(FORWARDED_AUTHORIZATION, format!("Bearer {token}"));
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await.map_err(|error| {
             Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", format!("the body did not arrive: {error}"))
         })?;
@@ -262,7 +262,34 @@ impl Forwarder {
     }
 }
 
+/// The page itself is open to all who reach it; what it shows is not. A path that somebody on the way could read as another
+/// is not open.
+fn is_open(path: &str) -> bool {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/._-".contains(&byte);
+    // Scripts and styles are named with what they hold.
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let is_page = path == "/" || path.starts_with("/assets/");
+    is_page && path.bytes().chain(query.bytes()).all(is_plain) && !path.contains("..") && !path.contains("//")
+}
+
 fn away(error: &dyn std::fmt::Display) -> Refusal {
     let message = format!("the API server does not answer: {error}");
     Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "away", message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_but_the_page_is_open() {
+        for path in ["/", "/assets/app.js?332a42d138bda1a1"] {
+            assert!(is_open(path), "{path}");
+        }
+        for path in
+            ["/v1/jobs", "/metrics", "//v1/jobs", "/assets/../v1/jobs", "/assets/%2e%2e/v1/jobs", "/assets//x", "/?%2f"]
+        {
+            assert!(!is_open(path), "{path}");
+        }
+    }
 }

@@ -18,8 +18,8 @@ use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use tracing::{info, warn};
 
-use crate::spec::{UID_VARIABLE, job_spec, pods};
-use crate::status::{Seen, is_over, now, said, status, word};
+use crate::spec::{UID_VARIABLE, job_spec, pods, saves_where_others_find_it};
+use crate::status::{Seen, checkpoints_kept, is_over, now, said, status, word};
 use crate::{PolluxJob, PolluxJobStatus};
 
 /// Between looks at all jobs.
@@ -388,7 +388,9 @@ impl Controller {
     /// Writes a status, if it is another than before.
     async fn write_status(&mut self, uid: &str, status: impl FnOnce(&Tracked) -> PolluxJobStatus) {
         let Some(tracked) = self.tracked.get_mut(uid) else { return };
-        let status = status(tracked);
+        let mut status = status(tracked);
+        let saves = saves_where_others_find_it(&tracked.resource, &self.checkpoint_dir);
+        status.conditions.push(checkpoints_kept(saves, &tracked.told, status.observed_generation, &now()));
         if tracked.told == status {
             tracked.told_at = Some(Instant::now());
             return;

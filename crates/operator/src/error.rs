@@ -31,6 +31,9 @@ pub enum OperatorError {
     /// A certificate cannot be made.
     #[error("certificate: {0}")]
     Certificate(String),
+    /// What the keys of groups are made from is not to be had.
+    #[error("secret of groups: {0}")]
+    Secret(String),
     /// The disk refuses something.
     #[error("{file}: {reason}")]
     File {

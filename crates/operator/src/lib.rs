@@ -17,6 +17,7 @@ mod status;
 mod journal;
 mod certificates;
 mod term;
+mod group_secret;
 mod leader;
 mod cordons;
 mod token_review;

@@ -23,6 +23,7 @@ use crate::OperatorError;
 use crate::certificates::Certificates;
 use crate::controller::{Controller, Templates};
 use crate::cordons;
+use crate::group_secret;
 use crate::journal::KubeJournal;
 use crate::leader::Leadership;
 use crate::token_review::TokenReviews;
@@ -143,9 +144,13 @@ impl<'a> Operator<'a> {
         });
         let Some(Prepared { journal, certificates }) = prepared? else { return Ok(()) };
         let templates = Arc::new(Templates::default());
-        let kube = KubeSettings { authorities: Some(certificates.trusted.clone()), ..settings.kube.clone() };
-        let checkpoint_dir = kube.checkpoint_dir.to_string_lossy().into_owned();
         let audience = format!("https://{}", settings.host);
+        let kube = KubeSettings {
+            authorities: Some(certificates.trusted.clone()),
+            audience: Some(audience.clone()),
+            ..settings.kube.clone()
+        };
+        let checkpoint_dir = kube.checkpoint_dir.to_string_lossy().into_owned();
         let namespace = &settings.kube.namespace;
         let reviews = TokenReviews::new(client.clone(), &audience, namespace, self.runtime.handle().clone());
         let http = HttpSettings {
@@ -195,6 +200,7 @@ impl<'a> Operator<'a> {
         let batches = kept.since.len();
         Store::rebuild(&settings.state_dir, kept.database.as_deref(), &kept.since, epoch.0)?;
         info!(batches, epoch = epoch.0, "what was known is read");
+        group_secret::prepare(client.clone(), namespace, instance, &settings.state_dir).await?;
         let (host, folder, renew_after) = (&settings.host, &settings.state_dir, settings.renew_authority_after);
         let certificates = Certificates::prepare(client, namespace, instance, host, folder, renew_after).await?;
         Ok(Prepared { journal, certificates })
@@ -216,6 +222,7 @@ fn server_settings(settings: &OperatorSettings) -> ServerSettings {
         grace: settings.grace,
         worker_url: Some(format!("https://{}:{}", settings.host, settings.port)),
         worker_authority: Some(KubeSettings::AUTHORITY.into()),
+        worker_token_file: Some(KubeSettings::TOKEN.into()),
         ..ServerSettings::new(&settings.state_dir, "", settings.policy.clone())
     }
 }

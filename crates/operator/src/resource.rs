@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
     printcolumn(json_path = ".status.goodput", name = "Goodput", type_ = "number"),
     printcolumn(json_path = ".status.progress", name = "Progress", type_ = "string"),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
+    printcolumn(json_path = ".spec.queue", name = "Queue", type_ = "string", priority = 1),
     printcolumn(json_path = ".status.efficiency", name = "Efficiency", type_ = "number", priority = 1),
     printcolumn(json_path = ".status.restarts", name = "Restarts", type_ = "integer", priority = 1),
     printcolumn(json_path = ".status.estimatedEnd", name = "End", type_ = "date", priority = 1),
@@ -58,6 +59,8 @@ use serde::{Deserialize, Serialize};
          (!has(self.spec.work) || self.spec.work == oldSelf.spec.work) && \
          has(self.spec.timeLimit) == has(oldSelf.spec.timeLimit) && \
          (!has(self.spec.timeLimit) || self.spec.timeLimit == oldSelf.spec.timeLimit) && \
+         has(self.spec.queue) == has(oldSelf.spec.queue) && \
+         (!has(self.spec.queue) || self.spec.queue == oldSelf.spec.queue) && \
          has(self.spec.checkpointClaim) == has(oldSelf.spec.checkpointClaim) && \
          (!has(self.spec.checkpointClaim) || self.spec.checkpointClaim == oldSelf.spec.checkpointClaim)"
     ).message("only suspend and ttlSecondsAfterFinished can be changed: make another job instead"),
@@ -98,6 +101,10 @@ pub struct PolluxJobSpec {
     /// Higher goes first. A job below 0 uses what others leave.
     #[serde(default)]
     pub priority: i32,
+    /// A name of yours for those it belongs to. It is kept and shown, and decides nothing yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub queue: Option<String>,
     /// How long it is to train, if that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,

@@ -59,6 +59,15 @@ fn main(template: &PodTemplateSpec) -> Option<&Container> {
     template.spec.as_ref()?.containers.first()
 }
 
+/// Whether checkpoints of a job outlive its pods: on a claim, or on a volume of the user's own. A rigid job that is never
+/// moved needs none.
+pub(crate) fn saves_where_others_find_it(resource: &PolluxJob, checkpoint_dir: &str) -> bool {
+    let mounts = main(&resource.spec.template).and_then(|main| main.volume_mounts.as_deref()).unwrap_or_default();
+    resource.spec.checkpoint_claim.is_some()
+        || resource.spec.flexibility == resource::Flexibility::Rigid
+        || mounts.iter().any(|mount| mount.mount_path == checkpoint_dir)
+}
+
 /// What the pods of a job are made from: its template, with a place for checkpoints.
 pub(crate) fn pods(resource: &PolluxJob, checkpoint_dir: &str) -> JobPods {
     let mut template = resource.spec.template.clone();
@@ -168,7 +177,12 @@ mod tests {
         assert_eq!(spec["containers"][0]["volumeMounts"][0]["mountPath"], "/checkpoints");
         assert_eq!(spec["volumes"][0]["persistentVolumeClaim"]["claimName"], "disk");
         assert_eq!(with(Value::Null)["volumes"][0]["emptyDir"], json!({}));
+        let saves = |spec: Value| saves_where_others_find_it(&resource(spec), "/checkpoints");
+        assert!(saves(json!({"template": container(json!({})), "checkpointClaim": "disk"})));
+        assert!(!saves(json!({"template": container(json!({}))})));
+        assert!(saves(json!({"template": container(json!({})), "flexibility": "Rigid"})));
         let own = json!({"volumeMounts": [{"name": "mine", "mountPath": "/checkpoints"}]});
+        assert!(saves(json!({"template": container(own.clone())})));
         let own = pods(&resource(json!({ "template": container(own) })), "/checkpoints");
         assert_eq!(own.template.spec.unwrap().volumes, None);
     }

@@ -12,6 +12,9 @@ const MESSAGE_CHARS_MAX: usize = 1_000;
 /// Kinds of condition. Each is always there, true or false.
 const CONDITIONS: [&str; 5] = ["Running", "Resizing", "Suspended", "Succeeded", "Failed"];
 
+/// Not one of those: it does not follow from the phase.
+const CHECKPOINTS_KEPT: &str = "CheckpointsKept";
+
 /// What is known of a job that the scheduler has.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
@@ -109,31 +112,62 @@ pub(crate) fn said(
     now: &Time,
 ) -> PolluxJobStatus {
     let message: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
-    let condition = |kind: &str| {
+    let follows = |kind: &str| {
         let holds = match kind {
             "Running" => matches!(phase, "Running" | "Resizing"),
             "Failed" => matches!(phase, "Failed" | "Cancelled" | "Invalid"),
             kind => kind == phase,
         };
-        let status = if holds { "True" } else { "False" };
-        let earlier = before.conditions.iter().find(|earlier| earlier.type_ == kind && earlier.status == status);
-        Condition {
-            type_: kind.to_owned(),
-            status: status.to_owned(),
-            reason: reason.to_owned(),
-            message: message.clone(),
-            observed_generation: generation,
-            last_transition_time: earlier.map_or_else(|| now.clone(), |earlier| earlier.last_transition_time.clone()),
-        }
+        condition(before, kind, if holds { "True" } else { "False" }, reason, &message, generation, now)
     };
     PolluxJobStatus {
         id: before.id,
         phase: phase.to_owned(),
         reason: reason.to_owned(),
         observed_generation: generation,
-        conditions: CONDITIONS.map(condition).to_vec(),
+        conditions: CONDITIONS.map(follows).to_vec(),
         message,
         ..PolluxJobStatus::default()
+    }
+}
+
+/// Whether what a job saves is there when all its pods have changed. A warning: the job runs all the same.
+pub(crate) fn checkpoints_kept(
+    holds: bool,
+    before: &PolluxJobStatus,
+    generation: Option<i64>,
+    now: &Time,
+) -> Condition {
+    let (status, reason, message) = match holds {
+        true => ("True", "CheckpointVolume", "what it saves is on a volume of its own"),
+        false => (
+            "False",
+            "NoCheckpointClaim",
+            "it has no checkpointClaim: whenever it is moved or suspended, it begins anew; expected a claim that all its \
+             pods can write to",
+        ),
+    };
+    condition(before, CHECKPOINTS_KEPT, status, reason, message, generation, now)
+}
+
+/// One that keeps the moment at which it changed.
+fn condition(
+    before: &PolluxJobStatus,
+    kind: &str,
+    status: &str,
+    reason: &str,
+    message: &str,
+    generation: Option<i64>,
+    now: &Time,
+) -> Condition {
+    let earlier = before.conditions.iter().find(|earlier| earlier.type_ == kind && earlier.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        observed_generation: generation,
+        last_transition_time: earlier.map_or_else(|| now.clone(), |earlier| earlier.last_transition_time.clone()),
     }
 }
 
@@ -223,6 +257,16 @@ mod tests {
         ] {
             assert_eq!(reason(&seen("queued", wait)), expected);
         }
+    }
+
+    #[test]
+    fn a_job_that_would_begin_anew_is_warned() {
+        let (before, later) = (PolluxJobStatus::default(), at(200));
+        let warned = checkpoints_kept(false, &before, Some(1), &at(100));
+        assert_eq!((warned.status.as_str(), warned.reason.as_str()), ("False", "NoCheckpointClaim"));
+        let before = PolluxJobStatus { conditions: vec![warned.clone()], ..before };
+        assert_eq!(checkpoints_kept(false, &before, Some(1), &later), warned);
+        assert_eq!(checkpoints_kept(true, &before, Some(1), &later).last_transition_time, later);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
+use k8s_openapi::api::authorization::v1::{NonResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use pollux_backend_kube::job_of_pod;
@@ -35,6 +36,7 @@ pub(crate) struct TokenReviews(Arc<Inner>);
 
 struct Inner {
     reviews: Api<TokenReview>,
+    access: Api<SubjectAccessReview>,
     /// Whom a token must be meant for.
     audience: String,
     /// The operator's own: who may have tokens there may see and do everything.
@@ -53,7 +55,8 @@ impl fmt::Debug for TokenReviews {
 impl TokenReviews {
     pub(crate) fn new(client: Client, audience: &str, namespace: &str, runtime: Handle) -> Self {
         Self(Arc::new(Inner {
-            reviews: Api::all(client),
+            reviews: Api::all(client.clone()),
+            access: Api::all(client),
             audience: audience.to_owned(),
             namespace: namespace.to_owned(),
             runtime,
@@ -80,18 +83,47 @@ impl TokenReviews {
         }
     }
 
-    async fn ask(&self, token: String) -> Result<Option<Identity>, Unverified> {
-        let unverified = |reason: &dyn fmt::Display| Unverified(reason.to_string());
-        let _place = self.0.questions.acquire().await.map_err(|error| unverified(&error))?;
-        let spec = TokenReviewSpec { token: Some(token), audiences: Some(vec![self.0.audience.clone()]) };
-        let review = TokenReview { spec, ..TokenReview::default() };
-        let answer =
-            self.0.reviews.create(&PostParams::default(), &review).await.map_err(|error| unverified(&error))?;
-        let status = answer.status.unwrap_or_default();
-        let is_meant_for_us = status.audiences.unwrap_or_default().contains(&self.0.audience);
-        let user = status.user.filter(|_| status.authenticated == Some(true) && is_meant_for_us);
-        Ok(user.and_then(|user| identity(&user, &self.0.namespace)))
+    async fn ask(&self, token: &str) -> Result<Option<Identity>, Unverified> {
+        let _place = self.0.questions.acquire().await.map_err(|error| Unverified(error.to_string()))?;
+        if let Some(user) = self.review(token, Some(&self.0.audience)).await? {
+            return Ok(identity(&user, &self.0.namespace));
+        }
+        // One that is meant for the API server is good for numbers, if its rights there say so.
+        let Some(user) = self.review(token, None).await? else { return Ok(None) };
+        let name = user.username.clone().unwrap_or_default();
+        Ok(self.may_scrape(user).await?.then_some(Identity::Monitor(name)))
     }
+
+    /// Whose a token is, if it is valid and meant for this audience, or for the API server.
+    async fn review(&self, token: &str, audience: Option<&String>) -> Result<Option<UserInfo>, Unverified> {
+        let spec = TokenReviewSpec { token: Some(token.to_owned()), audiences: audience.map(|one| vec![one.clone()]) };
+        let review = TokenReview { spec, ..TokenReview::default() };
+        let answer = self.0.reviews.create(&PostParams::default(), &review).await.map_err(unverified)?;
+        let status = answer.status.unwrap_or_default();
+        let meant_for = status.audiences.unwrap_or_default();
+        let is_valid = status.authenticated == Some(true) && audience.is_none_or(|one| meant_for.contains(one));
+        Ok(status.user.filter(|_| is_valid))
+    }
+
+    async fn may_scrape(&self, user: UserInfo) -> Result<bool, Unverified> {
+        let path = NonResourceAttributes { path: Some("/metrics".to_owned()), verb: Some("get".to_owned()) };
+        let spec = SubjectAccessReviewSpec {
+            user: user.username,
+            uid: user.uid,
+            groups: user.groups,
+            extra: user.extra,
+            non_resource_attributes: Some(path),
+            resource_attributes: None,
+        };
+        let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+        let answer = self.0.access.create(&PostParams::default(), &review).await.map_err(unverified)?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
+fn unverified(error: kube::Error) -> Unverified {
+    Unverified(error.to_string())
 }
 
 impl Authenticator for TokenReviews {
@@ -107,7 +139,7 @@ impl Authenticator for TokenReviews {
             }
             // In the runtime of the client, whoever asks.
             let (own, token) = (self.clone(), token.to_owned());
-            let asking = self.0.runtime.spawn(async move { tokio::time::timeout(PATIENCE, own.ask(token)).await });
+            let asking = self.0.runtime.spawn(async move { tokio::time::timeout(PATIENCE, own.ask(&token)).await });
             let late = || Unverified(format!("the API server gives no answer within {} s", PATIENCE.as_secs()));
             let answer = asking.await.map_err(|error| Unverified(error.to_string()))?;
             let identity = answer.unwrap_or_else(|_| Err(late()))?;

@@ -1,7 +1,7 @@
 use std::error::Error;
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::Uri;
@@ -19,6 +19,8 @@ use crate::{Handle, Server, ServerError, ServerSettings, files};
 
 const TOKEN_FILE: &str = "token";
 const SERVER_FILE: &str = "server.json";
+/// A file of the state folder that must stay the same for as long as jobs live; made if it is not there.
+pub const GROUP_SECRET_FILE: &str = "group-secret";
 /// What a read that is under way may take when everything else has ended.
 const LAST_READS: Duration = Duration::from_secs(1);
 
@@ -67,8 +69,9 @@ impl Daemon {
         if let Some(record) = server.damaged() {
             warn!(record, "{}", Sentence(&HistoryEvent::Damaged { record }));
         }
-        match publish_address(&server, &listeners) {
-            Ok(()) => Ok(Self::answer(server, runtime, listeners, &http)),
+        let published = publish_address(&server, &listeners).and_then(|()| group_secret(server.state_dir()));
+        match published {
+            Ok(secret) => Ok(Self::answer(server, runtime, listeners, &http, secret)),
             Err(error) => {
                 // What cannot be reached must not schedule.
                 if let Err(reason) = server.handle().shut_down().wait() {
@@ -80,13 +83,19 @@ impl Daemon {
         }
     }
 
-    fn answer(server: Server, runtime: Runtime, listeners: Listeners, http: &HttpSettings) -> Self {
+    fn answer(
+        server: Server,
+        runtime: Runtime,
+        listeners: Listeners,
+        http: &HttpSettings,
+        group_secret: String,
+    ) -> Self {
         let (url, server_file) = (listeners.url(), server.state_dir().join(SERVER_FILE));
         let Listeners { public, workers, missed } = listeners;
         if let Some(port) = missed {
             warn!(port, "workers of an earlier server look for it at a port that another program has taken");
         }
-        let state = AppState::new(&server, public.hosts.clone()).with(http);
+        let state = AppState::new(&server, public.hosts.clone()).with(http).with_group_secret(&group_secret);
         let listeners = [Some(public), workers].into_iter().flatten();
         let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
         serving.push(runtime.spawn(sample(state.clone())));
@@ -157,6 +166,12 @@ fn worker_url(url: &str, has_tls: bool) -> Result<(String, String), ServerError>
         true => Ok((url.trim_end_matches('/').to_owned(), host.to_owned())),
         false => Err(refused()),
     }
+}
+
+/// What the keys of groups are made from. It stays the same, so that workers of one job that were started before and after
+/// a restart know each other.
+fn group_secret(state_dir: &Path) -> Result<String, ServerError> {
+    files::token(&state_dir.join(GROUP_SECRET_FILE))
 }
 
 /// Lets those who may read the state folder find and open the server.

@@ -41,7 +41,7 @@ mod daemon;
 
 pub use clock::ManualClock;
 pub use cluster::Cluster;
-pub use daemon::{Daemon, Stopper};
+pub use daemon::{Daemon, GROUP_SECRET_FILE, Stopper};
 pub use error::{Refused, ServerError};
 pub use explanation::{explain, explain_ended};
 pub use handle::{Action, Answer, Handle, NodeAction};

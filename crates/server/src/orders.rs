@@ -67,6 +67,7 @@ pub(crate) fn assignment(
         master_port,
         batch,
         shares_gpus: fleet.shares_gpus(group),
+        key: None,
     }
 }
 
@@ -80,7 +81,16 @@ pub(crate) struct LaunchContext<'a> {
     /// The host under which the replica is reached.
     pub(crate) address: &'a str,
     pub(crate) checkpoint_dir: &'a str,
-    pub(crate) token: &'a str,
+    pub(crate) token: WorkerToken<'a>,
+}
+
+/// What lets workers speak for their job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WorkerToken<'a> {
+    /// One of ours.
+    Ours(&'a str),
+    /// A file in which each finds its own.
+    File(&'a Path),
 }
 
 /// The order for a member of a group.
@@ -112,7 +122,12 @@ pub(crate) fn order(
     environment.extend(authority.map(|file| ("POLLUX_CA_FILE".to_owned(), file)));
     let mut secrets: BTreeMap<String, String> =
         spec.secrets.iter().map(|(name, value)| (name.clone(), value.reveal().to_owned())).collect();
-    secrets.insert("POLLUX_TOKEN".to_owned(), context.token.to_owned());
+    match context.token {
+        WorkerToken::Ours(token) => drop(secrets.insert("POLLUX_TOKEN".to_owned(), token.to_owned())),
+        WorkerToken::File(file) => {
+            environment.insert("POLLUX_TOKEN_FILE".to_owned(), file.to_string_lossy().into_owned());
+        }
+    }
     Some(ReplicaOrder {
         epoch: context.epoch,
         replica: id,

@@ -18,6 +18,9 @@ pub struct ServerSettings {
     pub worker_url: Option<String>,
     /// The authorities that vouch for that address, a PEM file that workers can read.
     pub worker_authority: Option<PathBuf>,
+    /// Where each worker finds a token that an [`Authenticator`](crate::http::Authenticator) knows; without it they are
+    /// given one of the server's.
+    pub worker_token_file: Option<PathBuf>,
     /// How the cluster is run.
     pub engine: EngineSettings,
     /// Who gets what.
@@ -48,6 +51,7 @@ impl ServerSettings {
             url: url.to_owned(),
             worker_url: None,
             worker_authority: None,
+            worker_token_file: None,
             engine: EngineSettings::default(),
             policy,
             grace: Duration::from_secs(30),

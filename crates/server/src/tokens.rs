@@ -20,6 +20,8 @@ pub enum Caller {
     User(String),
     /// Somebody who may see the jobs of one owner and the cluster as a whole, and change nothing.
     Viewer(String),
+    /// Somebody who may read the numbers of the scheduler, and nothing else.
+    Monitor(String),
     /// The workers of a job, who may speak for it and nothing else.
     Job(JobId),
 }
@@ -29,6 +31,7 @@ impl fmt::Display for Caller {
         match self {
             Self::User(label) => write!(f, "user {label}"),
             Self::Viewer(owner) => write!(f, "viewer of {owner}"),
+            Self::Monitor(name) => write!(f, "monitor {name}"),
             Self::Job(job) => write!(f, "workers of {job}"),
         }
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use thiserror::Error;
 use ureq::http::StatusCode;
 
-use crate::{Connection, WorkerError};
+use crate::{Connection, Token, WorkerError};
 
 const CONNECT: Duration = Duration::from_secs(2);
 /// What a server may take to answer, besides what it was asked to wait.
@@ -21,7 +21,7 @@ pub(crate) struct Client {
     trusting: Mutex<Trusting>,
     authority: Option<PathBuf>,
     job_url: String,
-    authorization: String,
+    token: Token,
 }
 
 /// Connections, and the file of authorities that vouch for whoever is at their other end.
@@ -66,7 +66,7 @@ impl Client {
             trusting: Mutex::new(Trusting::read(connection.authority.as_deref())?),
             authority: connection.authority.clone(),
             job_url: format!("{}/v1/jobs/{}", connection.url, connection.job),
-            authorization: format!("Bearer {}", connection.token),
+            token: connection.token.clone(),
         })
     }
 
@@ -99,7 +99,7 @@ impl Client {
         let rendezvous = if unmet { "&rendezvous=true" } else { "" };
         let url = format!("{}/assignment?after={after}{rendezvous}&wait_s={}", self.job_url, wait.as_secs());
         let mut response = self.ask(|agent| {
-            let request = agent.get(&url).header("Authorization", &self.authorization);
+            let request = agent.get(&url).header("Authorization", &self.authorization()?);
             let answer = request.config().timeout_global(Some(wait + ANSWER)).build().call();
             answer.map_err(|error| failure(&error))
         })?;
@@ -123,10 +123,16 @@ impl Client {
         self.post("rendezvous", request)
     }
 
+    /// A file that cannot be read now may be there in a moment.
+    fn authorization(&self) -> Result<String, Failure> {
+        let token = self.token.read().map_err(|error| Failure::Away(format!("POLLUX_TOKEN_FILE: {error}")))?;
+        Ok(format!("Bearer {token}"))
+    }
+
     fn post(&self, path: &str, request: &impl Serialize) -> Result<(), Failure> {
         let body = serde_json::to_vec(request).map_err(|error| Failure::Garbage(error.to_string()))?;
         let response = self.ask(|agent| {
-            let post = agent.post(format!("{}/{path}", self.job_url)).header("Authorization", &self.authorization);
+            let post = agent.post(format!("{}/{path}", self.job_url)).header("Authorization", &self.authorization()?);
             let post = post.header("Content-Type", "application/json").config().timeout_global(Some(ANSWER)).build();
             post.send(&body).map_err(|error| failure(&error))
         })?;

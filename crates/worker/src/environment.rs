@@ -1,6 +1,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::{fs, io};
 
 use crate::WorkerError;
 
@@ -17,7 +18,7 @@ pub struct Connection {
     /// This process's own number.
     pub replica: u64,
     /// What proves that it belongs to the job.
-    pub token: String,
+    pub token: Token,
     /// The group it was started for.
     pub generation: u64,
     /// The host under which the others of its group reach it.
@@ -35,16 +36,37 @@ impl std::fmt::Debug for Connection {
     }
 }
 
+/// What proves that a worker belongs to its job.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Token {
+    /// The scheduler has given it.
+    Given(String),
+    /// Somebody else keeps it in a file, and may replace it at any time.
+    File(PathBuf),
+}
+
+impl Token {
+    /// As it is now.
+    pub(crate) fn read(&self) -> io::Result<String> {
+        match self {
+            Self::Given(token) => Ok(token.clone()),
+            Self::File(file) => Ok(fs::read_to_string(file)?.trim().to_owned()),
+        }
+    }
+}
+
 impl Connection {
-    /// From `POLLUX_URL`, `POLLUX_JOB_ID`, `POLLUX_REPLICA_ID`, `POLLUX_TOKEN` and `POLLUX_GENERATION`,
-    /// perhaps with `POLLUX_HOST_ADDRESS` and `POLLUX_CA_FILE`; `None` where there is no job. People set address and token
+    /// From `POLLUX_URL`, `POLLUX_JOB_ID`, `POLLUX_REPLICA_ID`, `POLLUX_GENERATION` and `POLLUX_TOKEN` or
+    /// `POLLUX_TOKEN_FILE`, perhaps with `POLLUX_HOST_ADDRESS` and `POLLUX_CA_FILE`; `None` where there is no job. People set address and token
     /// for the command line, too.
     pub fn from_env() -> Result<Option<Self>, WorkerError> {
         Self::read(|name| std::env::var_os(name))
     }
 
     fn read(lookup: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, WorkerError> {
-        let names = ["POLLUX_JOB_ID", "POLLUX_URL", "POLLUX_REPLICA_ID", "POLLUX_TOKEN", "POLLUX_GENERATION"];
+        let file = lookup("POLLUX_TOKEN_FILE").filter(|file| !file.is_empty()).map(PathBuf::from);
+        let token = if file.is_some() { "POLLUX_TOKEN_FILE" } else { "POLLUX_TOKEN" };
+        let names = ["POLLUX_JOB_ID", "POLLUX_URL", "POLLUX_REPLICA_ID", token, "POLLUX_GENERATION"];
         if lookup(names[0]).is_none() {
             return Ok(None);
         }
@@ -63,7 +85,7 @@ impl Connection {
             url: url.trim_end_matches('/').to_owned(),
             job,
             replica: parse(names[2], &replica, "a whole number")?,
-            token,
+            token: file.map_or(Token::Given(token), Token::File),
             generation: parse(names[4], &generation, "a whole number")?,
             host: match all_or_none(["POLLUX_HOST_ADDRESS"], &lookup)? {
                 Some([host]) => host,
@@ -205,6 +227,19 @@ mod tests {
         assert_eq!((ranks.rank, ranks.world_size, ranks.local_rank, ranks.local_world_size), (2, 4, 0, 2));
         let bare = Ranks::read(lookup(&RANKS[..4])).unwrap().unwrap();
         assert_eq!((bare.local_rank, bare.local_world_size), (2, 4));
+    }
+
+    #[test]
+    fn a_file_goes_before_a_token_and_is_read_whenever_one_is_needed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        let variables = [&POLLUX[..], &[("POLLUX_TOKEN_FILE", file.to_str().unwrap())]].concat();
+        let token = Connection::read(lookup(&variables)).unwrap().unwrap().token;
+        assert!(token.read().is_err(), "it is not there yet");
+        for text in ["first", "second\n"] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(token.read().unwrap(), text.trim());
+        }
     }
 
     #[test]

@@ -39,7 +39,7 @@ mod backoff;
 mod termination;
 mod error;
 
-pub use environment::{Connection, Ranks};
+pub use environment::{Connection, Ranks, Token};
 pub use error::WorkerError;
 pub use pollux_api::{AssignedReplica, Assignment, AssignmentState, Endpoint, Rendezvous};
 pub use pollux_model::{BatchMode, GpuTypeName};

@@ -110,7 +110,7 @@ def call(address: Address, hello: list[Any]) -> Line:
     nonce = bytearray(_NONCE_BYTES)
     try:
         line.read_into(memoryview(nonce))
-        line.send([hello, _proof(bytes(nonce), hello)])
+        line.send([hello, group_key.proof(bytes(nonce), hello)])
     except LostError:
         line.close()
         raise
@@ -209,8 +209,8 @@ class JoinListener:
         nonce = os.urandom(_NONCE_BYTES)
         line.write(nonce)
         hello, proof = line.receive(_HELLO_BYTES_MAX, time.monotonic() + _HELLO_S)
-        if not hmac.compare_digest(proof, _proof(nonce, hello)):
-            raise LostError("a process without the token of the job")
+        if not hmac.compare_digest(proof, group_key.proof(nonce, hello)):
+            raise LostError("a process without the key of the job")
         line.set_timeout(TIMEOUT_S)
         *key, said = hello
         with self._lock:
@@ -229,7 +229,21 @@ def _listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=128, dualstack_ipv6=is_everywhere)
 
 
-def _proof(nonce: bytes, hello: list[Any]) -> str:
-    """That its sender has the job's token."""
-    token = os.environ.get("POLLUX_TOKEN", "").encode()
-    return hmac.new(token, nonce + json.dumps(hello).encode(), hashlib.sha256).hexdigest()
+class GroupKey:
+    """What the processes of a job have in common and nobody else has."""
+
+    def __init__(self) -> None:
+        self._told: str | None = None
+
+    def tell(self, key: str | None) -> None:
+        """The scheduler has said it. Schedulers of version 0.1 do not, and give all processes of a job one token."""
+        self._told = key or self._told
+
+    def proof(self, nonce: bytes, hello: list[Any]) -> str:
+        """That its sender has the key."""
+        key = self._told or os.environ.get("POLLUX_TOKEN", "")
+        return hmac.new(key.encode(), nonce + json.dumps(hello).encode(), hashlib.sha256).hexdigest()
+
+
+group_key = GroupKey()
+"""That of the job of this process."""

@@ -22,7 +22,7 @@ from .assignment import Assignment, assignment_of
 from .errors import LostError, UsageError
 from .group import Group, Member, Ring
 from .launcher import refuse_launcher_in_job
-from .line import TIMEOUT_S, JoinListener, Line, call
+from .line import TIMEOUT_S, JoinListener, Line, call, group_key
 from .scheduler_link import FIRST_ANSWER_S, STOPPED, SchedulerLink
 
 _FORMING_S = 30.0
@@ -151,6 +151,8 @@ class Membership(SchedulerLink):
 
     def _heard(self) -> Assignment | None:
         heard = self.worker.assignment() if self.worker else None
+        if heard is not None:
+            group_key.tell(heard.get("key"))
         return assignment_of(heard) if heard is not None and heard["state"] == "run" else None
 
     def _same(self, assignment: Assignment) -> Assignment:

@@ -7,14 +7,13 @@ use pollux_api::Job;
 use pollux_job::{Dependency, JobSpec, Secret};
 
 use super::export::{Export, Exported};
-use super::flexibility_args::FlexibilityArgs;
 use super::job_file::JobFile;
 use super::server_args::ServerArgs;
 use super::size_args::SizeArgs;
+use super::treatment_args::TreatmentArgs;
 use super::{LiveError, watch};
 use super::{priority, room};
 use crate::output::{self, ListFormat, one_line};
-use crate::usage::whole;
 
 /// What `pollux submit` takes. Options override what the file says.
 #[derive(Args, Debug)]
@@ -35,17 +34,7 @@ pub(crate) struct SubmitArgs {
     size: SizeArgs,
 
     #[command(flatten)]
-    flexibility: FlexibilityArgs,
-
-    /// Higher goes first, if the policy uses priorities; below 0 it uses only idle GPUs
-    #[arg(long, value_name = "P", allow_hyphen_values = true)]
-    #[arg(value_parser = whole(i32::MIN..=i32::MAX, "expected whole numbers from -2147483648 to 2147483647"))]
-    priority: Option<i32>,
-
-    /// How often it is retried after a failure [default: 3]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = whole(0..=u32::MAX, "expected whole numbers from 0 to 4294967295"))]
-    retries: Option<u32>,
+    treatment: TreatmentArgs,
 
     /// Start after these jobs succeed, by number; NUMBER:end waits until they end in any way
     #[arg(long, value_name = "JOB", value_delimiter = ',', allow_hyphen_values = true)]
@@ -123,9 +112,7 @@ fn spec(args: &SubmitArgs) -> Result<JobSpec, LiveError> {
     if !says_replicas {
         spec.replicas = spec.replicas_min;
     }
-    override_with(&mut spec.flexibility, args.flexibility.given());
-    override_with(&mut spec.priority, args.priority);
-    override_with(&mut spec.retries, args.retries);
+    args.treatment.apply(&mut spec);
     override_with(&mut spec.depends_on, (!args.depends_on.is_empty()).then(|| args.depends_on.clone()));
     spec.working_dir = absolute(args.working_dir.clone().unwrap_or(spec.working_dir))?;
     add_variables(&mut spec, args);

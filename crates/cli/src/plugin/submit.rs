@@ -5,9 +5,8 @@ use clap::Args;
 use pollux_job::JobSpec;
 use pollux_kubectl::{Cluster, PodSettings, job_resource};
 
-use crate::live::{FlexibilityArgs, SizeArgs, variable};
+use crate::live::{SizeArgs, TreatmentArgs, variable};
 use crate::output::{self, OutputFormat};
-use crate::usage::whole;
 
 /// What `kubectl pollux submit` takes.
 #[derive(Args, Debug)]
@@ -31,17 +30,7 @@ pub(super) struct SubmitArgs {
     size: SizeArgs,
 
     #[command(flatten)]
-    flexibility: FlexibilityArgs,
-
-    /// Higher goes first, if the policy uses priorities; below 0 it uses only idle GPUs
-    #[arg(long, value_name = "P", allow_hyphen_values = true)]
-    #[arg(value_parser = whole(i32::MIN..=i32::MAX, "expected whole numbers from -2147483648 to 2147483647"))]
-    priority: Option<i32>,
-
-    /// How often it is retried after a failure [default: 3]
-    #[arg(long, value_name = "N", allow_negative_numbers = true)]
-    #[arg(value_parser = whole(0..=u32::MAX, "expected whole numbers from 0 to 4294967295"))]
-    retries: Option<u32>,
+    treatment: TreatmentArgs,
 
     /// An environment variable for the program
     #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
@@ -54,6 +43,10 @@ pub(super) struct SubmitArgs {
     /// A volume claim for checkpoints that all its pods can write to
     #[arg(long, value_name = "NAME")]
     checkpoint_claim: Option<String>,
+
+    /// A name for those it belongs to: kept and shown
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
 
     /// The service account of its pods [default: that of the namespace]
     #[arg(long, value_name = "NAME")]
@@ -73,6 +66,7 @@ pub(super) fn run(args: &SubmitArgs, cluster: &Cluster) -> anyhow::Result<()> {
     let pods = PodSettings {
         image: args.image.clone(),
         checkpoint_claim: args.checkpoint_claim.clone(),
+        queue: args.queue.clone(),
         service_account: args.pod_service_account.clone(),
     };
     let resource = job_resource(&spec(args), &pods)?;
@@ -94,17 +88,14 @@ pub(super) fn run(args: &SubmitArgs, cluster: &Cluster) -> anyhow::Result<()> {
 }
 
 fn spec(args: &SubmitArgs) -> JobSpec {
-    let default = JobSpec::default();
     let mut spec = JobSpec {
         name: args.name.clone().unwrap_or_default(),
         command: args.command.clone(),
         env: args.env.iter().cloned().collect(),
-        flexibility: args.flexibility.given().unwrap_or(default.flexibility),
-        priority: args.priority.unwrap_or(default.priority),
-        retries: args.retries.unwrap_or(default.retries),
         working_dir: args.working_dir.clone().unwrap_or_default(),
-        ..default
+        ..JobSpec::default()
     };
+    args.treatment.apply(&mut spec);
     args.size.apply(&mut spec);
     if args.size.replicas.is_none() {
         spec.replicas = spec.replicas_min;

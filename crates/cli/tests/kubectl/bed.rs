@@ -74,15 +74,30 @@ impl Bed {
             "apiVersion": "v1", "kind": "Service", "metadata": {"name": "pollux", "namespace": "pollux"},
             "spec": {"ports": [{"name": "https", "port": 443}]},
         });
+        // The API server forwards to addresses of pods only.
+        let spec = json!({"containers": [{"name": "operator", "image": "pollux"}], "nodeSelector": {"no": "node"}});
+        let meta = json!({"name": "test", "namespace": "pollux"});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec});
+        cluster.kubectl_with(&["create", "--filename=-"], &pod).unwrap();
+        let status = json!({"status": {"podIP": address, "podIPs": [{"ip": address}]}}).to_string();
+        let patch = ["patch", "pod", "test", "--namespace=pollux", "--subresource=status", "--type=merge", "--patch"];
+        cluster.kubectl(&[&patch[..], &[status.as_str()]].concat()).unwrap();
+        let pod = json!({"kind": "Pod", "name": "test", "namespace": "pollux"});
         let endpoints = json!({
             "apiVersion": "v1", "kind": "Endpoints", "metadata": {"name": "pollux", "namespace": "pollux"},
-            "subsets": [{"addresses": [{"ip": address}], "ports": [{"name": "https", "port": port}]}],
+            "subsets": [{"addresses": [{"ip": address, "targetRef": pod}], "ports": [{"name": "https", "port": port}]}],
         });
         for object in [service, endpoints] {
             cluster.kubectl_with(&["create", "--filename=-"], &object).unwrap();
         }
         let bed = Self { cluster, folder, operator };
-        bed.wait("the operator answers", |bed| bed.pollux("admin", &["ps", "-A"]).status.success());
+        let answers = || {
+            let asked = bed.pollux("admin", &["ps", "-A"]);
+            let output = String::from_utf8_lossy(&asked.stderr).into_owned();
+            let failed = TestbedError::Command { command: "kubectl pollux ps".to_owned(), output };
+            asked.status.success().then_some(Some(())).ok_or(failed)
+        };
+        wait_for("the operator answers", LIMIT, answers).unwrap();
         Some(bed)
     }
 
@@ -129,6 +144,18 @@ impl Bed {
         let output = self.pollux(user, arguments);
         assert!(!output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    }
+
+    /// What the operator itself answers to a token, beside the API server.
+    pub(crate) fn ask_operator(&self, token: &str, path: &str) -> String {
+        let proxy = format!("/api/v1/namespaces/pollux/services/https:pollux:https/proxy{path}");
+        let address = configuration(&self.cluster)["clusters"][0]["cluster"]["server"].as_str().unwrap().to_owned();
+        let folder = self.cluster.folder().join("control-plane/certificates");
+        let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--cacert", &file("ca.crt"), "--cert", &file("admin.crt"), "--key", &file("admin.key")]);
+        curl.args(["--header", &format!("x-pollux-authorization: Bearer {token}"), &format!("{address}{proxy}")]);
+        String::from_utf8(curl.output().unwrap().stdout).unwrap()
     }
 
     #[track_caller]

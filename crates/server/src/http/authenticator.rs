@@ -12,6 +12,8 @@ pub enum Identity {
     User(String),
     /// Somebody who may see the jobs of this owner.
     Viewer(String),
+    /// Somebody who may read the numbers of the scheduler.
+    Monitor(String),
     /// A worker of a job, which counts if the job has this owner.
     Worker {
         /// Which job.

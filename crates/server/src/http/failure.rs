@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use super::Unverified;
 use super::extract::Json;
-use crate::{Refused, WhatIfError};
+use crate::{Caller, Refused, WhatIfError};
 
 /// Longest message; ours are far shorter, but they may quote.
 const LETTERS_MAX: usize = 1_000;
@@ -26,6 +26,8 @@ pub(crate) enum HttpError {
     Scope { job: JobId },
     #[error("this token shows the jobs of {owner:?} and changes nothing: send a user's token")]
     ViewerOnly { owner: String },
+    #[error("this token is for /metrics only: send a user's token")]
+    MonitorOnly,
     #[error(transparent)]
     Unverified(#[from] Unverified),
     #[error("jobs and nodes are not changed here: {how}")]
@@ -67,6 +69,17 @@ pub(crate) enum HttpError {
 }
 
 impl HttpError {
+    /// For a caller whose token is good, but not for this.
+    pub(crate) fn out_of_scope(caller: Option<&Caller>) -> Self {
+        match caller {
+            Some(Caller::Viewer(owner)) => Self::ViewerOnly { owner: owner.clone() },
+            Some(Caller::Monitor(_)) => Self::MonitorOnly,
+            Some(&Caller::Job(job)) => Self::Scope { job },
+            // A user's opens everything.
+            Some(Caller::User(_)) | None => Self::Unauthorized,
+        }
+    }
+
     /// What programs know it by.
     pub(crate) fn code(&self) -> &'static str {
         self.status().1
@@ -77,7 +90,7 @@ impl HttpError {
         match self {
             Self::Refused(refused) => status_of(refused),
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
-            Self::Scope { .. } | Self::ViewerOnly { .. } => (StatusCode::FORBIDDEN, "wrong_token"),
+            Self::Scope { .. } | Self::ViewerOnly { .. } | Self::MonitorOnly => (StatusCode::FORBIDDEN, "wrong_token"),
             Self::Unverified(_) => (StatusCode::SERVICE_UNAVAILABLE, "unverified"),
             Self::Elsewhere { .. } => (StatusCode::CONFLICT, "elsewhere"),
             Self::Host { .. } => (StatusCode::FORBIDDEN, "wrong_host"),

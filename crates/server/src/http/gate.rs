@@ -106,34 +106,38 @@ fn peer(request: &Request) -> IpAddr {
 
 /// Routes for users only.
 pub(crate) async fn users_only(request: Request, next: Next) -> Result<Response, HttpError> {
-    match request.extensions().get::<Caller>() {
+    match request.extensions().get() {
         Some(Caller::User(_)) => Ok(next.run(request).await),
-        Some(Caller::Viewer(owner)) => Err(HttpError::ViewerOnly { owner: owner.clone() }),
-        Some(&Caller::Job(job)) => Err(HttpError::Scope { job }),
-        None => Err(HttpError::Unauthorized),
+        other => Err(HttpError::out_of_scope(other)),
+    }
+}
+
+/// Routes that tell numbers, for users and monitors.
+pub(crate) async fn users_and_monitors(request: Request, next: Next) -> Result<Response, HttpError> {
+    match request.extensions().get() {
+        Some(Caller::User(_) | Caller::Monitor(_)) => Ok(next.run(request).await),
+        other => Err(HttpError::out_of_scope(other)),
     }
 }
 
 /// Routes that change nothing, for users and viewers. Handlers show only what the caller may see.
-pub(crate) async fn no_workers(request: Request, next: Next) -> Result<Response, HttpError> {
-    match request.extensions().get::<Caller>() {
+pub(crate) async fn users_and_viewers(request: Request, next: Next) -> Result<Response, HttpError> {
+    match request.extensions().get() {
         Some(Caller::User(_) | Caller::Viewer(_)) => Ok(next.run(request).await),
-        Some(&Caller::Job(job)) => Err(HttpError::Scope { job }),
-        None => Err(HttpError::Unauthorized),
+        other => Err(HttpError::out_of_scope(other)),
     }
 }
 
 /// Routes below a job, for users and for the workers of that job.
 pub(crate) async fn own_job_only(request: Request, next: Next) -> Result<Response, HttpError> {
     let (mut parts, body) = request.into_parts();
-    match parts.extensions.get::<Caller>().cloned() {
+    match parts.extensions.get().cloned() {
         Some(Caller::User(_)) => {}
-        Some(Caller::Viewer(owner)) => return Err(HttpError::ViewerOnly { owner }),
         Some(Caller::Job(job)) => match Id::from_request_parts(&mut parts, &()).await {
             Ok(Id(asked)) if asked == job => {}
             Ok(_) | Err(_) => return Err(HttpError::Scope { job }),
         },
-        None => return Err(HttpError::Unauthorized),
+        other => return Err(HttpError::out_of_scope(other.as_ref())),
     }
     Ok(next.run(Request::from_parts(parts, body)).await)
 }

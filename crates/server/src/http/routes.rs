@@ -54,7 +54,6 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(cluster::changing_routes())
         .merge(checkpoints::routes())
         .merge(tokens::routes())
-        .merge(metrics::routes())
         .route_layer(middleware::from_fn(gate::users_only));
     let for_viewers = OpenApiRouter::new()
         .merge(jobs::routes())
@@ -64,8 +63,10 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(plan::routes())
         .merge(series::routes())
         .merge(what_if::routes())
-        .route_layer(middleware::from_fn(gate::no_workers));
+        .route_layer(middleware::from_fn(gate::users_and_viewers));
+    let for_monitors = metrics::routes().route_layer(middleware::from_fn(gate::users_and_monitors));
     let for_workers = workers::routes().route_layer(middleware::from_fn(gate::own_job_only));
     let for_all = OpenApiRouter::new().merge(cluster::open_routes()).merge(jobs::own_routes());
-    OpenApiRouter::with_openapi(document).merge(for_all).merge(for_users).merge(for_viewers).merge(for_workers)
+    let routes = [for_all, for_users, for_viewers, for_monitors, for_workers];
+    routes.into_iter().fold(OpenApiRouter::with_openapi(document), OpenApiRouter::merge)
 }

@@ -25,7 +25,7 @@ impl<S: Sync> FromRequestParts<S> for Scope {
         match caller(parts)? {
             Caller::User(_) => Ok(Self(None)),
             Caller::Viewer(owner) => Ok(Self(Some(owner.clone()))),
-            &Caller::Job(job) => Err(HttpError::Scope { job }),
+            other => Err(HttpError::out_of_scope(Some(other))),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use pollux_policy::JobId;
 use pollux_store::JobRow;
+use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, watch};
 
 use super::events::UnreadableLines;
@@ -37,6 +38,8 @@ pub struct AppState {
     /// What was last said of its health.
     pub(crate) is_healthy: Arc<AtomicBool>,
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
+    /// What the keys of groups are made from.
+    group_secret: Option<Arc<str>>,
     /// Where jobs and nodes are changed, if not here.
     pub(crate) changed_elsewhere: Option<&'static str>,
     closing: watch::Sender<bool>,
@@ -58,12 +61,14 @@ impl AppState {
             unreadable: Arc::default(),
             is_healthy: Arc::new(AtomicBool::new(true)),
             authenticator: None,
+            group_secret: None,
             changed_elsewhere: None,
             closing: watch::Sender::new(false),
         }
     }
 
     /// The same with tokens of others, and with jobs and nodes that are changed elsewhere.
+    #[must_use]
     pub fn with(self, settings: &HttpSettings) -> Self {
         let (authenticator, changed_elsewhere) = (settings.authenticator.clone(), settings.changed_elsewhere);
         Self { authenticator, changed_elsewhere, ..self }
@@ -95,6 +100,19 @@ impl AppState {
         *self.closing.borrow()
     }
 
+    /// The same with keys for the groups of jobs.
+    #[must_use]
+    pub fn with_group_secret(self, secret: &str) -> Self {
+        Self { group_secret: Some(secret.into()), ..self }
+    }
+
+    /// What the workers of a job know each other by.
+    pub(crate) fn group_key(&self, job: JobId) -> Option<String> {
+        let secret = self.group_secret.as_deref()?;
+        let digest = Sha256::digest(format!("{secret} group {}", job.0));
+        Some(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+
     /// Whom a token belongs to.
     pub(crate) async fn caller(&self, token: &str) -> Result<Option<Caller>, HttpError> {
         if let Some(caller) = self.handle.caller(token) {
@@ -105,6 +123,7 @@ impl AppState {
             None => None,
             Some(Identity::User(name)) => Some(Caller::User(name)),
             Some(Identity::Viewer(owner)) => Some(Caller::Viewer(owner)),
+            Some(Identity::Monitor(name)) => Some(Caller::Monitor(name)),
             Some(Identity::Worker { job, owner }) => {
                 let is_own = move |cluster: &Cluster<'_>| cluster.spec(job).is_some_and(|spec| spec.owner == owner);
                 self.handle.look(is_own).get().await?.then_some(Caller::Job(job))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use pollux_api::{Assignment, AssignmentState, Failure, ReadyRequest, Rendezvous, RendezvousRequest, ReportRequest};
 use pollux_engine::Refusal;
@@ -16,7 +16,7 @@ use utoipa_axum::routes;
 use super::extract::{Id, Json, Query};
 use super::failure::HttpError;
 use super::state::AppState;
-use crate::Metrics;
+use crate::{Caller, Metrics};
 
 /// Nobody waits longer for a change.
 const WAIT_MAX_S: f64 = 60.0;
@@ -53,6 +53,7 @@ struct AssignmentQuery {
     responses((status = 200, body = Assignment), (status = "default", body = Failure)))]
 async fn assignment(
     State(state): State<AppState>,
+    Extension(caller): Extension<Caller>,
     Id(job): Id,
     Query(query): Query<AssignmentQuery>,
 ) -> Result<Json<Assignment>, HttpError> {
@@ -71,7 +72,10 @@ async fn assignment(
         () = tokio::time::sleep(Duration::from_secs_f64(query.wait_s.min(WAIT_MAX_S))) => {}
         () = state.closed() => {}
     }
-    let assignment = watch.borrow().clone();
+    let mut assignment = watch.borrow().clone();
+    if matches!(caller, Caller::Job(_)) {
+        assignment.key = state.group_key(job);
+    }
     Ok(Json(assignment))
 }
 

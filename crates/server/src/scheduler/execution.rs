@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::Scheduler;
 use crate::fleet::Effects;
-use crate::orders::{LaunchContext, assignment, batch_mode, order};
+use crate::orders::{LaunchContext, WorkerToken, assignment, batch_mode, order};
 use crate::views;
 use crate::{ServerError, event_log, history_event};
 
@@ -76,13 +76,18 @@ impl Scheduler {
     /// Has a member of a group started.
     pub(crate) fn order(&mut self, id: ReplicaId) -> Result<(), ServerError> {
         let Some(job) = self.fleet.replica(id).map(|replica| replica.job) else { return Ok(()) };
-        if !self.secrets.contains_key(&job) {
+        let has_file = self.settings.worker_token_file.is_some();
+        if !has_file && !self.secrets.contains_key(&job) {
             let (token, row) = self.tokens.issue(job).map_err(ServerError::Random)?;
             self.secrets.insert(job, token);
             self.unwritten.tokens.push(row);
         }
         let checkpoint_dir = &self.checkpoints.location(job);
-        let (url, token) = (&self.settings.url, &self.secrets[&job]);
+        let url = &self.settings.url;
+        let token = match &self.settings.worker_token_file {
+            Some(file) => WorkerToken::File(file),
+            None => WorkerToken::Ours(&self.secrets[&job]),
+        };
         let (replica, group, spec) = (self.fleet.replica(id), self.fleet.group(job), self.specs.get(&job));
         if let (Some(replica), Some(group), Some(spec)) = (replica, group, spec) {
             let address = self.registry.address(replica.node);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
 use pollux_server::{Action, Daemon, ServerError, ServerSettings};
-use pollux_worker::{Connection, Termination, Worker};
+use pollux_worker::{Connection, Termination, Token, Worker};
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned, crypto, pki_types};
@@ -262,7 +262,7 @@ fn workers_reach_a_scheduler_by_tls_with_a_private_authority_and_nobody_else() {
         url: url.clone(),
         job: job.0.to_string(),
         replica: order.replica.0,
-        token: order.secrets["POLLUX_TOKEN"].clone(),
+        token: Token::Given(order.secrets["POLLUX_TOKEN"].clone()),
         generation: 1,
         host: "127.0.0.1".to_owned(),
         authority: Some(authority.to_owned()),
@@ -309,7 +309,7 @@ fn a_certificate_of_a_new_authority_counts_without_a_restart_and_workers_trust_w
             url: url.clone(),
             job: job.0.to_string(),
             replica: order.replica.0,
-            token: order.secrets["POLLUX_TOKEN"].clone(),
+            token: Token::Given(order.secrets["POLLUX_TOKEN"].clone()),
             generation: 1,
             host: "127.0.0.1".to_owned(),
             authority: Some(authority.clone()),

@@ -21,6 +21,7 @@ impl Authenticator for Believing {
             match token.split('/').collect::<Vec<_>>()[..] {
                 ["user", name] => Ok(Some(Identity::User(name.to_owned()))),
                 ["viewer", owner] => Ok(Some(Identity::Viewer(owner.to_owned()))),
+                ["monitor"] => Ok(Some(Identity::Monitor("prometheus".to_owned()))),
                 ["worker", owner, job] => {
                     Ok(Some(Identity::Worker { job: JobId(job.parse().unwrap()), owner: owner.to_owned() }))
                 }
@@ -122,6 +123,17 @@ async fn a_viewer_changes_nothing_and_where_jobs_are_changed_elsewhere_a_user_is
     }
     let report = cluster.send("viewer/test", Method::POST, "/v1/jobs/1/ready", r#"{"generation":1}"#).await;
     assert_eq!(report.failure(403).0, "wrong_token");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_monitor_reads_numbers_and_nothing_else() {
+    let cluster = Cluster::new().await;
+    assert_eq!(cluster.get("monitor", "/metrics").await.status, StatusCode::OK);
+    for path in ["/v1/jobs", "/v1/jobs/1", "/v1/jobs/1/assignment", "/v1/tokens", "/v1/nodes", "/v1/cluster"] {
+        let refused = cluster.get("monitor", path).await.failure(403);
+        let expected = ("wrong_token".to_owned(), "this token is for /metrics only: send a user's token".to_owned());
+        assert_eq!(refused, expected, "{path}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use pollux_worker::{AssignedReplica, Assignment, AssignmentState, BatchMode, Connection, GpuTypeName, Rendezvous};
+use pollux_worker::{
+    AssignedReplica, Assignment, AssignmentState, BatchMode, Connection, GpuTypeName, Rendezvous, Token,
+};
 
 /// What the server does with a request.
 pub(crate) enum Answer {
@@ -170,7 +172,7 @@ pub(crate) fn connection(port: u16) -> Connection {
         url: format!("http://127.0.0.1:{port}"),
         job: "12".to_owned(),
         replica: 7,
-        token: "secret".to_owned(),
+        token: Token::Given("secret".to_owned()),
         generation: 1,
         host: "127.0.0.1".to_owned(),
         authority: None,
@@ -194,6 +196,7 @@ pub(crate) fn assignment(generation: u64, replicas: &[u64]) -> Assignment {
         rendezvous: Rendezvous::Given,
         batch: BatchMode::Adaptive,
         shares_gpus: false,
+        key: None,
         master_address: "127.0.0.1".to_owned(),
         master_port: 4711,
         replicas: replicas.collect(),

@@ -287,6 +287,7 @@ impl Job {
             master_port: 9,
             batch: self.batch,
             shares_gpus: false,
+            key: None,
             replicas: replicas.collect(),
         }
     }
