@@ -83,7 +83,7 @@ test-kube: ## test on a real Kubernetes cluster with made-up GPUs; needs Go, and
 	$(call heading,tests on Kubernetes)
 	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --target '$(shell uname -m)-unknown-linux-gnu' --bins \
 		-p pollux-cli -p pollux-supervisor -p pollux-trainer
-	@cargo test --workspace --all-features --locked --test bed -- --ignored
+	@cargo test --workspace --all-features --locked --test bed --test chart --test kubectl -- --ignored
 	@POLLUX_STATIC='$(target)/$(shell uname -m)-unknown-linux-gnu/debug' cargo test --workspace --all-features --locked \
 		--test conformance -- --test-threads 1
 	@POLLUX_STATIC='$(target)/$(shell uname -m)-unknown-linux-gnu/debug' cargo test --workspace --all-features --locked \

@@ -47,7 +47,7 @@ pub(crate) use treatment_args::TreatmentArgs;
 #[derive(Debug, Subcommand)]
 pub(crate) enum LiveCommand {
     /// Submit a job
-    Submit(submit::SubmitArgs),
+    Submit(Box<submit::SubmitArgs>),
     #[command(flatten)]
     View(ViewCommand),
     /// Cancel jobs
@@ -78,7 +78,7 @@ pub(crate) enum ViewCommand {
     /// Explain why a job has its GPUs, and what more or fewer would change
     Explain(explain::ExplainArgs),
     /// Predict when jobs finish, as things are or with other jobs, nodes or policy
-    WhatIf(what_if::WhatIfArgs),
+    WhatIf(Box<what_if::WhatIfArgs>),
     /// Print the logs of a job
     Logs(logs::LogsArgs),
     /// Print past events

@@ -30,6 +30,9 @@ const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
 /// Says which pod a token is bound to.
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
 
+/// Whose a token is, and until when that counts.
+type Verdict = (Instant, Option<Identity>);
+
 /// Asks the API server about tokens, and remembers what it said for a while.
 #[derive(Clone)]
 pub(crate) struct TokenReviews(Arc<Inner>);
@@ -43,7 +46,7 @@ struct Inner {
     namespace: String,
     runtime: Handle,
     questions: Semaphore,
-    remembered: Mutex<HashMap<[u8; 32], (Instant, Option<Identity>)>>,
+    remembered: Mutex<HashMap<[u8; 32], Verdict>>,
 }
 
 impl fmt::Debug for TokenReviews {

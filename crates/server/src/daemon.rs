@@ -71,7 +71,7 @@ impl Daemon {
         }
         let published = publish_address(&server, &listeners).and_then(|()| group_secret(server.state_dir()));
         match published {
-            Ok(secret) => Ok(Self::answer(server, runtime, listeners, &http, secret)),
+            Ok(secret) => Ok(Self::answer(server, runtime, listeners, &http, &secret)),
             Err(error) => {
                 // What cannot be reached must not schedule.
                 if let Err(reason) = server.handle().shut_down().wait() {
@@ -83,19 +83,13 @@ impl Daemon {
         }
     }
 
-    fn answer(
-        server: Server,
-        runtime: Runtime,
-        listeners: Listeners,
-        http: &HttpSettings,
-        group_secret: String,
-    ) -> Self {
+    fn answer(server: Server, runtime: Runtime, listeners: Listeners, http: &HttpSettings, group_secret: &str) -> Self {
         let (url, server_file) = (listeners.url(), server.state_dir().join(SERVER_FILE));
         let Listeners { public, workers, missed } = listeners;
         if let Some(port) = missed {
             warn!(port, "workers of an earlier server look for it at a port that another program has taken");
         }
-        let state = AppState::new(&server, public.hosts.clone()).with(http).with_group_secret(&group_secret);
+        let state = AppState::new(&server, public.hosts.clone()).with(http).with_group_secret(group_secret);
         let listeners = [Some(public), workers].into_iter().flatten();
         let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
         serving.push(runtime.spawn(sample(state.clone())));

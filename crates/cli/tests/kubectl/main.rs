@@ -18,6 +18,7 @@ fn json(text: &str) -> Value {
 
 /// One test, for a control plane takes a while to start.
 #[test]
+#[ignore = "starts a control plane: make test-kube"]
 fn users_of_a_cluster_see_and_change_what_their_rights_there_allow() {
     let Some(bed) = Bed::start() else { return };
     jobs_are_made_as_resources(&bed);

@@ -28,7 +28,7 @@ pub(crate) struct Peer(pub(crate) IpAddr);
 pub(crate) async fn gate(State(state): State<AppState>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let caller = match token(request.headers()) {
-        Some(token) => state.caller(&token.to_owned()).await,
+        Some(token) => state.caller(token).await,
         None => Ok(None),
     };
     let admitted = admit(&state, &request, caller);

@@ -10,8 +10,8 @@ use crate::world::{World, world};
 fn node_of(world: &World, job: &Training<'_>) -> Node {
     let leader = world.leader();
     let nodes = job.status().unwrap()["nodes"].as_array().unwrap().clone();
-    let others = nodes.iter().filter_map(Value::as_str).filter(|name| *name != leader.node);
-    world.cluster.node(others.last().unwrap()).unwrap()
+    let mut others = nodes.iter().filter_map(Value::as_str).filter(|name| *name != leader.node);
+    world.cluster.node(others.next_back().unwrap()).unwrap()
 }
 
 fn is_elsewhere(status: &Value, node: &Node) -> bool {
