@@ -143,7 +143,7 @@ mod tests {
             assert!(reason.contains("unknown field `gpuz`, expected one of `name`, `owner`"), "{reason}");
         }
         let (line, reason) = refused("name: a\ncommand: python train.py\n", Syntax::Yaml);
-        assert!(line == Some(2) && reason.contains("expected a sequence"), "{line:?} {reason}");
+        assert!(line == Some(2) && reason.contains("expected a list"), "{line:?} {reason}");
         let (_, reason) = refused("work: {epochs: 1, baseline_steps: 2}", Syntax::Yaml);
         assert!(reason.contains("expected either epochs or baseline_steps"), "{reason}");
         assert!(refused("name: [", Syntax::Yaml).0.is_some());
