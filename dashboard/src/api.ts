@@ -25,6 +25,8 @@ export type Assignment = {
   batch?: Record<string, unknown>;
   /** Number of the group; every change gives a larger one. */
   generation: number;
+  /** What only workers of this job are told, so that they know each other. It stays the same. */
+  key?: string | null;
   /** A host for programs that cannot tell where they wait: `MASTER_ADDR` of those that are started for this group. */
   master_address: string;
   /** A port for such programs: `MASTER_PORT`. */
