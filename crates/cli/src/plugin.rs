@@ -34,7 +34,7 @@ pub(crate) struct Plugin {
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
-    /// Make a PolluxJob
+    /// Create a PolluxJob
     Submit(submit::SubmitArgs),
     #[command(flatten)]
     View(ViewCommand),
@@ -42,7 +42,7 @@ enum PluginCommand {
     Cancel(JobArgs),
     /// Suspend jobs: they give up their GPUs until they are resumed
     Pause(JobArgs),
-    /// Let suspended jobs go on
+    /// Resume suspended jobs
     Resume(JobArgs),
 }
 
@@ -128,7 +128,7 @@ pub(crate) fn run(plugin: Plugin) -> anyhow::Result<()> {
     match plugin.command {
         PluginCommand::Submit(args) => submit::run(&args, &cluster),
         PluginCommand::View(mut command) => {
-            command.server().lead_through(Tunnel::open(&cluster, &access)?);
+            command.server().use_tunnel(Tunnel::open(&cluster, &access)?);
             live::view(&command)
         }
         PluginCommand::Cancel(args) => act(&cluster, &args, JobAction::Cancel),

@@ -25,6 +25,14 @@ pub fn is_own_variable(name: &str) -> bool {
     name.starts_with("POLLUX_") || PLACE.contains(&name)
 }
 
+/// Refuses what cannot be the name of a user's variable.
+pub fn check_variable(name: &str) -> Result<(), SpecError> {
+    if name.is_empty() || name.contains('=') {
+        return Err(SpecError::Variable(without_value(name)));
+    }
+    if is_own_variable(name) { Err(SpecError::OwnVariable(name.to_owned())) } else { Ok(()) }
+}
+
 /// A name as messages show it: what follows a = in it was meant to be a value, and may be a secret.
 pub(crate) fn without_value(name: &str) -> String {
     name.split_once('=').map_or_else(|| name.to_owned(), |(name, _)| format!("{name}=..."))
@@ -39,14 +47,7 @@ impl JobSpec {
         if !self.working_dir.is_absolute() {
             return Err(SpecError::WorkingDir(self.working_dir.clone()));
         }
-        for name in self.env.keys().chain(self.secrets.keys()) {
-            if name.is_empty() || name.contains('=') {
-                return Err(SpecError::Variable(without_value(name)));
-            }
-            if is_own_variable(name) {
-                return Err(SpecError::OwnVariable(name.clone()));
-            }
-        }
+        self.env.keys().chain(self.secrets.keys()).try_for_each(|name| check_variable(name))?;
         if let Some(name) = self.secrets.keys().find(|name| self.env.contains_key(*name)) {
             return Err(SpecError::VariableTwice(name.clone()));
         }

@@ -42,7 +42,7 @@ pub use dependency::{After, Dependency};
 pub use error::SpecError;
 pub use flexibility::Flexibility;
 pub use id::JobId;
-pub use launch::is_own_variable;
+pub use launch::{check_variable, is_own_variable};
 pub use phase::Phase;
 pub use secret::Secret;
 pub use spec::{JobSpec, REPLICAS_MAX_DEFAULT};

@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use pollux_job::{JobSpec, Work};
+use pollux_job::{JobSpec, Work, check_variable};
 use pollux_operator::{Flexibility, PolluxJob, PolluxJobSpec};
 
 use crate::KubectlError;
@@ -23,7 +23,8 @@ pub struct PodSettings {
 
 /// The resource that asks for a job. Without a name the API server makes one of that of its program.
 pub fn job_resource(job: &JobSpec, pods: &PodSettings) -> Result<PolluxJob, KubectlError> {
-    job.clone().named().check().map_err(|error| KubectlError::Job(error.to_string()))?;
+    let checked = job.clone().named().check().and_then(|()| job.env.keys().try_for_each(|name| check_variable(name)));
+    checked.map_err(|error| KubectlError::Job(error.to_string()))?;
     let unknown = |what: &str| Err(KubectlError::Job(what.to_owned()));
     if !job.secrets.is_empty() {
         return unknown("secrets: expected a Secret that the template of a PolluxJob names");
@@ -144,6 +145,8 @@ mod tests {
         let secret = JobSpec { secrets: [("KEY".to_owned(), pollux_job::Secret::new("x".to_owned()))].into(), ..job() };
         assert!(refused(secret).starts_with("secrets: expected "));
         assert!(refused(JobSpec { replicas_max: Some(1), ..job() }).contains("expected"));
+        let rank = JobSpec { env: [("RANK".to_owned(), "1".to_owned())].into(), ..job() };
+        assert!(refused(rank).contains("is set by Pollux for each replica"));
     }
 
     #[test]

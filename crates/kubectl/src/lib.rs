@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Who may do what is decided by the API server, with the rights that the user's kubeconfig has: who may have a token of a
-//! service account in a namespace sees the jobs there, and jobs are made, changed and deleted as resources. Nothing is
+//! service account in a namespace sees the jobs there, and jobs are created, changed and deleted as resources. Nothing is
 //! kept. [`Cluster`] and [`Tunnel`] are the main types.
 
 mod error;

@@ -56,6 +56,6 @@ async fn settle(cordons: &BTreeMap<String, bool>, handle: &Handle) -> Result<boo
             return Ok(false);
         }
     }
-    // One without GPUs is never heard of, but also never cordoned for us.
+    // One that is not known may have GPUs later: it is looked for again.
     Ok(cordons.iter().all(|(node, is_cordoned)| !is_cordoned || drained.contains_key(node)))
 }

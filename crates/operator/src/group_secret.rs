@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use pollux_server::GROUP_SECRET_FILE;
+use pollux_server::{GROUP_SECRET_FILE, random_token};
 
 use crate::OperatorError;
 
@@ -28,7 +28,8 @@ pub(crate) async fn prepare(
     let kept = match secrets.get_opt(&name).await? {
         Some(secret) => secret,
         None => {
-            let data = BTreeMap::from([(KEY.to_owned(), ByteString(random()?.into_bytes()))]);
+            let random = random_token().map_err(|error| OperatorError::Secret(error.to_string()))?;
+            let data = BTreeMap::from([(KEY.to_owned(), ByteString(random.into_bytes()))]);
             let metadata = ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() };
             let secret = Secret { metadata, data: Some(data), immutable: Some(true), ..Secret::default() };
             match secrets.create(&PostParams::default(), &secret).await {
@@ -46,10 +47,4 @@ pub(crate) async fn prepare(
     let mut opened =
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file).map_err(refused)?;
     opened.write_all(&text).map_err(refused)
-}
-
-fn random() -> Result<String, OperatorError> {
-    let mut random = [0_u8; 32];
-    getrandom::fill(&mut random).map_err(|error| OperatorError::Secret(error.to_string()))?;
-    Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())
 }

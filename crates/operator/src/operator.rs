@@ -180,7 +180,7 @@ impl<'a> Operator<'a> {
                     error!(%error, "nodes cannot be followed any more");
                 },
                 () = certificates.renew() => {}
-                why = holding => error!(why = why.unwrap_or_default(), "this replica leads no longer, and ends"),
+                why = holding => error!(why = why.unwrap_or_default(), "this replica is no longer the leader and ends"),
                 () = stop.stopped() => {}
             }
             stopper.stop();

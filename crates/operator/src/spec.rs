@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use pollux_backend_kube::{JobPods, amount};
-use pollux_job::{Flexibility, JobSpec, Work};
+use pollux_job::{Flexibility, JobSpec, Work, check_variable};
 
 use crate::{PolluxJob, resource};
 
@@ -25,6 +25,10 @@ pub(crate) fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
     if main.command.as_ref().is_none_or(Vec::is_empty) {
         return Err("template.spec.containers[0].command: expected the program and its arguments".to_owned());
     }
+    // Those of CUDA are between the user and the device plugin.
+    let mut variables = main.env.iter().flatten().map(|it| it.name.as_str()).filter(|name| !name.starts_with("CUDA_"));
+    let refused = |error| format!("template.spec.containers[0].env: {error}");
+    variables.try_for_each(check_variable).map_err(refused)?;
     let requests = main.resources.as_ref().and_then(|resources| resources.requests.as_ref());
     let asked =
         |name: &str| requests.and_then(|requests| amount(requests.get(name)?)).map(|amount| amount.ceil() as u64);
@@ -152,12 +156,18 @@ mod tests {
     }
 
     #[test]
-    fn a_template_that_names_no_program_is_refused_with_a_sentence() {
+    fn a_template_that_cannot_be_run_as_it_is_written_is_refused_with_a_sentence() {
         for (template, message) in [
             (json!({"spec": {"containers": []}}), "template.spec.containers: expected one that trains"),
             (
                 json!({"spec": {"containers": [{"name": "main"}]}}),
                 "template.spec.containers[0].command: expected the program and its arguments",
+            ),
+            (
+                container(
+                    json!({"env": [{"name": "CUDA_DEVICE_ORDER", "value": "PCI_BUS_ID"}, {"name": "RANK", "value": "9"}]}),
+                ),
+                "template.spec.containers[0].env: variable \"RANK\" is set by Pollux for each replica: expected another name",
             ),
         ] {
             assert_eq!(job_spec(&resource(json!({ "template": template }))).unwrap_err(), message);

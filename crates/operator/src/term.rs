@@ -12,7 +12,7 @@ use tower::{BoxError, Layer, Service};
 
 /// The lease of this replica is over, or was never its own.
 #[derive(Debug, Error)]
-#[error("this replica leads no longer, so that nothing is written")]
+#[error("this replica is no longer the leader: nothing is written")]
 pub(crate) struct TermOver;
 
 /// A time that is extended with each renewal of the lease. It passes while this process is paused, too.
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn writes_are_sent_only_within_the_term_and_not_waited_for_after_it() {
         let term = Term::new();
-        let over = Err("this replica leads no longer, so that nothing is written".to_owned());
+        let over = Err("this replica is no longer the leader: nothing is written".to_owned());
         assert_eq!(answer(&term, "POST", false), over, "it has not begun");
         assert_eq!(answer(&term, "GET", false), Ok(1), "reading does no harm");
         term.extend_to(Instant::now() + Duration::from_secs(3600));

@@ -52,7 +52,7 @@ pub use retention::Retention;
 pub use series::{Sample, Series};
 pub use server::Server;
 pub use settings::ServerSettings;
-pub use tokens::Caller;
+pub use tokens::{Caller, random as random_token};
 pub use what_if::WhatIfError;
 
 /// Plain data of ours as it is kept.

@@ -116,7 +116,7 @@ impl Tokens {
 }
 
 /// A token that nobody can guess.
-pub(crate) fn random() -> Result<String, getrandom::Error> {
+pub fn random() -> Result<String, getrandom::Error> {
     let mut random = [0_u8; 32];
     getrandom::fill(&mut random)?;
     Ok(random.iter().map(|byte| format!("{byte:02x}")).collect())

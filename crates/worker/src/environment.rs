@@ -57,8 +57,8 @@ impl Token {
 
 impl Connection {
     /// From `POLLUX_URL`, `POLLUX_JOB_ID`, `POLLUX_REPLICA_ID`, `POLLUX_GENERATION` and `POLLUX_TOKEN` or
-    /// `POLLUX_TOKEN_FILE`, perhaps with `POLLUX_HOST_ADDRESS` and `POLLUX_CA_FILE`; `None` where there is no job. People set address and token
-    /// for the command line, too.
+    /// `POLLUX_TOKEN_FILE`, perhaps with `POLLUX_HOST_ADDRESS` and `POLLUX_CA_FILE`; `None` where there is no job. People
+    /// set address and token for the command line, too.
     pub fn from_env() -> Result<Option<Self>, WorkerError> {
         Self::read(|name| std::env::var_os(name))
     }

@@ -38,7 +38,7 @@ impl ServerArgs {
     }
 
     /// Has the command speak to an operator.
-    pub(crate) fn lead_through(&mut self, tunnel: Tunnel) {
+    pub(crate) fn use_tunnel(&mut self, tunnel: Tunnel) {
         self.tunnel = Some(tunnel);
     }
 

@@ -11,7 +11,7 @@ use crate::output::{self, OutputFormat};
 /// What `kubectl pollux submit` takes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
-It makes a PolluxJob, with your rights: what admission rules of the cluster say holds. What has no option here, such as \
+It creates a PolluxJob, with your rights: what admission rules of the cluster say holds. What has no option here, such as \
 volumes, is written into a file for `kubectl create`; --dry-run prints one to begin with.")]
 pub(super) struct SubmitArgs {
     /// Program and arguments, the same for every replica
@@ -22,7 +22,7 @@ pub(super) struct SubmitArgs {
     #[arg(long, value_name = "IMAGE")]
     image: String,
 
-    /// A name for the job [default: made from the name of the program]
+    /// A name for the job [default: the name of the program, with random letters]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 
@@ -52,7 +52,7 @@ pub(super) struct SubmitArgs {
     #[arg(long, value_name = "NAME")]
     pod_service_account: Option<String>,
 
-    /// Print the resource and make none
+    /// Print the resource and create nothing
     #[arg(long)]
     dry_run: bool,
 
@@ -78,7 +78,9 @@ pub(super) fn run(args: &SubmitArgs, cluster: &Cluster) -> anyhow::Result<()> {
     }
     let made = cluster.create(&resource)?;
     let name = made.metadata.name.clone().unwrap_or_default();
-    output::print(args.output, &made, |out| writeln!(out, "job {name} in namespace {} is made", cluster.namespace()))?;
+    output::print(args.output, &made, |out| {
+        writeln!(out, "job {name} in namespace {} is created", cluster.namespace())
+    })?;
     if matches!(args.output, OutputFormat::Table) {
         output::note(&format!(
             "`kubectl pollux logs -f {name}` follows its logs, `kubectl pollux explain {name}` explains its GPUs"

@@ -32,7 +32,7 @@ fn users_of_a_cluster_see_and_change_what_their_rights_there_allow() {
 fn jobs_are_made_as_resources(bed: &Bed) {
     let submit =
         ["submit", "-n", "team", "--image=trainer", "--name=first", "--replicas-max=4", "--", "train", "--lr=1"];
-    assert_eq!(bed.told("alice", &submit), "job first in namespace team is made\n");
+    assert_eq!(bed.told("alice", &submit), "job first in namespace team is created\n");
     let resource = bed.cluster.get(&["get", "polluxjob", "first", "--namespace=team"]).unwrap();
     assert_eq!(
         resource["spec"]["template"]["spec"]["containers"][0]["command"],

@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use pollux_backend::ReplicaOrder;
 use pollux_policy::PolicySettings;
 use pollux_server::http::{HttpSettings, TlsFiles};
 use pollux_server::{Action, Daemon, ServerError, ServerSettings};
@@ -232,18 +233,34 @@ fn certified(folder: &Path) -> (TlsFiles, PathBuf) {
     (tls, file)
 }
 
+/// Settings of a server with these files, and where it is reached.
+fn secured(tls: &TlsFiles) -> (HttpSettings, String) {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let listen = SocketAddr::from(([127, 0, 0, 1], port));
+    let http =
+        HttpSettings { tls: Some(tls.clone()), hosts: vec!["localhost".to_owned()], ..HttpSettings::new(listen) };
+    (http, format!("https://localhost:{port}"))
+}
+
+/// What a worker is told that trusts these authorities.
+fn connection(url: &str, order: &ReplicaOrder, authority: &Path) -> Connection {
+    Connection {
+        url: url.to_owned(),
+        job: order.job.0.to_string(),
+        replica: order.replica.0,
+        token: Token::Given(order.secrets["POLLUX_TOKEN"].clone()),
+        generation: 1,
+        host: "127.0.0.1".to_owned(),
+        authority: Some(authority.to_owned()),
+    }
+}
+
 #[test]
 fn workers_reach_a_scheduler_by_tls_with_a_private_authority_and_nobody_else() {
     let files = tempfile::tempdir().unwrap();
     let (tls, authority) = certified(files.path());
     let folder = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let http = HttpSettings {
-        listen: SocketAddr::from(([127, 0, 0, 1], port)),
-        tls: Some(tls),
-        hosts: vec!["localhost".to_owned()],
-        ..plain()
-    };
+    let (http, url) = secured(&tls);
     let world = World::new(&[("a", 1)]);
     let settings = |url: &str| ServerSettings {
         worker_url: Some(url.to_owned()),
@@ -252,21 +269,12 @@ fn workers_reach_a_scheduler_by_tls_with_a_private_authority_and_nobody_else() {
     };
     let insecure = Daemon::start(settings("http://gpu.example:7878"), &http, world.open()).unwrap_err().to_string();
     assert!(insecure.starts_with("worker URL http://gpu.example:7878: expected https://"), "{insecure}");
-    let url = format!("https://localhost:{port}");
     let daemon = Daemon::start(settings(&url), &http, world.open()).unwrap();
     let job = daemon.handle().submit(request("resnet", 1)).wait().unwrap();
     let order = eventually("the launch", || world.running_for(job).into_iter().next());
     assert_eq!(order.environment["POLLUX_URL"], url);
     assert_eq!(order.environment["POLLUX_CA_FILE"], authority.to_str().unwrap());
-    let connection = |authority: &Path| Connection {
-        url: url.clone(),
-        job: job.0.to_string(),
-        replica: order.replica.0,
-        token: Token::Given(order.secrets["POLLUX_TOKEN"].clone()),
-        generation: 1,
-        host: "127.0.0.1".to_owned(),
-        authority: Some(authority.to_owned()),
-    };
+    let connection = |authority: &Path| connection(&url, &order, authority);
     let worker = Worker::start(connection(&authority), Termination::default()).unwrap();
     let heard = eventually("the assignment", || worker.assignment());
     assert_eq!(heard.replicas[0].replica, order.replica.0);
@@ -292,30 +300,13 @@ fn a_certificate_of_a_new_authority_counts_without_a_restart_and_workers_trust_w
     let files = tempfile::tempdir().unwrap();
     let (tls, authority) = certified(files.path());
     let folder = tempfile::tempdir().unwrap();
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let http = HttpSettings {
-        tls: Some(tls.clone()),
-        hosts: vec!["localhost".to_owned()],
-        ..HttpSettings::new(SocketAddr::from(([127, 0, 0, 1], port)))
-    };
+    let (http, url) = secured(&tls);
     let world = World::new(&[("a", 1)]);
-    let url = format!("https://localhost:{port}");
     let settings = ServerSettings { worker_url: Some(url.clone()), ..settings(folder.path(), PolicySettings::Fifo) };
     let daemon = Daemon::start(settings, &http, world.open()).unwrap();
     let job = daemon.handle().submit(request("resnet", 1)).wait().unwrap();
     let order = eventually("the launch", || world.running_for(job).into_iter().next());
-    let worker = || {
-        let connection = Connection {
-            url: url.clone(),
-            job: job.0.to_string(),
-            replica: order.replica.0,
-            token: Token::Given(order.secrets["POLLUX_TOKEN"].clone()),
-            generation: 1,
-            host: "127.0.0.1".to_owned(),
-            authority: Some(authority.clone()),
-        };
-        Worker::start(connection, Termination::default()).unwrap()
-    };
+    let worker = || Worker::start(connection(&url, &order, &authority), Termination::default()).unwrap();
     let early = worker();
     eventually("the assignment", || early.assignment());
     let (old, others) = (fs::read_to_string(&authority).unwrap(), tempfile::tempdir().unwrap());

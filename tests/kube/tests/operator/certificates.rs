@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 
 use pollux_testbed::wait_for;
 
-use crate::training::{Training, training};
+use crate::training::{Training, conclude, training};
 use crate::world::{LIMIT, World, world};
 
 /// The authority that signs, and all others that are trusted.
@@ -36,9 +36,5 @@ fn the_authority_is_replaced_while_workers_stay_connected() {
         assert!(!log.contains("connection refused: no TLS"), "{log}");
     }
     world.upgrade("renewAuthorityAfter=90d");
-    for training in [job, other] {
-        training.trains_on();
-        training.delete();
-    }
-    world.check_gpus();
+    conclude(&world, [job, other]);
 }

@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::training::{Training, training};
+use crate::training::{Training, conclude, training};
 use crate::world::{World, world};
 
 /// A training goes on as it was through a fault of the control plane, and another job can start afterwards.
@@ -15,11 +15,7 @@ fn outlive(world: &World, fault: impl Fn(&Training<'_>)) {
     job.trains_on();
     assert_eq!(job.containers(), containers, "whoever trained trains on, and nobody else does");
     let other = Training::start_whole(world, "newcomer", 4);
-    for training in [job, other] {
-        training.trains_on();
-        training.delete();
-    }
-    world.check_gpus();
+    conclude(world, [job, other]);
 }
 
 #[test]
@@ -55,11 +51,7 @@ fn broken_watches_are_taken_up_again() {
     world.cluster.kubectl(&["delete", "pod", &victim, "--namespace=team", "--wait=false"]).unwrap();
     let other = Training::submit(&world, &training(&world, "newcomer"));
     other.trains_on();
-    for training in [job, other] {
-        training.trains_on();
-        training.delete();
-    }
-    world.check_gpus();
+    conclude(&world, [job, other]);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use std::collections::BTreeSet;
 
-use crate::training::{Training, training};
+use crate::training::{Training, conclude, training};
 use crate::world::world;
 
 #[test]
@@ -27,9 +27,5 @@ fn a_training_grows_over_nodes_outlives_its_operator_and_shrinks_in_place() {
     second.wait("it trains", |status| status["phase"] == "Running");
     let kept: BTreeSet<String> = first.containers().intersection(&before).cloned().collect();
     assert!(!kept.is_empty() && kept.len() < 12, "it has shrunk in place: {kept:?} of {before:?}");
-    for training in [first, second] {
-        training.trains_on();
-        training.delete();
-    }
-    world.check_gpus();
+    conclude(&world, [first, second]);
 }

@@ -128,6 +128,15 @@ impl<'a> Training<'a> {
     }
 }
 
+/// The end of a test: all train on, and no GPU was given to two.
+pub(crate) fn conclude<const N: usize>(world: &World, trainings: [Training<'_>; N]) {
+    for training in trainings {
+        training.trains_on();
+        training.delete();
+    }
+    world.check_gpus();
+}
+
 /// How many epochs are over. Each must have used every sample exactly once.
 fn epochs(audit: &Path) -> usize {
     let text = fs::read_to_string(audit).unwrap_or_default();
