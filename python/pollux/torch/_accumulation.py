@@ -4,6 +4,9 @@ Between the micro-batches of a step the loop sees no gradients: clipping, loggin
 do. The gradients wait aside and are added to those of the last micro-batch before DDP takes them. What counts of a
 micro-batch is what came since `zero_grad()` and before `optimizer.step()`, as ever: where models learn from each other,
 the loss of one leaves gradients in another that nobody wants.
+
+DDP gives the mean over ranks. Where they have different numbers of samples, gradients are scaled before DDP takes them,
+so that it is the mean over samples. A step that needs none of this has no hooks, and costs what it costs with DDP.
 """
 
 from __future__ import annotations
@@ -13,22 +16,21 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from ._gradients import Bucket
+OnGradient = Callable[[Tensor, Tensor], None]
+"""Gets a parameter and its gradient."""
 
 
 class Accumulation:
     """Gradients that wait for the last micro-batch of their step."""
 
-    def __init__(self, parameters: Iterable[Tensor], finds_unused: bool):
+    def __init__(self, parameters: Iterable[Tensor]):
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
-        self._finds_unused = finds_unused
         self._kept: dict[Tensor, Tensor] = {}
         """Of the micro-batches before."""
         self._aside: dict[Tensor, Tensor] = {}
         """Of the micro-batch at hand."""
         self._added: set[Tensor] = set()
         """Parameters whose gradients of this backward pass have those of the micro-batches before with them."""
-        self._reduced: list[tuple[Tensor, Tensor]] = []
         self._handles: list[torch.utils.hooks.RemovableHandle] = []
         self.is_last = True
         self.is_taken = False
@@ -37,14 +39,17 @@ class Accumulation:
         """Micro-batches of the step whose gradients wait."""
         self.is_spoiled = False
         """Whether the loop has thrown a micro-batch of the step away, and with it all of them."""
-        self._emphasis = 1.0
-        self.on_gradient: Callable[[Tensor, Tensor], None] = lambda _parameter, _gradient: None
-        """Gets a parameter and its gradient of every micro-batch, before it is added to the others."""
+        self._emphasis = self._scale = 1.0
+        self.on_part: OnGradient = _ignore
+        """Gets every gradient of every micro-batch, before it is added to the others."""
+        self.on_own: OnGradient = _ignore
+        """Gets every gradient of all of them, scaled."""
 
-    def begin(self, micro_batch: int, micro_batches: int, emphasis: float) -> None:
-        """The next backward pass is one of so many; its samples may be more or fewer than those of the others."""
+    def begin(self, micro_batch: int, micro_batches: int, emphasis: float, scale: float, is_read: bool) -> None:
+        """The next backward pass is one of so many. Its samples may be more or fewer than those of the others, which
+        `emphasis` makes up for; the sum of all is multiplied by `scale`. If it `is_read`, somebody looks at each."""
         self.is_last = micro_batch == micro_batches - 1
-        self._emphasis = emphasis
+        self._emphasis, self._scale = emphasis, scale
         self.take()
         self.is_taken = False
         if micro_batch == 0:
@@ -53,11 +58,11 @@ class Accumulation:
         self.is_spoiled = self.is_last and self.filled < micro_batch
         if self.is_spoiled:
             self.clear()
-        if micro_batches > 1 and not self._handles:
+        needs_hooks = micro_batches > 1 or scale != 1.0 or is_read
+        if needs_hooks and not self._handles:
             hook = self._after_gradient
             self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
-        elif micro_batches == 1 and self._handles:
-            self.clear()
+        elif self._handles and not needs_hooks:
             for handle in self._handles:
                 handle.remove()
             self._handles = []
@@ -67,7 +72,6 @@ class Accumulation:
         self._kept.clear()
         self._aside.clear()
         self._added.clear()
-        self._reduced.clear()
 
     def skip(self) -> None:
         """Forgets the gradients of a step that there will not be."""
@@ -79,7 +83,6 @@ class Accumulation:
         """The user throws away what came in the micro-batch at hand."""
         self._aside.clear()
         self._added.clear()
-        self._reduced.clear()
 
     def take(self) -> None:
         """What came in the micro-batch at hand counts; what comes in it from now on does not."""
@@ -90,23 +93,12 @@ class Accumulation:
         self._aside.clear()
         self.is_taken = True
 
-    def add_rest(self, bucket: Bucket) -> None:
-        """Adds what waits for parameters that the last micro-batch did not use."""
-        if self._finds_unused and self._handles:
-            self._reduced += zip(bucket.parameters(), bucket.gradients())
-        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()) if self._kept else ():
-            if parameter not in self._added and (kept := self._kept.get(parameter)) is not None:
-                gradient.add_(kept)
-        if bucket.is_last():
-            self._added.clear()
-
-    def complete(self) -> None:
-        """Gives parameters that no rank has used in its last micro-batch the gradients of those before it: DDP leaves
-        them without any."""
-        for parameter, gradient in self._reduced:
-            if parameter.grad is None and bool(gradient.any()):
-                parameter.grad = gradient
-        self._reduced.clear()
+    def rest(self) -> dict[Tensor, Tensor]:
+        """What waits for parameters that the last micro-batch did not use, which DDP knows nothing of."""
+        rest = {parameter: kept for parameter, kept in self._kept.items() if parameter not in self._added}
+        for parameter, gradient in rest.items():
+            self._give(parameter, gradient)
+        return rest
 
     def _after_gradient(self, parameter: Tensor) -> None:
         gradient = parameter.grad
@@ -116,15 +108,28 @@ class Accumulation:
             if not self.is_last:
                 parameter.grad = None
             return
-        self.on_gradient(parameter, gradient)
+        self.on_part(parameter, gradient)
         if self._emphasis != 1.0:
             gradient.mul_(self._emphasis)
         if self.is_last:
             if (kept := self._kept.get(parameter)) is not None:
                 gradient.add_(kept)
                 self._added.add(parameter)
+            self._give(parameter, gradient)
             return
         if (waiting := self._aside.get(parameter)) is not None:
             gradient.add_(waiting)
         self._aside[parameter] = gradient
         parameter.grad = None
+
+    def _give(self, parameter: Tensor, gradient: Tensor) -> None:
+        """The gradient of all micro-batches is there."""
+        if self.is_spoiled:
+            gradient.zero_()  # What was thrown away may not be finite.
+        elif self._scale != 1.0:
+            gradient.mul_(self._scale)
+        self.on_own(parameter, gradient)
+
+
+def _ignore(_parameter: Tensor, _gradient: Tensor) -> None:
+    pass

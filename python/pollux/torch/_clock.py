@@ -10,8 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from pollux._elastic.brain import Times
@@ -31,6 +30,8 @@ class Mark(Protocol):
 
 class HostMark:
     """Now, on a processor."""
+
+    __slots__ = ("_at",)
 
     def __init__(self) -> None:
         self._at = time.perf_counter()
@@ -62,13 +63,12 @@ class GpuMark:
         return float(earlier._event.elapsed_time(self._event)) / 1000.0
 
 
-def mark_on(device: torch.device) -> Mark:
-    """Now, as a device counts."""
-    return GpuMark() if device.type == "cuda" else HostMark()
+def marks_of(device: torch.device) -> type[GpuMark] | type[HostMark]:
+    """What tells the time as a device counts it."""
+    return GpuMark if device.type == "cuda" else HostMark
 
 
-@dataclass(frozen=True)
-class _Marks:
+class _Marks(NamedTuple):
     begun: Mark
     ended: Mark
     waits: list[tuple[Mark, Mark]]
@@ -85,18 +85,18 @@ class StepClock(Generic[T]):
     """Measures steps. A step on a GPU is told of when the GPU is through with it, which may be some steps later."""
 
     def __init__(self) -> None:
-        self._device = torch.device("cpu")
+        self._mark: type[GpuMark] | type[HostMark] = HostMark
         self._waiting: deque[tuple[T, _Marks]] = deque()
         self._begun: Mark | None = None
         self._computed: Mark | None = None
         self._waits: list[tuple[Mark, Mark]] = []
-        """One for each model that has its gradients."""
+        """One for each backward pass that had gradients of others to wait for."""
         self._left_out_s = 0.0
         self._ended: Mark | None = None
 
     def use(self, device: torch.device) -> None:
         """Steps run there from now on."""
-        self._device = device
+        self._mark = marks_of(device)
         self.restart()
 
     def restart(self) -> None:
@@ -110,7 +110,7 @@ class StepClock(Generic[T]):
 
     def begin(self) -> None:
         """The first micro-batch of a step is here."""
-        self._begun = mark_on(self._device)
+        self._begun = self._mark()
         self._computed, self._waits, self._left_out_s = None, [], 0.0
 
     def leave_out(self, seconds: float) -> None:
@@ -118,18 +118,22 @@ class StepClock(Generic[T]):
         self._left_out_s += seconds
 
     def computed(self) -> None:
-        """This rank has its own gradients."""
-        self._computed = mark_on(self._device)
+        """This rank has its own gradients; of several models, those of the first."""
+        if self._computed is None:
+            self._computed = self._mark()
 
-    def synced(self) -> None:
-        """The mean of all gradients is there."""
+    def synced(self) -> Mark:
+        """The mean of all gradients is there: when."""
+        now = self._mark()
         if self._computed is not None:
-            self._waits.append((self._computed, mark_on(self._device)))
+            self._waits.append((self._computed, now))
+            self._computed = None
+        return now
 
     def end(self, step: T) -> None:
         """The loop is done with a step. Fetching its batch counts, unless there was a pause before."""
         assert self._begun is not None
-        ended = mark_on(self._device)
+        ended = self._mark()
         self._waiting.append((step, _Marks(self._ended or self._begun, ended, self._waits, self._left_out_s)))
         self._ended = ended
 
@@ -149,9 +153,10 @@ class CostMeter:
     @contextmanager
     def span(self, device: torch.device) -> Iterator[None]:
         """The work within counts."""
-        begun = mark_on(device)
+        mark = marks_of(device)
+        begun = mark()
         yield
-        self._spans.append((begun, mark_on(device)))
+        self._spans.append((begun, mark()))
 
     def take_s(self) -> float:
         """What is known of it by now, since it was asked last."""

@@ -48,7 +48,7 @@ def classify(error: BaseException, session: Session) -> Failure:
         return Failure.MEMORY if session.is_training else Failure.USER
     if not isinstance(error, RuntimeError):
         return Failure.USER
-    is_lost = any(part.reader.is_lost for part in session.parts)
+    is_lost = any(part.reader.is_syncing for part in session.parts)
     if is_lost or isinstance(error, LostError | torch.distributed.DistError):
         return Failure.LOST
     # A process that is alone has nobody to lose, but files and databases speak of peers, too.

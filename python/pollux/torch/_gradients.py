@@ -1,49 +1,34 @@
-"""What the gradients of a step tell, looked at where DDP has them anyway.
+"""What the gradients of a step tell, looked at as they come.
 
-DDP hands over each bucket of gradients before it adds up those of all ranks. Here they are weighted, so that steps of
-any size give the mean over their samples, and in some of the steps measured: the squared norm of a rank's own gradient,
-and of the mean. A process that is alone has no other to compare with: it compares the micro-batches of a step with the
-whole of it. Two steps in a row would not do: between them the parameters move, which looks like noise, and the more
-so the larger the batch and the learning rate that follow from it.
+Autograd has each gradient before DDP adds up those of all ranks. In some of the steps they are measured there: the
+squared norm of a rank's own gradient, and, once DDP is through, that of the mean. In all other steps DDP runs as if
+nobody looked. A process that is alone has no other to compare with: it compares the micro-batches of a step with the
+whole of it. Two steps in a row would not do: between them the parameters move, which looks like noise, and the more so
+the larger the batch and the learning rate that follow from it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
-
-import torch.distributed as dist
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ._clock import CostMeter, StepClock
+from ._clock import CostMeter, Mark, StepClock
 from ._errors import UsageError
-from ._group import Group
 from ._preconditioner import Preconditioner
+from ._shards import local
 from ._streams import Handed, collect
 
 SPARSE = "{what}, which is not averaged with that of other processes; make the layer with sparse=False"
 ARRIVAL_S = 5.0
 """What a GPU that is only behind may take to be through with a step when another rank is lost."""
-
-
-class Bucket(Protocol):
-    """Gradients that lie beside each other in memory: DDP's, or those of shards."""
-
-    def buffer(self) -> Tensor:
-        """All of them."""
-
-    def parameters(self) -> list[Tensor]:
-        """Whose they are."""
-
-    def gradients(self) -> list[Tensor]:
-        """Each of them, a view of the buffer."""
-
-    def is_last(self) -> bool:
-        """Whether the backward pass ends with it."""
+TOGETHER = 1 << 22
+"""Elements of gradients that are measured together: fewer calls, and not much memory."""
 
 
 @dataclass
@@ -67,22 +52,8 @@ class StepPlan:
     """Of this process among those that share its copy of the model, by micro-batch."""
 
 
-@dataclass
-class _Step:
-    own: list[Handed] = field(default_factory=list)
-    buckets: list[tuple[Bucket, Handed]] = field(default_factory=list)
-    works: list[dist.Work] = field(default_factory=list)
-    before_part: int = 0
-    """Norms of the micro-batches before the one at hand."""
-
-
 class GradientReader:
-    """DDP's communication hook, and what it has measured.
-
-    It starts the sum over all ranks of each bucket as soon as DDP hands it over, and waits for all of them with the
-    last one. So nothing runs in callbacks of communication, and nothing is left to do when DDP takes the sums. On a GPU
-    it is the stream that waits, not the program.
-    """
+    """What was measured of gradients, and which of them nobody has used yet."""
 
     def __init__(
         self,
@@ -94,6 +65,8 @@ class GradientReader:
         self._preconditioner = preconditioner
         self._loss_scale = loss_scale
         self.plan = StepPlan()
+        self._scale = 1.0
+        """What this process's gradients are multiplied by before they are read."""
         self.is_allowed = False
         self.is_last = True
         """Whether the step at hand ends with this micro-batch."""
@@ -101,11 +74,15 @@ class GradientReader:
         """Whether there are gradients that nobody has used or thrown away."""
         self.backwards = 0
         self.is_alone = True
-        self.is_lost = False
-        self.add_rest: Callable[[Bucket], None] = lambda _bucket: None
-        self._start_sum: Callable[[Tensor], dist.Work] | None = None
+        self.is_syncing = False
+        """Whether the mean over all ranks is waited for. An error leaves it so: another rank is lost."""
         self.costs = CostMeter()
-        self._step = _Step()
+        self._own: list[Handed] = []
+        self._before_part = 0
+        """Norms of the micro-batches before the one at hand."""
+        self._waiting: list[tuple[Tensor, Handed]] = []
+        """Parameters and gradients that are to be measured together."""
+        self._waiting_elements = 0
         self._is_read = False
         """Whether the step is through: what comes after it is of the loss of another model."""
         self._is_left_out = False
@@ -113,20 +90,24 @@ class GradientReader:
         """Norms of the step at hand."""
         self._measured: list[Handed] = []
         self._is_whole = True
-        self._running: list[dist.Work] = []
-        """Sums of the last step that a GPU may still be waiting for."""
+        self._arrival: Mark | None = None
+        """When the last mean was there. A GPU may still be waiting for it."""
 
-    def regroup(self, group: Group) -> None:
+    def regroup(self, is_alone: bool) -> None:
         """Gradients are those of another group from now on."""
-        self.is_alone, self._start_sum = group.world_size == 1, group.start_sum
+        self.is_alone = is_alone
         self.reset()
 
     def reset(self) -> None:
         """Forgets all that belongs to a group that is over."""
-        self._step = _Step()
-        self._measured, self._is_whole, self._running = [], True, []
+        self._forget_own()
+        self._measured, self._is_whole, self._arrival, self.is_syncing = [], True, None, False
         if self._preconditioner is not None:
             self._preconditioner.read_steps()
+
+    def _forget_own(self) -> None:
+        self._own, self._before_part = [], 0
+        self._waiting, self._waiting_elements = [], 0
 
     def take_norms(self) -> Norms:
         """What was measured since it was taken last. Only here a GPU is waited for."""
@@ -139,11 +120,12 @@ class GradientReader:
         own_sqr, mean_sqr = torch.stack(collect(measured)).T.tolist()
         return Norms(own_sqr, mean_sqr, is_whole)
 
-    def begin(self, plan: StepPlan) -> None:
-        """A step begins."""
+    def begin(self, plan: StepPlan, scale: float) -> None:
+        """A step begins, whose gradients of this process are multiplied by `scale` before they are read."""
         is_settled = self._preconditioner is None or self._preconditioner.is_settled()
         self.plan = plan if is_settled else replace(plan, measure=False)
-        self._step = _Step()
+        self._scale = scale
+        self._forget_own()
         self._is_read = self._is_left_out = False
         self._found = None
 
@@ -166,53 +148,40 @@ class GradientReader:
 
     def begin_part(self) -> None:
         """A micro-batch begins."""
-        self._step.before_part = len(self._step.own)
+        self._before_part = len(self._own)
 
     def discard_part(self) -> None:
         """The user throws the gradients of the micro-batch at hand away."""
-        del self._step.own[self._step.before_part :]
+        del self._own[self._before_part :]
 
     def read_part(self, parameter: Tensor, gradient: Tensor) -> None:
-        """Called for every gradient of every micro-batch of a step that has several."""
+        """Called for every gradient of every micro-batch of a step that has several, before anything changes it."""
         if self.is_alone and self._measures():
             with self.costs.span(gradient.device):
-                self._step.own.append(Handed(self._norms([parameter], [gradient])))
+                self._own.append(Handed(self._norms([parameter], [local(gradient)])))
 
-    def hook(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
-        """Called by DDP for every bucket of the last backward pass of a step, on every rank in the same order."""
-        buffer, step = bucket.buffer(), self._step
-        # It may name no device: whoever takes the buffer does so on a stream that has waited for it.
-        done: torch.futures.Future[Tensor] = torch.futures.Future()
-        done.set_result(buffer)
-        self._refuse_misuse(buffer)
-        if not self.is_last:
-            # DDP still waits for the backward pass of a batch that the loop has skipped, and takes this one for it.
-            return done
-        measures = self._measures()
-        self.add_rest(bucket)
-        if measures and not self.is_alone:
-            with self.costs.span(buffer.device):
-                step.own.append(Handed(self._bucket_norms(bucket)))
-        if self._is_left_out:
-            buffer.zero_()  # What was thrown away may not be finite.
-        elif self.plan.weight != 1.0:
-            buffer.mul_(self.plan.weight)
-        if not self.is_alone:
-            assert self._start_sum is not None
-            step.works.append(self._start_sum(buffer))
-        if measures:
-            step.buckets.append((bucket, Handed(buffer)))
-        if bucket.is_last():
-            self.is_pending = True
-            self.backwards += 1
-            self._finish(buffer.is_cuda, measures)
-        return done
+    def read_own(self, parameter: Tensor, gradient: Tensor) -> None:
+        """Called for every gradient of this process's share of a step, once nothing but DDP changes it any more."""
+        if self.is_alone or not self._measures():
+            return
+        gradient = local(gradient)
+        self._waiting.append((parameter, Handed(gradient)))
+        self._waiting_elements += gradient.numel()
+        # A view may be one of DDP's buckets, to which those of other ranks are added.
+        if gradient._is_view() or self._waiting_elements > TOGETHER:
+            self._read_waiting()
 
-    def _measures(self) -> bool:
-        """Whether the gradients at hand are to be measured."""
-        return self.plan.measure and not (self._is_read or self._is_left_out)
+    def _read_waiting(self) -> None:
+        waiting, self._waiting, self._waiting_elements = self._waiting, [], 0
+        self._own += self._read((parameter, handed.here()) for parameter, handed in waiting)
 
-    def _refuse_misuse(self, buffer: Tensor) -> None:
+    def _read(self, gradients: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Handed]:
+        for parameters, alike in _together(gradients):
+            with self.costs.span(alike[0].device):
+                yield Handed(self._norms(parameters, alike))
+
+    def begin_backward(self) -> None:
+        """A backward pass has come to the model."""
         if not self.is_allowed:
             raise UsageError(
                 "backward() outside of a loop over px.DataLoader: nobody knows how many samples it stands for; "
@@ -224,59 +193,70 @@ class GradientReader:
                 "batch: for a larger one raise batch_size or max_batch_size, and gradients are accumulated by "
                 "themselves where per_gpu asks for it"
             )
-        if buffer.is_sparse:
-            raise UsageError(SPARSE.format(what="a parameter has a sparse gradient"))
 
-    def _finish(self, is_on_gpu: bool, measures: bool) -> None:
-        """The last bucket of a step is handed over."""
-        step, self._step = self._step, _Step()
-        self._is_read = True
+    def begin_sync(self) -> None:
+        """This process has its gradients of a step; those of the others may still come."""
+        self._read_waiting()
         if not self.is_alone:
             self._clock.computed()
-            self._running = step.works if is_on_gpu else []
-            try:
-                for work in step.works:
-                    work.wait()
-            except RuntimeError:
-                self.is_lost = True
-                raise
-            self._clock.synced()
-        if not measures or not step.own:
+            self.is_syncing = True
+
+    def end_sync(self, parameters: Iterable[Tensor]) -> None:
+        """The gradients of these are the means over all ranks."""
+        if not self.is_alone:
+            self._arrival = self._clock.synced()
+            self.is_syncing = False
+        measures, own = self._measures(), self._own
+        self._is_read = True
+        self.is_pending = True
+        self.backwards += 1
+        self._forget_own()
+        if not measures or not own:
             return
-        with self.costs.span(step.buckets[0][0].buffer().device):
-            for _, buffer in step.buckets:
-                buffer.here()
-            mean_sqr = _sum_of_squares([Handed(self._bucket_norms(bucket)) for bucket, _ in step.buckets])
-            # Alone, norms are those of micro-batches; otherwise they are of the sum of them.
-            parts = self.plan.micro_batches
-            own_sqr = _sum_of_squares(step.own) / (parts if self.is_alone else parts**2)
-            norms = torch.stack((own_sqr.to(mean_sqr.device), mean_sqr))
-            scale = self._loss_scale(norms.device)
-            self._found = Handed(norms if scale is None else norms / scale.square())
+        gradients = ((parameter, local(parameter.grad)) for parameter in parameters if parameter.grad is not None)
+        mean_sqr = _sum_of_squares(list(self._read(gradients)))
+        # Alone, norms are those of micro-batches; otherwise they are of the sum of them, as it was scaled.
+        parts = self.plan.micro_batches
+        own_sqr = _sum_of_squares(own) / (parts if self.is_alone else (parts * self._scale) ** 2)
+        norms = torch.stack((own_sqr.to(mean_sqr.device), mean_sqr))
+        scale = self._loss_scale(norms.device)
+        self._found = Handed(norms if scale is None else norms / scale.square())
+
+    def _measures(self) -> bool:
+        """Whether the gradients at hand are to be measured."""
+        return self.plan.measure and not (self._is_read or self._is_left_out)
 
     def has_arrived(self, limit_s: float = ARRIVAL_S) -> bool:
-        """Whether the sums of the last step have come from all ranks. A GPU runs behind: it may already have
-        been told to update parameters with sums that will never come."""
+        """Whether the mean of the last step has come from all ranks. A GPU runs behind: it may already have been told
+        to update parameters with a mean that will never come."""
         deadline = time.monotonic() + limit_s
-        for work in self._running:
-            while not work.is_completed():
-                if time.monotonic() > deadline:
-                    return False
-                time.sleep(0.01)
-            if work.exception():
+        while self._arrival is not None and not self._arrival.is_past():
+            if time.monotonic() > deadline:
                 return False
+            time.sleep(0.01)
         return True
-
-    def _bucket_norms(self, bucket: Bucket) -> Tensor:
-        if self._preconditioner is None:
-            return _norms([bucket.buffer()])
-        return self._norms(bucket.parameters(), bucket.gradients())
 
     def _norms(self, parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> Tensor:
         """As the optimiser sees gradients."""
         if self._preconditioner is None:
             return _norms(gradients)
         return _norms(torch._foreach_div(list(gradients), self._preconditioner.denominators(parameters)))
+
+
+def _together(gradients: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """Parameters and gradients of one device and type, as many as are measured at once."""
+    groups: dict[tuple[torch.device, torch.dtype], tuple[list[Tensor], list[Tensor]]] = {}
+    elements: Counter[tuple[torch.device, torch.dtype]] = Counter()
+    for parameter, gradient in gradients:
+        kind = gradient.device, gradient.dtype
+        parameters, alike = groups.setdefault(kind, ([], []))
+        parameters.append(parameter)
+        alike.append(gradient)
+        elements[kind] += gradient.numel()
+        if elements[kind] > TOGETHER:
+            yield groups.pop(kind)
+            elements[kind] = 0
+    yield from groups.values()
 
 
 def _norms(gradients: Sequence[Tensor]) -> Tensor:

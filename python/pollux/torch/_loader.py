@@ -95,9 +95,11 @@ class DataLoader:
                     session.end_step(step)
                     if session.terms.baseline_steps >= until:
                         return
+                    if not session.is_due():
+                        continue
                     left = self.left(session.position.epoch, step.stop)
                     # After the last step of an epoch everybody checks in anyway.
-                    if left > 0 and session.is_due() and session.check_in(left):
+                    if left > 0 and session.check_in(left):
                         break
                 else:
                     if has_batches and session.backwards == backwards:

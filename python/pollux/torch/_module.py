@@ -79,16 +79,18 @@ class ElasticModule(torch.nn.Module):
         reader, before = part.reader, part.reader.backwards
 
         def begin_backward(_gradient: torch.Tensor) -> None:
-            part.begin_backward()
             if reader.backwards > before:
                 raise UsageError(
                     "backward() a second time after one forward pass: other processes would not hear of it; add the "
                     "losses and call backward() once"
                 )
+            part.begin_backward()
 
-        for tensor in _tensors(outputs):
-            if tensor.requires_grad:
-                tensor.register_hook(begin_backward)
+        tensors = [tensor for tensor in _tensors(outputs) if tensor.requires_grad]
+        for tensor in tensors:
+            tensor.register_hook(begin_backward)
+        if not tensors:
+            part.watch(begin_backward)
         return outputs
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from torch.autograd.variable import Variable
 from torch.nn.parallel import DistributedDataParallel
 
 import torch
+from torch import Tensor
 
 from ._accumulation import Accumulation
 from ._clock import StepClock
@@ -34,11 +36,13 @@ class Part:
         self.ddp: torch.nn.Module | None = None
         """What the model is trained through."""
         self._ddp_options = ddp_options
-        self.accumulation = Accumulation(module.parameters(), bool(ddp_options.get("find_unused_parameters")))
+        self._parameters = list[Tensor](module.parameters())
+        """Of the model: to look for them in every step would take time."""
+        self._group: Group | None = None
+        self.accumulation = Accumulation(module.parameters())
         preconditioner = Preconditioner(optimizer) if is_adam(optimizer) else None
         self.reader = GradientReader(clock, preconditioner, loss_scale)
-        self.reader.add_rest = self.accumulation.add_rest
-        self.accumulation.on_gradient = self.reader.read_part
+        self.accumulation.on_part, self.accumulation.on_own = self.reader.read_part, self.reader.read_own
         self.has_forward = False
         """Whether the model was called through DDP in the micro-batch at hand."""
         self.is_asked_early = self.is_asked = False
@@ -47,14 +51,20 @@ class Part:
         """Of the step at hand, once that is known."""
         self._is_asked_each = False
         """Whether the loop calls the optimiser for every micro-batch, and not only at the end of a step."""
+        self._watch: torch.utils.hooks.RemovableHandle | None = None
+        self._rest: dict[Tensor, Tensor] = {}
+        """Gradients that DDP knows nothing of."""
+        self._is_queued = False
+        """Whether the end of the backward pass at hand is waited for."""
 
     def regroup(self, group: Group) -> None:
         """Another group trains it from now on."""
-        self.reader.regroup(group)
+        self.reader.regroup(group.world_size == 1)
         self.accumulation.clear()
         self.ddp = None
+        self._group = group
         # They are views of the last DDP's buckets, which would be kept beside the next one's.
-        for parameter in self.module.parameters():
+        for parameter in self._parameters:
             parameter.grad = None
         self._join(group)
 
@@ -65,33 +75,88 @@ class Part:
         self.ddp = ddp = DistributedDataParallel(self.module, **options)
         if group.world_size == 1:
             ddp.broadcast_buffers = False  # There is nobody to send them to.
-        # DDP reads annotations of hooks and does not know them as text.
-        ddp.register_comm_hook(None, lambda _, bucket: self.reader.hook(bucket))
+            ddp.register_comm_hook(None, _send_nothing)
 
     def _sync(self, is_last: bool) -> None:
         """Whether the backward pass to come ends a step, so that its gradients are added up."""
         assert self.ddp is not None
-        self.ddp.require_backward_grad_sync = is_last  # type: ignore[assignment]
+        before: Any = self.ddp.require_backward_grad_sync
+        if before is not is_last:  # To set anything on a module takes long.
+            self.ddp.require_backward_grad_sync = is_last  # type: ignore[assignment]
+
+    def _scale(self, weight: float) -> float:
+        """What gradients are to be multiplied by for DDP, which divides them by the number of ranks."""
+        assert self._group is not None
+        return weight * self._group.world_size
 
     def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
         if idx > 0 and self._is_asked_each and not self.accumulation.is_taken:
             self.discard()  # The loop went on without a step, and clears what is left before the next one.
-        self.accumulation.begin(idx, plan.micro_batches, emphasis)
-        self.reader.is_last = self.accumulation.is_last
-        self._sync(self.reader.is_last)
+        scale = self._scale(plan.weight)
         if idx == 0:
             self.is_asked_early = self.is_asked = False
             self._is_skipped = None
-            self.reader.begin(plan)
+            self.reader.begin(plan, scale)
+        self.accumulation.begin(idx, plan.micro_batches, emphasis, scale, self.reader.plan.measure)
+        self.reader.is_last = self.accumulation.is_last
+        self._sync(self.reader.is_last)
         if self.accumulation.is_spoiled:
             self.reader.leave_out()
         self.reader.begin_part()
         self.reader.is_allowed = True
-        self.has_forward = False
+        self.has_forward = self._is_queued = False
 
     def begin_backward(self) -> None:
-        """The backward pass has come to the model."""
+        """A backward pass has come to the model."""
+        self.reader.begin_backward()
+        if self.reader.is_last and not self._is_queued:
+            self._is_queued = True
+            _at_end_of_backward(self._begin_sync)
+
+    def watch(self, begin_backward: Callable[[Tensor], None]) -> None:
+        """The model's outputs are hidden in an object of the user's, so the backward pass is seen when it has come to a
+        parameter."""
+        if self._watch is not None:
+            self._watch.remove()
+        watched = next(parameter for parameter in self._parameters if parameter.requires_grad)
+        self._watch = watched.register_post_accumulate_grad_hook(begin_backward)
+
+    def _begin_sync(self) -> None:
+        """All gradients of this process have come."""
+        self._is_queued = False
+        self._rest = self.accumulation.rest()
+        self.reader.begin_sync()
+        # DDP has asked to be called now, too, and waits for sums then. In its first step over a static graph it begins
+        # to add up only then, and asks once more.
+        _at_end_of_backward(lambda: _at_end_of_backward(self._end_sync))
+
+    def _end_sync(self) -> None:
+        """DDP has the mean of all gradients, unless there are some that it still waits for."""
+        assert isinstance(self.ddp, DistributedDataParallel)
+        try:
+            self.ddp._check_reducer_finalized()
+        except RuntimeError:
+            return  # The optimiser's step tells why.
+        self._add_rest()
+        self.reader.end_sync(self._parameters)
+
+    def _add_rest(self) -> None:
+        """Adds up what DDP knows nothing of."""
+        rest, self._rest = self._rest, {}
+        if not self._ddp_options.get("find_unused_parameters") or self.reader.plan.micro_batches == 1:
+            return
+        assert self._group is not None
+        counts = self._group.sum([float(parameter in rest) for parameter in self._parameters])
+        for parameter, count in zip(self._parameters, counts):
+            if count == 0.0:
+                continue
+            mean = rest.get(parameter)
+            mean = torch.zeros_like(parameter) if mean is None else mean
+            if self._group.world_size > 1:
+                self._group.start_sum(mean).wait()
+                mean /= self._group.world_size
+            parameter.grad = mean if parameter.grad is None else parameter.grad.add_(mean)
 
     def state(self, *, whole: bool) -> dict[str, Any]:
         """Model and optimiser; `whole`, or this process's shards of them."""
@@ -143,7 +208,7 @@ class Part:
 
     def trains(self) -> bool:
         """Whether any parameter is to learn at the moment: a critic that only judges needs nobody else."""
-        return any(parameter.requires_grad for parameter in self.module.parameters())
+        return any(parameter.requires_grad for parameter in self._parameters)
 
     def why_no_gradients(self) -> str:
         """What to say of a step for which nothing came through DDP."""
@@ -153,6 +218,19 @@ class Part:
             "optimizer.step() without gradients of the wrapped model: other processes would not hear of them; call "
             "the model that px.wrap returned, and backward() once per batch"
         )
+
+
+def _at_end_of_backward(call: Callable[[], None]) -> None:
+    """Has something called when the backward pass is through with all gradients, in the order of asking."""
+    Variable._execution_engine.queue_callback(call)
+
+
+# DDP reads annotations of hooks and does not know them as text.
+def _send_nothing(_state, bucket):  # type: ignore[no-untyped-def]
+    """There is nobody to send gradients to."""
+    done: torch.futures.Future[Tensor] = torch.futures.Future()
+    done.set_result(bucket.buffer())
+    return done
 
 
 def refuse_half_trained(parts: list[Part]) -> None:

@@ -45,7 +45,6 @@ def adapt_optimizer(part: Part, session: Session) -> None:
         if not part.reader.is_pending:
             raise UsageError(part.why_no_gradients())
         part.reader.is_pending = False
-        part.accumulation.complete()
         rates = [group["lr"] for group in self.param_groups]
         for group, rate in zip(self.param_groups, rates):
             group["lr"] = rate * session.terms.learning_rate_factor
@@ -80,7 +79,6 @@ def adapt_scaler(scaler: Any, session: Session) -> None:
             meant = [part for part in session.parts if part.optimizer in args] if _name != "update" else []
             for part in meant:
                 if session.is_step_end:
-                    part.accumulation.complete()
                     part.is_asked |= _name == "step"
                 elif _name == "step":
                     part.take()

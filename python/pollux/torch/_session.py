@@ -17,7 +17,7 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from pollux._elastic.brain import Limits
@@ -56,14 +56,12 @@ class Options:
     ddp: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class _Done:
-    """A step that has ended, and where."""
+class _Done(NamedTuple):
+    """A step that has ended."""
 
     step: Deal
     is_typical: bool
     """Whether it is as large, and in as many pieces, as all are meant to be."""
-    nodes: int
 
 
 class Session:
@@ -176,7 +174,7 @@ class Session:
         weights = [shard_weight(span, group.shards, group.shard) for span in spans]
         for part in self.parts:
             plan = StepPlan(step.weight(rank), count, measure and part is self.parts[0], weights)
-            part.begin_micro_batch(plan, idx, step.emphasis(rank, idx))
+            part.begin_micro_batch(plan, idx, step.emphasis(rank, idx) if count > 1 else 1.0)
         if count > 1:
             self._rates.begin(idx)
 
@@ -208,8 +206,7 @@ class Session:
     def end_step(self, step: Deal) -> None:
         """The loop is done with the last micro-batch of a step."""
         refuse_half_trained(self.parts)
-        group = self.joined()
-        self.clock.end(_Done(step, step.is_whole and not self._is_split(step), group.nodes))
+        self.clock.end(_Done(step, step.is_whole and not self._is_split(step)))
         if self.parts[0].is_asked:
             self.reader.keep()
         self.has_stepped = False
@@ -227,7 +224,7 @@ class Session:
         """Of steps that have ended, as far as they are known: a GPU runs behind."""
         for done, times in self.clock.known():
             if self.brain is not None:
-                self.brain.time(done.step, times, done.is_typical, done.nodes)
+                self.brain.time(done.step, times, done.is_typical, self.joined().nodes)
 
     def leave_step(self) -> None:
         """The loop is left within a batch. Its step is done or it is not."""

@@ -7,11 +7,10 @@ copies that of processes. They are added up at the end of the backward pass, not
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch.distributed as dist
-from torch.autograd.variable import Variable
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor, Shard
 
@@ -30,44 +29,40 @@ class ShardedPart(Part):
     """One model, the processes that share it, its optimiser, and the shards of its gradients."""
 
     _group: Group
-    _is_queued = False
 
     def _join(self, group: Group) -> None:
-        self._group = group
         self.ddp = self.module
         self._scatter = _WeightedScatter()
         for module in bare(self.module).modules():
             if isinstance(module, FSDPModule):
                 module.set_custom_reduce_scatter(self._scatter)  # type: ignore[arg-type]
-        self.accumulation.on_gradient = lambda parameter, gradient: self.reader.read_part(parameter, local(gradient))
 
     def _sync(self, is_last: bool) -> None:
-        """FSDP2 always averages within a copy; between copies `begin_backward` sees to it."""
+        """FSDP2 always averages within a copy; between copies `_begin_sync` sees to it."""
+
+    def _scale(self, weight: float) -> float:
+        """With other copies of the model, shards are weighted when they are added up."""
+        return weight if self.reader.is_alone else 1.0
 
     def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
         super().begin_micro_batch(plan, idx, emphasis)
         self._scatter.weight = plan.shard_weights[idx] if plan.shard_weights else 1.0
-        self._is_queued = False
 
-    def begin_backward(self) -> None:
-        """The backward pass has come to the model. FSDP2 has asked to be called at its end; this comes after it."""
-        if not self._is_queued:
-            self._is_queued = True
-            Variable._execution_engine.queue_callback(self._end_backward)
-
-    def _end_backward(self) -> None:
+    def _begin_sync(self) -> None:
+        """The backward pass is through. FSDP2 has asked to be called then; this comes after it."""
         self._is_queued = False
-        if not self.reader.is_last:
-            return
-        parameters: list[Tensor] = [parameter for parameter in self.module.parameters() if parameter.requires_grad]
+        parameters = [parameter for parameter in self._parameters if parameter.requires_grad]
         if any(parameter.grad is None for parameter in parameters):
             raise UsageError(unused(self.module, advice=""))
-        buckets = list(_buckets(parameters))
-        for bucket in buckets:
-            self.reader.hook(bucket)
-        for bucket in buckets:
-            bucket.put_back()
+        self.reader.begin_sync()
+        if not self.reader.is_alone:
+            buckets = [_ShardBucket(alike) for alike in _by_type(parameters)]
+            works = [self._group.start_sum(bucket.weighted(self.reader.plan.weight)) for bucket in buckets]
+            for work, bucket in zip(works, buckets):
+                work.wait()
+                bucket.put_back()
+        self.reader.end_sync(parameters)
 
     def _has_no_gradient(self) -> bool:
         gradients = [local(parameter.grad) for parameter in self.module.parameters() if parameter.grad is not None]
@@ -140,42 +135,26 @@ class _WeightedScatter:
 class _ShardBucket:
     """Shards of gradients of one type, copied beside each other."""
 
-    def __init__(self, parameters: list[Tensor], is_last: bool):
-        self._parameters = parameters
+    def __init__(self, parameters: list[Tensor]):
         self._own = [local(parameter.grad) for parameter in parameters]
-        self._is_last = is_last
         self._buffer = torch.cat([gradient.reshape(-1) for gradient in self._own])
-        sizes = [gradient.numel() for gradient in self._own]
-        self._views = [view.view_as(own) for view, own in zip(self._buffer.split(sizes), self._own)]
 
-    def buffer(self) -> Tensor:
-        """All of them."""
-        return self._buffer
-
-    def parameters(self) -> list[Tensor]:
-        """Whose they are."""
-        return self._parameters
-
-    def gradients(self) -> list[Tensor]:
-        """Each of them."""
-        return self._views
-
-    def is_last(self) -> bool:
-        """Whether there are no others."""
-        return self._is_last
+    def weighted(self, weight: float) -> Tensor:
+        """All of them, multiplied by what this copy of the model counts for."""
+        return self._buffer.mul_(weight)
 
     def put_back(self) -> None:
         """Where the optimiser looks for them."""
-        torch._foreach_copy_(self._own, self._views)
+        parts = self._buffer.split([gradient.numel() for gradient in self._own])
+        torch._foreach_copy_(self._own, [part.view_as(own) for part, own in zip(parts, self._own)])
 
 
-def _buckets(parameters: list[Tensor]) -> Iterator[_ShardBucket]:
+def _by_type(parameters: list[Tensor]) -> Iterable[list[Tensor]]:
     by_type: dict[torch.dtype, list[Tensor]] = {}
     for parameter in parameters:
         assert parameter.grad is not None
         by_type.setdefault(parameter.grad.dtype, []).append(parameter)
-    for idx, alike in enumerate(by_type.values()):
-        yield _ShardBucket(alike, idx == len(by_type) - 1)
+    return by_type.values()
 
 
 def _mapped(value: Any, change: Any) -> Any:

@@ -6,6 +6,7 @@ import functools
 import importlib
 import os
 import random
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -86,6 +87,7 @@ class MapSource:
         self._shuffle = shuffle
         self._seed = seed
         self._order: Sequence[int] | torch.Tensor = ()
+        self._end = 0
         self._epoch: int | None = None
         self._batches = _IndexBatches()
         self._generator = _own_generator(options)
@@ -101,30 +103,29 @@ class MapSource:
     def left(self, epoch: int, cursor: int) -> int:
         """Samples of an epoch behind the cursor."""
         self._take_epoch(epoch)
-        return len(self._order) - cursor
+        return self._end - cursor
 
     def batches(self, epoch: int, cursor: int, seat: Seat) -> Batches:
         """What this process trains from `cursor` to the end of the epoch."""
         self._take_epoch(epoch)
-        order, end = self._order, len(self._order)
+        order, end = self._order, self._end
+        dealt: deque[tuple[Deal, int, int]] = deque()
 
-        def places() -> Iterator[tuple[Deal, int, int, range]]:
+        def indices() -> Iterator[list[int]]:
             at = cursor
             while at < end:
                 step = seat.deal(at, end)
                 parts = seat.parts(step)
-                yield from ((step, idx, len(parts), part) for idx, part in enumerate(parts))
+                for idx, span in enumerate(parts):
+                    dealt.append((step, idx, len(parts)))
+                    chosen = order[span.start : span.stop]
+                    yield chosen.tolist() if isinstance(chosen, torch.Tensor) else list(chosen)
                 at = step.stop
-
-        def indices() -> Iterator[list[int]]:
-            for _, _, _, span in places():
-                chosen = order[span.start : span.stop]
-                yield chosen.tolist() if isinstance(chosen, torch.Tensor) else list(chosen)
 
         self._batches.make = indices
         self._generator.manual_seed(_pass_seed(self._seed, epoch, cursor, seat))
-        for (step, idx, count, _), batch in zip(places(), self._loader):
-            yield step, idx, count, batch
+        for batch in self._loader:
+            yield *dealt.popleft(), batch
 
     def _take_epoch(self, epoch: int) -> None:
         if self._epoch == epoch:
@@ -137,6 +138,7 @@ class MapSource:
             self._order = torch.randperm(len(self._dataset), generator=generator)
         else:
             self._order = range(len(self._dataset))
+        self._end = len(self._order)
 
     def _sampled(self, epoch: int) -> Sequence[int]:
         """The sampler's order, which is the same on every rank and after every restart."""

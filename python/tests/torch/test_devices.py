@@ -172,26 +172,6 @@ class NoSync(torch.utils._python_dispatch.TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def bucket_of(parameters: list[torch.Tensor]) -> Any:
-    class Bucket:
-        def __init__(self) -> None:
-            self._buffer = torch.cat([parameter.grad.flatten() for parameter in parameters])
-
-        def buffer(self) -> torch.Tensor:
-            return self._buffer
-
-        def gradients(self) -> list[torch.Tensor]:
-            return [parameter.grad for parameter in parameters]
-
-        def parameters(self) -> list[torch.Tensor]:
-            return parameters
-
-        def is_last(self) -> bool:
-            return True
-
-    return Bucket()
-
-
 @pytest.mark.parametrize("scaled", [False, True])
 def test_no_measured_step_reads_a_number_until_the_check_in(scaled) -> None:
     model = network()
@@ -208,11 +188,11 @@ def test_no_measured_step_reads_a_number_until_the_check_in(scaled) -> None:
     parameters = list(model.parameters())
     scaler.scale(torch.ones(()))
     with NoSync():
-        reader.begin(StepPlan(1.0, 2, measure=True))
-        reader.is_allowed = True
+        reader.begin(StepPlan(1.0, 2, measure=True), 1.0)
         for parameter in parameters:
             reader.read_part(parameter, parameter.grad)
-        reader.hook(bucket_of(parameters))
+        reader.begin_sync()
+        reader.end_sync(parameters)
         reader.keep()
     assert reader.plan.measure
     norms = reader.take_norms()
@@ -245,37 +225,28 @@ def test_half_precision_moments_and_gradients_have_finite_norms() -> None:
         optimizer.step()
     reader = GradientReader(_clock.StepClock(), Preconditioner(optimizer), lambda _device: None)
     reader.reset()
-    reader.begin(StepPlan(1.0, 1, measure=True))
-    reader.is_allowed = True
+    reader.begin(StepPlan(1.0, 1, measure=True), 1.0)
     # Its square is beyond what sixteen bits can say.
     weight.grad = torch.full_like(weight, 500.0)
     reader.read_part(weight, weight.grad)
-    reader.hook(bucket_of([weight]))
+    reader.begin_sync()
+    reader.end_sync([weight])
     reader.keep()
     norms = reader.take_norms()
     assert 0 < norms.mean_sqr[0] < float("inf") and norms.own_sqr == norms.mean_sqr
 
 
-class FakeWork:
-    """A sum that a GPU waits for."""
+class FakeMark:
+    """A moment that a GPU has come to, or not."""
 
-    def __init__(self, is_completed: bool, error: str | None = None):
-        self.is_completed = lambda: is_completed
-        self.exception = lambda: error
+    def __init__(self, is_past: bool):
+        self.is_past = lambda: is_past
 
 
-@pytest.mark.parametrize(
-    ("works", "has_arrived"),
-    [
-        ([], True),
-        ([FakeWork(True)], True),
-        ([FakeWork(True), FakeWork(False)], False),
-        ([FakeWork(True, "gone")], False),
-    ],
-)
-def test_sums_that_never_came_are_found_out_within_a_limit(works, has_arrived) -> None:
+@pytest.mark.parametrize(("arrival", "has_arrived"), [(None, True), (FakeMark(True), True), (FakeMark(False), False)])
+def test_a_mean_that_never_came_is_found_out_within_a_limit(arrival, has_arrived) -> None:
     reader = GradientReader(_clock.StepClock(), None, lambda _device: None)
-    reader._running = works
+    reader._arrival = arrival
     assert reader.has_arrived(limit_s=0.05) == has_arrived
 
 

@@ -277,6 +277,70 @@ def test_two_processes_with_a_scaler_stay_the_same_and_learn(together, kind, per
     assert first["loss"] < 0.8
 
 
+def with_a_part_that_the_last_micro_batch_leaves_out() -> list[torch.Tensor]:
+    """One step of two micro-batches, of which the first alone uses all of the model."""
+    torch.manual_seed(0)
+    model = Sometimes()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=1.0), find_unused_parameters=True)
+    loader = px.DataLoader(Numbered(16), batch_size=16, max_batch_size=16, per_gpu=(4, 4), shuffle=False)
+    for _ in px.epochs(1):
+        for batch in loader:
+            optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_gradients_of_a_part_that_the_last_micro_batch_leaves_out_are_averaged_over_all_processes(together) -> None:
+    torch.manual_seed(0)
+    model, samples = Sometimes(), Numbered(16)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for first in (0, 4, 8, 12):
+        part = slice(first, first + 4)
+        (loss_of(model, (samples.inputs[part], samples.targets[part])) / 4).backward()
+    optimizer.step()
+    for found in together(with_a_part_that_the_last_micro_batch_leaves_out, 2):
+        torch.testing.assert_close(found, [parameter.detach() for parameter in model.parameters()])
+
+
+class Hidden:
+    """Outputs in an object of which nobody knows that there are tensors inside."""
+
+    def __init__(self, scores: torch.Tensor):
+        self.scores = scores
+
+
+def with_hidden_outputs() -> list[torch.Tensor]:
+    class Hiding(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, inputs: torch.Tensor) -> Hidden:
+            return Hidden(self.inner(inputs))
+
+    model = Hiding()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=1.0))
+    loader = px.DataLoader(Numbered(32), batch_size=16, max_batch_size=16, per_gpu=(8, 8), shuffle=False)
+    for _ in px.epochs(1):
+        for inputs, targets, _ in loader:
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(wrapped(inputs).scores, targets).backward()
+            optimizer.step()
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def test_a_model_whose_outputs_are_hidden_in_an_object_trains(together) -> None:
+    model, samples = network(), Numbered(32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    for part in (slice(0, 16), slice(16, 32)):
+        optimizer.zero_grad()
+        loss_of(model, (samples.inputs[part], samples.targets[part])).backward()
+        optimizer.step()
+    for found in together(with_hidden_outputs, 2):
+        torch.testing.assert_close(found, [parameter.detach() for parameter in model.parameters()])
+
+
 def in_evaluation_mode() -> dict:
     """Trains a model whose mode nobody has set back after an evaluation, with each rank's own samples."""
     model = network()
