@@ -2,7 +2,8 @@
 
 DDP has the same options on both sides: gradients are views of its buckets. The processes of all three stand ready and
 take turns, an epoch each, so that a busy machine slows all of them alike. What counts is the median over the rounds of
-the ratio to plain DDP in the same round.
+the ratio to plain DDP in the same round. Where a process has its memory is luck that stays with it and makes it up to a
+tenth faster or slower: so they are started several times, and plain DDP is compared with itself, too.
 
     python bench/overhead.py --adaptdl
     python bench/overhead.py --alone        # one process, against PyTorch without DDP
@@ -126,7 +127,7 @@ def adaptdl(case: Case, epochs: int) -> Training:
     return Training(model, optimizer, loader, numbers, lambda: loader.batch_sampler.batch_size * PROCESSES)
 
 
-KINDS = {"plain": plain, "pollux.torch": pollux, "AdaptDL": adaptdl}
+KINDS = {"plain": plain, "plain, again": plain, "pollux.torch": pollux, "AdaptDL": adaptdl}
 
 
 def network_of(case: Case) -> tuple[Any, data.Dataset[Any]]:
@@ -287,15 +288,16 @@ def main() -> None:
     parser.add_argument("--adaptdl-python", metavar="PATH", help="an interpreter that has AdaptDL and PyTorch")
     parser.add_argument("--alone", action="store_true", help="one process, against PyTorch without DDP")
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES], help="only these")
-    parser.add_argument("--rounds", type=int, default=21, help="turns of each kind that count")
-    parser.add_argument("--warmup", type=int, default=3, help="turns of each kind that do not")
+    parser.add_argument("--starts", type=int, default=5, help="times that the processes are started")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each kind that count, in each of them")
+    parser.add_argument("--warmup", type=int, default=2, help="turns of each kind that do not")
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = [case for case in CASES if not options.case or case.name in options.case]
     if options.kind:
         train(options.kind, cases[0], options.rounds)
         return
-    pythons = {"plain": sys.executable, "pollux.torch": sys.executable}
+    pythons = dict.fromkeys(("plain", "plain, again", "pollux.torch"), sys.executable)
     other = None if options.alone else adaptdl_python(options.adaptdl_python, options.adaptdl)
     if other is None and not options.alone:
         print("AdaptDL: not measured; --adaptdl sets it up, --adaptdl-python PATH takes one that is there\n")
@@ -306,7 +308,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
             processes = 1 if options.alone else 2
-            show(case, measure(case, pythons, options.rounds, options.warmup, Path(folder), processes))
+            turns: dict[str, list[Turn]] = {kind: [] for kind in pythons}
+            for _ in range(options.starts):
+                found = measure(case, pythons, options.rounds, options.warmup, Path(folder), processes)
+                for kind, more in found.items():
+                    turns[kind] += more
+            show(case, turns)
 
 
 if __name__ == "__main__":
