@@ -60,9 +60,18 @@ pub(crate) struct Elastic<'a> {
     /// Nodes that may be used, as indices into the view.
     usable: Vec<usize>,
     kinds: Vec<GpuType>,
+    /// Room for each kind of replica that a job has, by kind of GPU: jobs are many, kinds are few.
+    rooms: BTreeMap<ReplicaResources, Vec<Room>>,
     pub(crate) speedups: Vec<Speedups>,
     /// What the objective has no say in.
     settled: Settled,
+}
+
+/// Replicas that fit on the nodes of a kind of GPU, were they all empty.
+#[derive(Clone, Copy, Debug, Default)]
+struct Room {
+    on_a_node: u32,
+    in_all: u32,
 }
 
 impl GoodputTables {
@@ -124,17 +133,13 @@ impl<'a> Elastic<'a> {
         let mut kinds: Vec<GpuType> = usable.iter().map(|&idx| view.nodes[idx].gpu_type).collect();
         kinds.sort_unstable();
         kinds.dedup();
-        let gpus = view.gpus();
-        let fair_gpus = gpus.div_ceil((view.jobs.len() as u32).max(1)).max(1);
-        let node_gpus_max = usable.iter().map(|&idx| view.nodes[idx].gpus).max().unwrap_or(0);
+        let rooms = rooms(view, &kinds);
+        let fair_gpus = view.gpus().div_ceil((view.jobs.len() as u32).max(1)).max(1);
         let sizes = |job: &JobView<'_>| {
-            let (single_max, multi_max) = if job.per_replica().fits_any_gpu() && job.gpu_types.is_none() {
-                (node_gpus_max, gpus)
-            } else {
-                let nodes = usable.iter().map(|&idx| &view.nodes[idx]).filter(|node| job.allows(node.gpu_type));
-                let rooms = nodes.map(|node| node.resources().fits(job.per_replica()));
-                rooms.fold((0, 0), |(largest, sum): (u32, u32), room| (largest.max(room), sum.saturating_add(room)))
-            };
+            let allowed = kinds.iter().zip(&rooms[&job.per_replica()]).filter(|&(&kind, _)| job.allows(kind));
+            let (single_max, multi_max) = allowed.fold((0, 0), |(single_max, multi_max): (u32, u32), (_, room)| {
+                (single_max.max(room.on_a_node), multi_max.saturating_add(room.in_all))
+            });
             Sizes { single_max, multi_max, fair_gpus, profile_limit }
         };
         let speedups: Vec<Speedups> =
@@ -143,7 +148,7 @@ impl<'a> Elastic<'a> {
             kinds.binary_search(&kind).is_ok_and(|kind| speedups[idx].best(kind, replicas) > 0.0)
         };
         let settled = settle(now, view, limits, &possible);
-        Self { view, usable, kinds, speedups, settled }
+        Self { view, usable, kinds, rooms, speedups, settled }
     }
 
     pub(crate) fn problem(&self, preferences: &Preferences<'_>) -> Problem {
@@ -277,7 +282,8 @@ impl<'a> Elastic<'a> {
             (replicas == 0).then(|| self.view.obstacle(job, job.replicas_min.max(1))).flatten()
         {
             obstacle
-        } else if replicas >= job.replicas_max.min(speedups.room) || (replicas > 0 && replicas >= self.room(job, kind))
+        } else if replicas >= job.replicas_max.min(speedups.room)
+            || (replicas > 0 && replicas >= self.rooms[&job.per_replica()][kind].in_all)
         {
             Binding::Maximum
         } else if replicas >= speedups.profile_max {
@@ -304,13 +310,6 @@ impl<'a> Elastic<'a> {
         Reason { binding, one_more, one_fewer, payer }
     }
 
-    /// Replicas of a job that fit on the nodes of a kind, were they all empty.
-    fn room(&self, job: &JobView<'_>, kind: usize) -> u32 {
-        let nodes = self.usable.iter().map(|&idx| &self.view.nodes[idx]);
-        let of_kind = nodes.filter(|node| node.gpu_type == self.kinds[kind]);
-        of_kind.map(|node| node.resources().fits(job.per_replica())).fold(0, u32::saturating_add)
-    }
-
     /// Whether it stays although an untouched job of its kind would rather be larger.
     fn waits_for_restart_cost(&self, idx: usize, places: &[(usize, u32)], problem: &Problem) -> bool {
         let options = &problem.jobs[idx];
@@ -324,6 +323,25 @@ impl<'a> Elastic<'a> {
                 })
         })
     }
+}
+
+fn rooms(view: &ClusterView<'_>, kinds: &[GpuType]) -> BTreeMap<ReplicaResources, Vec<Room>> {
+    let mut rooms: BTreeMap<ReplicaResources, Vec<Room>> = BTreeMap::new();
+    for job in view.jobs {
+        let replica = job.per_replica();
+        rooms.entry(replica).or_insert_with(|| {
+            let mut by_kind = vec![Room::default(); kinds.len()];
+            for node in view.nodes.iter().filter(|node| node.schedulable) {
+                let fits = node.resources().fits(replica);
+                if let Ok(kind) = kinds.binary_search(&node.gpu_type) {
+                    let room = &mut by_kind[kind];
+                    *room = Room { on_a_node: room.on_a_node.max(fits), in_all: room.in_all.saturating_add(fits) };
+                }
+            }
+            by_kind
+        });
+    }
+    rooms
 }
 
 /// Bounds on the sizes of a job that are worth tabulating.
