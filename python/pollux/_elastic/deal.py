@@ -65,6 +65,13 @@ class Deal:
         count = min(self.micro_batches, share)
         return 1 / (self.world_size * count) if self.is_common else share / (self.samples * count)
 
+    def scale(self, rank: int) -> float:
+        """What that sum is multiplied by before the mean over ranks is taken: 1 where all have as many samples, in one
+        micro-batch each."""
+        share = self.share(rank)
+        count = min(self.micro_batches, share)
+        return 1 / count if self.is_common else share * self.world_size / (self.samples * count)
+
     def emphasis(self, rank: int, idx: int) -> float:
         """What a micro-batch counts for against the mean one of its rank."""
         share = self.share(rank)

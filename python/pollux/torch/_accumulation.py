@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
+from ._gradients import StepPlan
+
 OnGradient = Callable[[Tensor, Tensor], None]
 """Gets a parameter and its gradient."""
 
@@ -23,8 +25,8 @@ OnGradient = Callable[[Tensor, Tensor], None]
 class Accumulation:
     """Gradients that wait for the last micro-batch of their step."""
 
-    def __init__(self, parameters: Iterable[Tensor]):
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    def __init__(self) -> None:
+        self._parameters: list[Tensor] = []
         self._kept: dict[Tensor, Tensor] = {}
         """Of the micro-batches before."""
         self._aside: dict[Tensor, Tensor] = {}
@@ -45,27 +47,37 @@ class Accumulation:
         self.on_own: OnGradient = _ignore
         """Gets every gradient of all of them, scaled."""
 
-    def begin(self, micro_batch: int, micro_batches: int, emphasis: float, scale: float, is_read: bool) -> None:
-        """The next backward pass is one of so many. Its samples may be more or fewer than those of the others, which
-        `emphasis` makes up for; the sum of all is multiplied by `scale`. If it `is_read`, somebody looks at each."""
-        self.is_last = micro_batch == micro_batches - 1
-        self._emphasis, self._scale = emphasis, scale
+    def regroup(self, parameters: Iterable[Tensor]) -> None:
+        """Another DDP takes the gradients of these from now on."""
+        self.clear()
+        self.remove_hooks()
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+
+    def begin(self, plan: StepPlan, idx: int, emphasis: float) -> None:
+        """The next backward pass is that of a micro-batch. It may have more or fewer samples than the others, which
+        `emphasis` makes up for."""
+        self.is_last = idx == plan.micro_batches - 1
+        self._emphasis, self._scale = emphasis, plan.scale
         self.take()
         self.is_taken = False
-        if micro_batch == 0:
+        if idx == 0:
             self.clear()
             self.filled = 0
-        self.is_spoiled = self.is_last and self.filled < micro_batch
+        self.is_spoiled = self.is_last and self.filled < idx
         if self.is_spoiled:
             self.clear()
-        needs_hooks = micro_batches > 1 or scale != 1.0 or is_read
+        needs_hooks = plan.micro_batches > 1 or plan.scale != 1.0 or plan.measure
         if needs_hooks and not self._handles:
             hook = self._after_gradient
             self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
         elif self._handles and not needs_hooks:
-            for handle in self._handles:
-                handle.remove()
-            self._handles = []
+            self.remove_hooks()
+
+    def remove_hooks(self) -> None:
+        """Gradients go to the user as they come."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
 
     def clear(self) -> None:
         """Forgets what waits: the step is over, or will never be."""
@@ -89,16 +101,16 @@ class Accumulation:
         self.filled += bool(self._aside)
         for parameter, gradient in self._aside.items():
             kept = self._kept.get(parameter)
-            self._kept[parameter] = gradient if kept is None else kept.add_(gradient)
+            self._kept[parameter] = gradient if kept is None else kept + gradient
         self._aside.clear()
         self.is_taken = True
 
     def rest(self) -> dict[Tensor, Tensor]:
         """What waits for parameters that the last micro-batch did not use, which DDP knows nothing of."""
-        rest = {parameter: kept for parameter, kept in self._kept.items() if parameter not in self._added}
-        for parameter, gradient in rest.items():
-            self._give(parameter, gradient)
-        return rest
+        kept = self._kept.items()
+        return {parameter: self._give(parameter, own) for parameter, own in kept if parameter not in self._added}
+
+    # Autograd may give two parameters one gradient, so none is changed in place.
 
     def _after_gradient(self, parameter: Tensor) -> None:
         gradient = parameter.grad
@@ -110,25 +122,26 @@ class Accumulation:
             return
         self.on_part(parameter, gradient)
         if self._emphasis != 1.0:
-            gradient.mul_(self._emphasis)
+            gradient = gradient * self._emphasis
         if self.is_last:
             if (kept := self._kept.get(parameter)) is not None:
-                gradient.add_(kept)
+                gradient = gradient + kept
                 self._added.add(parameter)
-            self._give(parameter, gradient)
+            parameter.grad = self._give(parameter, gradient)
             return
         if (waiting := self._aside.get(parameter)) is not None:
-            gradient.add_(waiting)
+            gradient = gradient + waiting
         self._aside[parameter] = gradient
         parameter.grad = None
 
-    def _give(self, parameter: Tensor, gradient: Tensor) -> None:
+    def _give(self, parameter: Tensor, gradient: Tensor) -> Tensor:
         """The gradient of all micro-batches is there."""
         if self.is_spoiled:
-            gradient.zero_()  # What was thrown away may not be finite.
+            gradient = torch.zeros_like(gradient)  # What was thrown away may not be finite.
         elif self._scale != 1.0:
-            gradient.mul_(self._scale)
+            gradient = gradient * self._scale
         self.on_own(parameter, gradient)
+        return gradient
 
 
 def _ignore(_parameter: Tensor, _gradient: Tensor) -> None:

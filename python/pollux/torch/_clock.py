@@ -122,6 +122,10 @@ class StepClock(Generic[T]):
         if self._computed is None:
             self._computed = self._mark()
 
+    def forget_computed(self) -> None:
+        """It has to compute more of them."""
+        self._computed = None
+
     def synced(self) -> Mark:
         """The mean of all gradients is there: when."""
         now = self._mark()

@@ -27,8 +27,8 @@ from ._streams import Handed, collect
 SPARSE = "{what}, which is not averaged with that of other processes; make the layer with sparse=False"
 ARRIVAL_S = 5.0
 """What a GPU that is only behind may take to be through with a step when another rank is lost."""
-TOGETHER = 1 << 22
-"""Elements of gradients that are measured together: fewer calls, and not much memory."""
+MEASURED_ELEMENTS_MAX = 1 << 22
+"""Of gradients that are measured together: fewer calls, and not much memory."""
 
 
 @dataclass
@@ -46,7 +46,12 @@ class StepPlan:
     """How the backward pass at hand is to be treated."""
 
     weight: float = 1.0
+    """What this process's gradient counts for in the sum over all."""
+    scale: float = 1.0
+    """What it is multiplied by before it is read, and before the mean over all is taken."""
     micro_batches: int = 1
+    micro_batches_max: int = 1
+    """Of any process: some may have too few samples for as many."""
     measure: bool = False
     shard_weights: list[float] = field(default_factory=list)
     """Of this process among those that share its copy of the model, by micro-batch."""
@@ -65,8 +70,6 @@ class GradientReader:
         self._preconditioner = preconditioner
         self._loss_scale = loss_scale
         self.plan = StepPlan()
-        self._scale = 1.0
-        """What this process's gradients are multiplied by before they are read."""
         self.is_allowed = False
         self.is_last = True
         """Whether the step at hand ends with this micro-batch."""
@@ -75,7 +78,9 @@ class GradientReader:
         self.backwards = 0
         self.is_alone = True
         self.is_syncing = False
-        """Whether the mean over all ranks is waited for. An error leaves it so: another rank is lost."""
+        """Whether the mean over all ranks is waited for. If that ends with an error, another rank is lost."""
+        self.keeps_gradients = True
+        """Whether DDP leaves gradients as they are that it has taken."""
         self.costs = CostMeter()
         self._own: list[Handed] = []
         self._before_part = 0
@@ -120,11 +125,10 @@ class GradientReader:
         own_sqr, mean_sqr = torch.stack(collect(measured)).T.tolist()
         return Norms(own_sqr, mean_sqr, is_whole)
 
-    def begin(self, plan: StepPlan, scale: float) -> None:
-        """A step begins, whose gradients of this process are multiplied by `scale` before they are read."""
+    def begin(self, plan: StepPlan) -> None:
+        """A step begins."""
         is_settled = self._preconditioner is None or self._preconditioner.is_settled()
         self.plan = plan if is_settled else replace(plan, measure=False)
-        self._scale = scale
         self._forget_own()
         self._is_read = self._is_left_out = False
         self._found = None
@@ -168,17 +172,19 @@ class GradientReader:
         self._waiting.append((parameter, Handed(gradient)))
         self._waiting_elements += gradient.numel()
         # A view may be one of DDP's buckets, to which those of other ranks are added.
-        if gradient._is_view() or self._waiting_elements > TOGETHER:
+        if not self.keeps_gradients or gradient._is_view() or self._waiting_elements > MEASURED_ELEMENTS_MAX:
             self._read_waiting()
 
     def _read_waiting(self) -> None:
         waiting, self._waiting, self._waiting_elements = self._waiting, [], 0
         self._own += self._read((parameter, handed.here()) for parameter, handed in waiting)
 
-    def _read(self, gradients: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Handed]:
+    def _read(self, gradients: Iterable[tuple[Tensor, Tensor]]) -> list[Handed]:
+        norms = []
         for parameters, alike in _together(gradients):
             with self.costs.span(alike[0].device):
-                yield Handed(self._norms(parameters, alike))
+                norms.append(Handed(self._norms(parameters, alike)))
+        return norms
 
     def begin_backward(self) -> None:
         """A backward pass has come to the model."""
@@ -195,14 +201,20 @@ class GradientReader:
             )
 
     def begin_sync(self) -> None:
-        """This process has its gradients of a step; those of the others may still come."""
+        """This process has gradients; those of the others may still come."""
         self._read_waiting()
         if not self.is_alone:
             self._clock.computed()
             self.is_syncing = True
 
+    def leave_sync(self) -> None:
+        """There will be more gradients of this process before there is a mean."""
+        self._clock.forget_computed()
+        self.is_syncing = False
+
     def end_sync(self, parameters: Iterable[Tensor]) -> None:
         """The gradients of these are the means over all ranks."""
+        self._read_waiting()
         if not self.is_alone:
             self._arrival = self._clock.synced()
             self.is_syncing = False
@@ -214,10 +226,10 @@ class GradientReader:
         if not measures or not own:
             return
         gradients = ((parameter, local(parameter.grad)) for parameter in parameters if parameter.grad is not None)
-        mean_sqr = _sum_of_squares(list(self._read(gradients)))
+        mean_sqr = _sum_of_squares(self._read(gradients))
         # Alone, norms are those of micro-batches; otherwise they are of the sum of them, as it was scaled.
         parts = self.plan.micro_batches
-        own_sqr = _sum_of_squares(own) / (parts if self.is_alone else (parts * self._scale) ** 2)
+        own_sqr = _sum_of_squares(own) / (parts if self.is_alone else (parts * self.plan.scale) ** 2)
         norms = torch.stack((own_sqr.to(mean_sqr.device), mean_sqr))
         scale = self._loss_scale(norms.device)
         self._found = Handed(norms if scale is None else norms / scale.square())
@@ -253,7 +265,7 @@ def _together(gradients: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[list
         parameters.append(parameter)
         alike.append(gradient)
         elements[kind] += gradient.numel()
-        if elements[kind] > TOGETHER:
+        if elements[kind] > MEASURED_ELEMENTS_MAX:
             yield groups.pop(kind)
             elements[kind] = 0
     yield from groups.values()

@@ -115,8 +115,7 @@ class DataLoader:
             session.leave_step()
             raise
         finally:
-            session.in_loop = False
-            session.allow_backward(False)
+            session.end_loop()
 
     def _deal(self, session: Session) -> Batches:
         """Micro-batches from where the training is."""

@@ -69,6 +69,7 @@ class ElasticModule(torch.nn.Module):
         return self.module(*args, **kwargs)
 
     def _train(self, part: Part, ddp: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+        part.forget_watch()
         try:
             outputs = ddp(*args, **kwargs)
         except RuntimeError as error:
@@ -76,19 +77,15 @@ class ElasticModule(torch.nn.Module):
                 raise UsageError(unused(self.module)) from error
             raise
         part.has_forward = True
-        reader, before = part.reader, part.reader.backwards
+        before = part.reader.backwards
 
         def begin_backward(_gradient: torch.Tensor) -> None:
-            if reader.backwards > before:
-                raise UsageError(
-                    "backward() a second time after one forward pass: other processes would not hear of it; add the "
-                    "losses and call backward() once"
-                )
-            part.begin_backward()
+            part.begin_backward(before)
 
-        tensors = [tensor for tensor in _tensors(outputs) if tensor.requires_grad]
+        tensors = list(_tensors(outputs))
         for tensor in tensors:
-            tensor.register_hook(begin_backward)
+            if tensor.requires_grad:
+                tensor.register_hook(begin_backward)
         if not tensors:
             part.watch(begin_backward)
         return outputs

@@ -39,7 +39,7 @@ class Part:
         self._parameters = list[Tensor](module.parameters())
         """Of the model: to look for them in every step would take time."""
         self._group: Group | None = None
-        self.accumulation = Accumulation(module.parameters())
+        self.accumulation = Accumulation()
         preconditioner = Preconditioner(optimizer) if is_adam(optimizer) else None
         self.reader = GradientReader(clock, preconditioner, loss_scale)
         self.accumulation.on_part, self.accumulation.on_own = self.reader.read_part, self.reader.read_own
@@ -52,17 +52,16 @@ class Part:
         self._is_asked_each = False
         """Whether the loop calls the optimiser for every micro-batch, and not only at the end of a step."""
         self._watch: torch.utils.hooks.RemovableHandle | None = None
-        self._rest: dict[Tensor, Tensor] = {}
-        """Gradients that DDP knows nothing of."""
         self._is_queued = False
         """Whether the end of the backward pass at hand is waited for."""
 
     def regroup(self, group: Group) -> None:
         """Another group trains it from now on."""
         self.reader.regroup(group.world_size == 1)
-        self.accumulation.clear()
         self.ddp = None
         self._group = group
+        self._parameters = list(self.module.parameters())
+        self.accumulation.regroup(self._parameters)
         # They are views of the last DDP's buckets, which would be kept beside the next one's.
         for parameter in self._parameters:
             parameter.grad = None
@@ -73,6 +72,7 @@ class Part:
         # newcomers have just got them.
         options = {"gradient_as_bucket_view": True, "init_sync": False, **self._ddp_options}
         self.ddp = ddp = DistributedDataParallel(self.module, **options)
+        self.reader.keeps_gradients = bool(options["gradient_as_bucket_view"])
         if group.world_size == 1:
             ddp.broadcast_buffers = False  # There is nobody to send them to.
             ddp.register_comm_hook(None, _send_nothing)
@@ -84,21 +84,21 @@ class Part:
         if before is not is_last:  # To set anything on a module takes long.
             self.ddp.require_backward_grad_sync = is_last  # type: ignore[assignment]
 
-    def _scale(self, weight: float) -> float:
-        """What gradients are to be multiplied by for DDP, which divides them by the number of ranks."""
-        assert self._group is not None
-        return weight * self._group.world_size
+    def _plan(self, plan: StepPlan) -> StepPlan:
+        """The plan of a step, for whatever takes the gradients from here."""
+        return plan
 
     def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
         if idx > 0 and self._is_asked_each and not self.accumulation.is_taken:
             self.discard()  # The loop went on without a step, and clears what is left before the next one.
-        scale = self._scale(plan.weight)
+        self.forget_watch()
+        plan = self._plan(plan)
         if idx == 0:
             self.is_asked_early = self.is_asked = False
             self._is_skipped = None
-            self.reader.begin(plan, scale)
-        self.accumulation.begin(idx, plan.micro_batches, emphasis, scale, self.reader.plan.measure)
+            self.reader.begin(plan)
+        self.accumulation.begin(self.reader.plan, idx, emphasis)
         self.reader.is_last = self.accumulation.is_last
         self._sync(self.reader.is_last)
         if self.accumulation.is_spoiled:
@@ -107,8 +107,15 @@ class Part:
         self.reader.is_allowed = True
         self.has_forward = self._is_queued = False
 
-    def begin_backward(self) -> None:
-        """A backward pass has come to the model."""
+    def begin_backward(self, before: int) -> None:
+        """A backward pass has come to the model, which was called when there had been so many `before`."""
+        if not Variable._execution_engine.is_checkpoint_valid():
+            return  # It is torch.autograd.grad(), which leaves the parameters' gradients alone.
+        if self.reader.backwards > before:
+            raise UsageError(
+                "backward() a second time after one forward pass: other processes would not hear of it; add the "
+                "losses and call backward() once"
+            )
         self.reader.begin_backward()
         if self.reader.is_last and not self._is_queued:
             self._is_queued = True
@@ -117,35 +124,49 @@ class Part:
     def watch(self, begin_backward: Callable[[Tensor], None]) -> None:
         """The model's outputs are hidden in an object of the user's, so the backward pass is seen when it has come to a
         parameter."""
-        if self._watch is not None:
-            self._watch.remove()
+        self.forget_watch()
         watched = next(parameter for parameter in self._parameters if parameter.requires_grad)
         self._watch = watched.register_post_accumulate_grad_hook(begin_backward)
+
+    def forget_watch(self) -> None:
+        """Nobody waits for the backward pass of hidden outputs any more."""
+        if self._watch is not None:
+            self._watch.remove()
+            self._watch = None
+
+    def release(self) -> None:
+        """Nothing looks at the model's gradients until the next step."""
+        self.forget_watch()
+        self.accumulation.remove_hooks()
+
+    def close(self) -> None:
+        """The training is over."""
+        self.ddp = None
+        self.release()
 
     def _begin_sync(self) -> None:
         """All gradients of this process have come."""
         self._is_queued = False
-        self._rest = self.accumulation.rest()
         self.reader.begin_sync()
-        # DDP has asked to be called now, too, and waits for sums then. In its first step over a static graph it begins
-        # to add up only then, and asks once more.
-        _at_end_of_backward(lambda: _at_end_of_backward(self._end_sync))
+        # DDP has asked to be called now, too, and waits for the mean then.
+        _at_end_of_backward(self._end_sync)
 
     def _end_sync(self) -> None:
-        """DDP has the mean of all gradients, unless there are some that it still waits for."""
+        """DDP has the mean of all gradients, unless it still waits for some of this process."""
         assert isinstance(self.ddp, DistributedDataParallel)
         try:
             self.ddp._check_reducer_finalized()
         except RuntimeError:
-            return  # The optimiser's step tells why.
+            self.reader.leave_sync()
+            return  # Another backward pass has the rest, or the optimiser's step tells why there is none.
         self._add_rest()
         self.reader.end_sync(self._parameters)
 
     def _add_rest(self) -> None:
         """Adds up what DDP knows nothing of."""
-        rest, self._rest = self._rest, {}
-        if not self._ddp_options.get("find_unused_parameters") or self.reader.plan.micro_batches == 1:
+        if not self._ddp_options.get("find_unused_parameters") or self.reader.plan.micro_batches_max == 1:
             return
+        rest = self.accumulation.rest()
         assert self._group is not None
         counts = self._group.sum([float(parameter in rest) for parameter in self._parameters])
         for parameter, count in zip(self._parameters, counts):

@@ -173,7 +173,14 @@ class Session:
         spans = step.parts(rank) if group.shards > 1 else []
         weights = [shard_weight(span, group.shards, group.shard) for span in spans]
         for part in self.parts:
-            plan = StepPlan(step.weight(rank), count, measure and part is self.parts[0], weights)
+            plan = StepPlan(
+                weight=step.weight(rank),
+                scale=step.scale(rank),
+                micro_batches=count,
+                micro_batches_max=step.micro_batches,
+                measure=measure and part is self.parts[0],
+                shard_weights=weights,
+            )
             part.begin_micro_batch(plan, idx, step.emphasis(rank, idx) if count > 1 else 1.0)
         if count > 1:
             self._rates.begin(idx)
@@ -197,6 +204,13 @@ class Session:
         """Whether gradients stand for samples of the loader."""
         for part in self.parts:
             part.reader.is_allowed = is_allowed
+
+    def end_loop(self) -> None:
+        """The loop over the loader is over: until the next one the models are the user's."""
+        self.in_loop = False
+        self.allow_backward(False)
+        for part in self.parts:
+            part.release()
 
     @property
     def backwards(self) -> int:
@@ -391,7 +405,7 @@ class Session:
         self.has_left = True
         self._metrics_writer.close()
         for part in self.parts:
-            part.ddp = None
+            part.close()
         if self.group is not None:
             self.group.close()
 

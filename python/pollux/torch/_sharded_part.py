@@ -8,6 +8,7 @@ copies that of processes. They are added up at the end of the backward pass, not
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import torch.distributed as dist
@@ -40,9 +41,9 @@ class ShardedPart(Part):
     def _sync(self, is_last: bool) -> None:
         """FSDP2 always averages within a copy; between copies `_begin_sync` sees to it."""
 
-    def _scale(self, weight: float) -> float:
+    def _plan(self, plan: StepPlan) -> StepPlan:
         """With other copies of the model, shards are weighted when they are added up."""
-        return weight if self.reader.is_alone else 1.0
+        return plan if self.reader.is_alone else replace(plan, scale=1.0)
 
     def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""

@@ -188,7 +188,7 @@ def test_no_measured_step_reads_a_number_until_the_check_in(scaled) -> None:
     parameters = list(model.parameters())
     scaler.scale(torch.ones(()))
     with NoSync():
-        reader.begin(StepPlan(1.0, 2, measure=True), 1.0)
+        reader.begin(StepPlan(micro_batches=2, measure=True))
         for parameter in parameters:
             reader.read_part(parameter, parameter.grad)
         reader.begin_sync()
@@ -225,7 +225,7 @@ def test_half_precision_moments_and_gradients_have_finite_norms() -> None:
         optimizer.step()
     reader = GradientReader(_clock.StepClock(), Preconditioner(optimizer), lambda _device: None)
     reader.reset()
-    reader.begin(StepPlan(1.0, 1, measure=True), 1.0)
+    reader.begin(StepPlan(measure=True))
     # Its square is beyond what sixteen bits can say.
     weight.grad = torch.full_like(weight, 500.0)
     reader.read_part(weight, weight.grad)
