@@ -290,7 +290,7 @@ def main() -> None:
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES], help="only these")
     parser.add_argument("--starts", type=int, default=5, help="times that the processes are started")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each kind that count, in each of them")
-    parser.add_argument("--warmup", type=int, default=2, help="turns of each kind that do not")
+    parser.add_argument("--warmup", type=int, default=80, help="steps of each kind that do not: the first are measured")
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = [case for case in CASES if not options.case or case.name in options.case]
@@ -310,7 +310,8 @@ def main() -> None:
             processes = 1 if options.alone else 2
             turns: dict[str, list[Turn]] = {kind: [] for kind in pythons}
             for _ in range(options.starts):
-                found = measure(case, pythons, options.rounds, options.warmup, Path(folder), processes)
+                warmup = -(-options.warmup // case.steps)
+                found = measure(case, pythons, options.rounds, warmup, Path(folder), processes)
                 for kind, more in found.items():
                     turns[kind] += more
             show(case, turns)
