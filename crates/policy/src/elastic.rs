@@ -247,10 +247,17 @@ impl<'a> Elastic<'a> {
         let donors = CheapestDonors::of(problem, solution);
         let assignments = self.view.jobs.iter().enumerate().map(|(idx, job)| {
             let id = |place: usize| self.view.nodes[self.usable[place]].id;
-            let planned = || solution.places[idx].iter().map(|&(place, replicas)| (id(place), replicas)).collect();
-            let allocation = self.settled.fixed[idx].clone().unwrap_or_else(planned);
-            let places = allocation.iter().filter_map(|(node, replicas)| Some((self.place(node)?, replicas)));
-            let reason = self.reason(idx, &places.collect::<Vec<_>>(), problem, &donors);
+            let (allocation, reason) = match &self.settled.fixed[idx] {
+                Some(fixed) => {
+                    let places = fixed.iter().filter_map(|(node, replicas)| Some((self.place(node)?, replicas)));
+                    (fixed.clone(), self.reason(idx, &places.collect::<Vec<_>>(), problem, &donors))
+                }
+                None => {
+                    let places = &solution.places[idx];
+                    let planned = places.iter().map(|&(place, replicas)| (id(place), replicas)).collect();
+                    (planned, self.reason(idx, places, problem, &donors))
+                }
+            };
             Assignment { job: job.id, allocation, guest_of: job.pinned_to(), reason }
         });
         Plan { assignments: assignments.collect(), quality: Some(quality) }
