@@ -1,14 +1,15 @@
 """What the gradients of a step tell, looked at as they come.
 
 Autograd has each gradient before DDP adds up those of all ranks. In some of the steps they are measured there: the
-squared norm of a rank's own gradient, and, once DDP is through, that of the mean. In all other steps DDP runs as if
-nobody looked. A process that is alone has no other to compare with: it compares the micro-batches of a step with the
-whole of it. Two steps in a row would not do: between them the parameters move, which looks like noise, and the more so
-the larger the batch and the learning rate that follow from it.
+squared norm of a rank's own gradient, and, once DDP is through, that of the mean. All other steps are DDP's alone. A
+process that is alone has no other to compare with: it compares the micro-batches of a step with the whole of it. Two
+steps in a row would not do: between them the parameters move, which looks like noise, and the more so the larger the
+batch and the learning rate that follow from it.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._clock import CostMeter, Mark, StepClock
+from ._clock import CostMeter, GpuMark, Mark, StepClock
 from ._errors import UsageError
 from ._preconditioner import Preconditioner
 from ._shards import local
@@ -27,6 +28,8 @@ from ._streams import Handed, collect
 SPARSE = "{what}, which is not averaged with that of other processes; make the layer with sparse=False"
 ARRIVAL_S = 5.0
 """What a GPU that is only behind may take to be through with a step when another rank is lost."""
+NCCL_ERRORS, NCCL_GIVES_UP = "TORCH_NCCL_ASYNC_ERROR_HANDLING", ("1", "2")
+"""What PyTorch does about errors of NCCL, and where that ends communication without ending the process at once."""
 MEASURED_ELEMENTS_MAX = 1 << 22
 """Of gradients that are measured together: fewer calls, and not much memory."""
 
@@ -240,7 +243,10 @@ class GradientReader:
 
     def has_arrived(self, limit_s: float = ARRIVAL_S) -> bool:
         """Whether the mean of the last step has come from all ranks. A GPU runs behind: it may already have been told
-        to update parameters with a mean that will never come."""
+        to update parameters with a mean that will never come. Where NCCL gives communication up by itself, the GPU goes
+        on without a mean, and nobody can tell."""
+        if isinstance(self._arrival, GpuMark) and os.environ.get(NCCL_ERRORS) in NCCL_GIVES_UP:
+            return False
         deadline = time.monotonic() + limit_s
         while self._arrival is not None and not self._arrival.is_past():
             if time.monotonic() > deadline:

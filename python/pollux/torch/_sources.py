@@ -87,7 +87,6 @@ class MapSource:
         self._shuffle = shuffle
         self._seed = seed
         self._order: Sequence[int] | torch.Tensor = ()
-        self._end = 0
         self._epoch: int | None = None
         self._batches = _IndexBatches()
         self._generator = _own_generator(options)
@@ -103,12 +102,12 @@ class MapSource:
     def left(self, epoch: int, cursor: int) -> int:
         """Samples of an epoch behind the cursor."""
         self._take_epoch(epoch)
-        return self._end - cursor
+        return len(self._order) - cursor
 
     def batches(self, epoch: int, cursor: int, seat: Seat) -> Batches:
         """What this process trains from `cursor` to the end of the epoch."""
         self._take_epoch(epoch)
-        order, end = self._order, self._end
+        order, end = self._order, len(self._order)
         dealt: deque[tuple[Deal, int, int]] = deque()
 
         def indices() -> Iterator[list[int]]:
@@ -138,7 +137,6 @@ class MapSource:
             self._order = torch.randperm(len(self._dataset), generator=generator)
         else:
             self._order = range(len(self._dataset))
-        self._end = len(self._order)
 
     def _sampled(self, epoch: int) -> Sequence[int]:
         """The sampler's order, which is the same on every rank and after every restart."""

@@ -195,9 +195,9 @@ def _check_ddp_options(options: dict[str, Any]) -> None:
             raise UsageError(
                 f"px.wrap({name}=...); expected its own options and those of DistributedDataParallel but groups"
             )
-    for name in ("mixed_precision", "delay_all_reduce_named_params"):
+    for name, advice in (("mixed_precision", "use torch.autocast"), ("delay_all_reduce_named_params", "leave it out")):
         if options.get(name):
-            raise UsageError(f"px.wrap({name}=...), which a resize would lose; leave it out, and use torch.autocast")
+            raise UsageError(f"px.wrap({name}=...): what DDP does for it cannot be undone for another size; {advice}")
     if options.get("static_graph"):
         raise UsageError(
             "px.wrap(static_graph=True): DDP would take one micro-batch of a step for the whole; leave it out, and "

@@ -250,6 +250,17 @@ def test_a_mean_that_never_came_is_found_out_within_a_limit(arrival, has_arrived
     assert reader.has_arrived(limit_s=0.05) == has_arrived
 
 
+@pytest.mark.parametrize(("handling", "has_arrived"), [(None, True), ("3", True), ("2", False), ("1", False)])
+def test_no_mean_has_arrived_for_sure_where_nccl_gives_up_by_itself(monkeypatch, handling, has_arrived) -> None:
+    monkeypatch.delenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", raising=False)
+    if handling is not None:
+        monkeypatch.setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", handling)
+    monkeypatch.setattr(_clock.GpuMark, "is_past", lambda _mark: True)
+    reader = GradientReader(_clock.StepClock(), None, lambda _device: None)
+    reader._arrival = _clock.GpuMark.__new__(_clock.GpuMark)
+    assert reader.has_arrived() == has_arrived
+
+
 @pytest.mark.parametrize("has_arrived", [True, False])
 def test_communicators_are_given_up_before_parameters_are_read(monkeypatch, tmp_path, has_arrived) -> None:
     model = network()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -46,6 +47,23 @@ class Towers(torch.nn.Module):
         return self.left(inputs), self.right(inputs)
 
 
+class Hidden(torch.nn.Module):
+    """Gives its outputs in an object of which nobody knows that there are tensors inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, inputs: torch.Tensor) -> SimpleNamespace:
+        return SimpleNamespace(scores=self.inner(inputs))
+
+
+def of_hidden(model: Any, optimizer: Any, batch: Any) -> None:
+    optimizer.zero_grad()
+    functional.cross_entropy(model(batch[0]).scores, batch[1]).backward()
+    optimizer.step()
+
+
 def towers(model: Any, optimizer: Any, batch: Any) -> None:
     optimizer.zero_grad()
     for output in model(batch[0]):
@@ -76,6 +94,7 @@ def beside_a_look(model: Any, optimizer: Any, batch: Any) -> None:
 
 MADE: dict[str, tuple[Callable[[], torch.nn.Module], Body]] = {
     "one gradient of two parameters": (Shared, usual),
+    "hidden outputs": (Hidden, of_hidden),
     "two losses": (Towers, towers),
     "against attacks": (network, against_attacks),
     "with a penalty": (network, with_a_penalty),
@@ -89,15 +108,19 @@ def made(kind: str) -> tuple[torch.nn.Module, Body]:
     return make(), body
 
 
-def trained(kind: str, samples: int, per_gpu: tuple[int, int]) -> list[torch.Tensor]:
-    model, body = made(kind)
-    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=1.0))
-    most = max(16, samples)
-    loader = px.DataLoader(Numbered(samples), batch_size=most, max_batch_size=most, per_gpu=per_gpu, shuffle=False)
+def train(wrapped: Any, optimizer: Any, body: Body, samples: int, per_gpu: tuple[int, int]) -> list[torch.Tensor]:
+    """One step of all samples; what the model has learned."""
+    sizes = {"batch_size": samples, "max_batch_size": samples, "per_gpu": per_gpu}
+    loader = px.DataLoader(Numbered(samples), shuffle=False, **sizes)
     for _ in px.epochs(1):
         for batch in loader:
             body(wrapped, optimizer, batch)
-    return [parameter.detach().clone() for parameter in model.parameters()]
+    return [parameter.detach().clone() for parameter in wrapped.parameters()]
+
+
+def trained(kind: str, samples: int, per_gpu: tuple[int, int]) -> list[torch.Tensor]:
+    model, body = made(kind)
+    return train(*px.wrap(model, torch.optim.SGD(model.parameters(), lr=1.0)), body, samples, per_gpu)
 
 
 @pytest.mark.parametrize("kind", MADE)
@@ -116,11 +139,7 @@ def unfrozen() -> list[torch.Tensor]:
     model[0].requires_grad_(False)
     wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=1.0))
     model[0].requires_grad_(True)
-    loader = px.DataLoader(Numbered(16), batch_size=16, max_batch_size=16, per_gpu=ACCUMULATED, shuffle=False)
-    for _ in px.epochs(1):
-        for batch in loader:
-            usual(wrapped, optimizer, batch)
-    return [parameter.detach().clone() for parameter in model.parameters()]
+    return train(wrapped, optimizer, usual, 16, ACCUMULATED)
 
 
 def test_layers_that_are_unfrozen_before_the_loop_learn_like_the_others(together) -> None:
@@ -133,16 +152,12 @@ def test_layers_that_are_unfrozen_before_the_loop_learn_like_the_others(together
 def with_fewer_micro_batches_on_one_rank() -> int:
     model = network()
     options = {"find_unused_parameters": True}
-    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **options)
-    loader = px.DataLoader(Numbered(3), batch_size=3, max_batch_size=3, per_gpu=(1, 1))
-    for _ in px.epochs(2):
-        for batch in loader:
-            usual(wrapped, optimizer, batch)
+    train(*px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1), **options), usual, 3, (1, 1))
     return px.status().samples
 
 
 def test_ranks_with_different_numbers_of_micro_batches_wait_for_nothing(together) -> None:
-    assert together(with_fewer_micro_batches_on_one_rank, 2) == [6, 6]
+    assert together(with_fewer_micro_batches_on_one_rank, 2) == [3, 3]
 
 
 def test_gradients_that_did_not_come_by_a_backward_pass_are_refused() -> None:

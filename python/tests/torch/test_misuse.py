@@ -50,6 +50,8 @@ def test_streams_with_several_workers_or_an_order_are_refused() -> None:
     [
         ({"scaling": "cubic"}, "scaling 'cubic'; expected auto, adascale"),
         ({"checkpoint_every_s": 0}, "checkpoint_every_s 0; expected seconds above 0"),
+        ({"mixed_precision": object()}, "use torch.autocast"),
+        ({"delay_all_reduce_named_params": [("weight", None)]}, "leave it out"),
     ],
     ids=str,
 )
