@@ -17,9 +17,8 @@ impl<'a> CheapestDonors<'a> {
             let value = |replicas: u32| match replicas {
                 0 => options.none,
                 _ => {
-                    let idx = replicas as usize - 1;
-                    let at = |values: &[Vec<f64>]| values[kind].get(idx).copied().unwrap_or(f64::NEG_INFINITY);
-                    at(&options.single).max(at(&options.multi))
+                    let at = |is_multi| options.sizes.at(kind, replicas, is_multi).unwrap_or(f64::NEG_INFINITY);
+                    at(false).max(at(true))
                 }
             };
             let loss = (value(held) - value(held - 1)) / options.gpus(1);

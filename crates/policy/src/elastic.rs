@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use pollux_model::{Goodput, GpuType, Shape};
 
+use crate::by_size::BySize;
 use crate::cheapest_donors::CheapestDonors;
 use crate::optimiser::{JobOptions, Keep, Problem, ProblemNode, Solution};
 use crate::waiting::{Settled, WaitLimits, settle};
 use crate::{
     Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, JobView, NodeId, PlacementRules, Plan, Quality,
-    Reason, ReplicaResources, Timestamp,
+    Reason, ReplicaResources, Timestamp, TypeProfile,
 };
 
 /// A speedup of nothing still counts this much, so that a job without GPUs does not outweigh all others.
@@ -42,8 +43,7 @@ struct Table {
 
 /// Speedups of one job by kind of GPU and size.
 pub(crate) struct Speedups {
-    pub(crate) single: Vec<Vec<f64>>,
-    pub(crate) multi: Vec<Vec<f64>>,
+    sizes: BySize,
     /// Replicas that the profile allows, before the job's own maximum.
     profile_max: u32,
     /// Replicas that the cluster has room for when nobody else is there.
@@ -84,23 +84,23 @@ impl GoodputTables {
         }
     }
 
-    /// The table of a job on a kind of GPU, at least up to `single_max` and `multi_max` replicas.
-    fn get(&mut self, job: &JobView<'_>, gpu_type: GpuType, single_max: u32, multi_max: u32) -> Option<&Table> {
-        let profile = job.profiles.iter().find(|profile| profile.gpu_type == gpu_type)?;
+    /// The tables of a job on the kinds of GPU that it was measured on, at least up to `single_max` and `multi_max`
+    /// replicas on those given.
+    fn of(&mut self, job: &JobView<'_>, kinds: &[GpuType], single_max: u32, multi_max: u32) -> &[Table] {
         let tables = self.tables.entry(job.id).or_default();
-        let idx = match tables.iter().position(|table| table.gpu_type == gpu_type) {
-            Some(idx) => idx,
-            None => {
-                tables.push(Table { gpu_type, goodput: profile.goodput, single: Vec::new(), multi: Vec::new() });
-                tables.len() - 1
-            }
+        let holds = |table: &Table, profile: &TypeProfile| {
+            table.gpu_type == profile.gpu_type && table.goodput == profile.goodput
         };
-        let table = &mut tables[idx];
-        if table.goodput != profile.goodput {
-            *table = Table { gpu_type, goodput: profile.goodput, single: Vec::new(), multi: Vec::new() };
+        tables.retain(|table| job.profiles.iter().any(|profile| holds(table, profile)));
+        let wanted = |profile: &&TypeProfile| kinds.contains(&profile.gpu_type) && job.allows(profile.gpu_type);
+        for &TypeProfile { gpu_type, goodput, .. } in job.profiles.iter().filter(wanted) {
+            let idx = tables.iter().position(|table| table.gpu_type == gpu_type).unwrap_or_else(|| {
+                tables.push(Table { gpu_type, goodput, single: Vec::new(), multi: Vec::new() });
+                tables.len() - 1
+            });
+            tables[idx].extend(single_max, multi_max);
         }
-        table.extend(single_max, multi_max);
-        Some(table)
+        tables
     }
 }
 
@@ -189,7 +189,7 @@ impl<'a> Elastic<'a> {
         let job = &self.view.jobs[idx];
         let speedups = &self.speedups[idx];
         let replica = job.per_replica();
-        let none_of = |none: f64| JobOptions { replica, none, keep: None, single: Vec::new(), multi: Vec::new() };
+        let none_of = |none: f64| JobOptions { replica, none, keep: None, sizes: BySize::default() };
         if let Some(fixed) = &self.settled.fixed[idx] {
             return none_of((preferences.utility)(idx, self.speedup_on(idx, fixed)));
         }
@@ -199,25 +199,18 @@ impl<'a> Elastic<'a> {
         }
         let as_it_is = (preferences.utility)(idx, self.speedup_on(idx, job.allocation));
         let keep = self.keep(job).map(|places| Keep { value: as_it_is, places });
-        let sizes = match job.flexibility {
+        let allowed = match job.flexibility {
             Flexibility::Rigid => job.replicas_requested..=job.replicas_requested,
             Flexibility::Elastic | Flexibility::NonPreemptible => job.replicas_min.max(1)..=job.replicas_max,
         };
-        let worth = |values: &[Vec<f64>]| -> Vec<Vec<f64>> {
-            let of_kind = |of_kind: &Vec<f64>| {
-                let values = of_kind.iter().zip(1..).map(|(&speedup, replicas)| {
-                    let possible = speedup > 0.0 && sizes.contains(&replicas);
-                    if possible {
-                        (preferences.utility)(idx, speedup * (preferences.restart_factor)(idx, speedup))
-                    } else {
-                        f64::NEG_INFINITY
-                    }
-                });
-                values.collect()
-            };
-            values.iter().map(of_kind).collect()
+        let worth = |replicas: u32, speedup: f64| {
+            if speedup > 0.0 && allowed.contains(&replicas) {
+                (preferences.utility)(idx, speedup * (preferences.restart_factor)(idx, speedup))
+            } else {
+                f64::NEG_INFINITY
+            }
         };
-        JobOptions { replica, none, keep, single: worth(&speedups.single), multi: worth(&speedups.multi) }
+        JobOptions { replica, none, keep, sizes: speedups.sizes.map(worth) }
     }
 
     /// What a job holds as places of the problem, if all of it can be kept.
@@ -324,9 +317,9 @@ impl<'a> Elastic<'a> {
             keep.places == places
                 && places.first().is_some_and(|&(place, _)| {
                     let kind = problem.nodes[place].kind;
-                    let more = keep.replicas() as usize;
-                    let of = |values: &[Vec<f64>]| values[kind].get(more).copied().unwrap_or(f64::NEG_INFINITY);
-                    of(&options.single).max(of(&options.multi)) <= keep.value
+                    let more = keep.replicas() + 1;
+                    let at = |is_multi| options.sizes.at(kind, more, is_multi).unwrap_or(f64::NEG_INFINITY);
+                    at(false).max(at(true)) <= keep.value
                 })
         })
     }
@@ -376,49 +369,39 @@ impl Speedups {
         let single_max = size_max.min(sizes.single_max);
         let gpus = job.per_replica().gpus;
         let tabled_max = single_max.max(sizes.fair_gpus.div_ceil(gpus));
-        let mut single = Vec::with_capacity(kinds.len());
-        let mut multi = Vec::with_capacity(kinds.len());
         let (mut fair_goodput, mut single_goodput): (Option<f64>, Option<f64>) = (None, None);
+        let tables = tables.of(job, kinds, tabled_max, size_max);
+        let table = |kind: GpuType| tables.iter().find(|table| table.gpu_type == kind);
         for &gpu_type in kinds.iter().filter(|&&kind| job.allows(kind)) {
-            if let Some(table) = tables.get(job, gpu_type, tabled_max, size_max) {
+            if let Some(table) = table(gpu_type) {
                 let (fair, on_one) = (table.fair(sizes.fair_gpus, gpus), table.single[0]);
                 fair_goodput = Some(fair_goodput.map_or(fair, |other| other.max(fair)));
                 single_goodput = Some(single_goodput.map_or(on_one, |other| other.max(on_one)));
             }
         }
+        let mut by_size = BySize::with_room(kinds.len(), single_max, size_max);
+        // One denominator for all kinds, so that a faster one is worth more.
+        let fair = fair_goodput.unwrap_or(1.0);
         for &gpu_type in kinds {
-            let unmeasured = |count: u32, fewest: u32| -> Vec<f64> {
-                let speedup = |replicas: u32| f64::from(gpus * replicas) / f64::from(sizes.fair_gpus);
-                (1..=count).map(|replicas| if replicas < fewest { 0.0 } else { speedup(replicas) }).collect()
-            };
-            match tables.get(job, gpu_type, tabled_max, size_max) {
-                _ if !job.allows(gpu_type) => {
-                    single.push(Vec::new());
-                    multi.push(Vec::new());
-                }
-                Some(table) => {
-                    // One denominator for all kinds, so that a faster one is worth more.
-                    let fair = fair_goodput.unwrap_or(1.0);
-                    let scaled = |values: &[f64], count: u32, fewest: usize| -> Vec<f64> {
-                        let values = values.iter().take(count as usize).enumerate();
-                        values.map(|(idx, value)| if idx + 1 < fewest { 0.0 } else { value / fair }).collect()
-                    };
-                    single.push(scaled(&table.single, single_max, 1));
-                    multi.push(scaled(&table.multi, size_max, 2));
-                }
+            // One replica is on one node.
+            let multi = |replicas: u32, speedup: f64| if replicas == 1 { 0.0 } else { speedup };
+            match table(gpu_type) {
+                _ if !job.allows(gpu_type) => by_size.push_kind(|_| 0.0, |_| 0.0),
+                Some(table) => by_size.push_kind(
+                    |replicas| table.single[replicas as usize - 1] / fair,
+                    |replicas| multi(replicas, table.multi[replicas as usize - 1] / fair),
+                ),
                 None => {
-                    single.push(unmeasured(single_max, 1));
-                    multi.push(unmeasured(size_max, 2));
+                    let unmeasured = |replicas: u32| f64::from(gpus * replicas) / f64::from(sizes.fair_gpus);
+                    by_size.push_kind(unmeasured, |replicas| multi(replicas, unmeasured(replicas)));
                 }
             }
         }
-        Self { single, multi, profile_max, room: sizes.multi_max, fair_goodput, single_goodput }
+        Self { sizes: by_size, profile_max, room: sizes.multi_max, fair_goodput, single_goodput }
     }
 
     fn at(&self, kind: usize, replicas: u32, multi: bool) -> f64 {
-        let values = if multi { &self.multi } else { &self.single };
-        let of_kind = values.get(kind).map_or(&[] as &[f64], Vec::as_slice);
-        (replicas as usize).checked_sub(1).and_then(|idx| of_kind.get(idx)).copied().unwrap_or(0.0)
+        self.sizes.at(kind, replicas, multi).unwrap_or(0.0)
     }
 
     fn best(&self, kind: usize, replicas: u32) -> f64 {

@@ -34,6 +34,7 @@ mod marginal;
 mod fixed_batch;
 mod optimus;
 mod slaq;
+mod by_size;
 mod optimiser;
 mod waiting;
 mod cheapest_donors;

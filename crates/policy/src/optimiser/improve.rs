@@ -107,7 +107,7 @@ impl Search<'_> {
                 if target != home && here.kind == there.kind && fits {
                     self.take_out(packing, &[home, target], &[job]);
                     let others: Vec<usize> = self.removed.iter().copied().filter(|&other| other != job).collect();
-                    let value = options.single[here.kind][replicas as usize - 1];
+                    let value = options.sizes.at(here.kind, replicas, false).unwrap_or(f64::NEG_INFINITY);
                     improved |= self.keep_if_better(
                         packing,
                         &[&|packing, price| {

@@ -97,13 +97,13 @@ impl<'a> Packing<'a> {
         {
             consider(keep.value, keep.replicas(), OfferPlacement::Keep);
         }
-        for (kind, single) in options.single.iter().enumerate() {
+        for (kind, (single, _)) in options.sizes.by_kind().enumerate() {
             let room = if single.is_empty() { 0 } else { self.room_on_one(kind, options.replica) };
             for (idx, &value) in single.iter().enumerate().take(room.min(most) as usize) {
                 consider(value, idx as u32 + 1, OfferPlacement::Single { kind });
             }
         }
-        for (kind, multi) in options.multi.iter().enumerate() {
+        for (kind, (_, multi)) in options.sizes.by_kind().enumerate() {
             let room = if multi.is_empty() { 0 } else { self.room_on_several(kind, options.replica) };
             for (idx, &value) in multi.iter().enumerate().take(room.min(most) as usize) {
                 consider(value, idx as u32 + 1, OfferPlacement::Multi { kind });

@@ -1,3 +1,4 @@
+use crate::by_size::BySize;
 use crate::{NodeResources, ReplicaResources};
 
 /// Who may get what, and what that is worth.
@@ -29,10 +30,8 @@ pub(crate) struct JobOptions {
     pub(crate) none: f64,
     /// Staying exactly where it is.
     pub(crate) keep: Option<Keep>,
-    /// Per kind of GPU: worth of `r` replicas on one node, at index `r - 1`; empty if it may not run there.
-    pub(crate) single: Vec<Vec<f64>>,
-    /// Per kind of GPU: worth of `r` replicas over several nodes, at index `r - 1`.
-    pub(crate) multi: Vec<Vec<f64>>,
+    /// Worth of every size.
+    pub(crate) sizes: BySize,
 }
 
 /// What a job holds and what keeping it is worth.
@@ -52,8 +51,9 @@ impl Keep {
 impl JobOptions {
     /// The best any option could be worth at a price per GPU, if it fitted.
     pub(crate) fn best_net(&self, price: f64) -> f64 {
-        let sized = self.single.iter().chain(&self.multi).flat_map(|values| values.iter().enumerate());
         let gpus = f64::from(self.replica.gpus);
+        let sized =
+            self.sizes.by_kind().flat_map(|(single, multi)| single.iter().enumerate().chain(multi.iter().enumerate()));
         let sized = sized.map(|(idx, value)| value - price * ((idx as f64 + 1.0) * gpus));
         let keep = self.keep.iter().map(|keep| keep.value - price * self.gpus(keep.replicas()));
         sized.chain(keep).fold(self.none, f64::max)
@@ -61,8 +61,8 @@ impl JobOptions {
 
     /// The fewest replicas that are an option.
     pub(crate) fn fewest(&self) -> u32 {
-        let first = |values: &Vec<f64>| values.iter().position(|value| *value > f64::NEG_INFINITY);
-        let fewest = self.single.iter().chain(&self.multi).filter_map(first).min();
+        let first = |values: &[f64]| values.iter().position(|value| *value > f64::NEG_INFINITY);
+        let fewest = self.sizes.by_kind().flat_map(|(single, multi)| [first(single), first(multi)]).flatten().min();
         fewest.map_or(0, |idx| idx as u32 + 1)
     }
 

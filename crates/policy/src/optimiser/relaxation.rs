@@ -32,7 +32,6 @@ pub(super) fn relax(problem: &Problem) -> Relaxation {
     let mut segments = Vec::with_capacity(4 * problem.jobs.len());
     let mut points = Vec::new();
     let mut hull = Vec::new();
-    let mut left = i64::from(capacity);
     let mut gpus = vec![0; problem.jobs.len()];
     // Kept per job and summed at the end: values may differ by so much that gains would vanish in a running sum.
     let mut values: Vec<f64> = problem.jobs.iter().map(|options| options.none).collect();
@@ -46,25 +45,46 @@ pub(super) fn relax(problem: &Problem) -> Relaxation {
             value: pair[1].1,
         }));
     }
-    segments.sort_unstable_by(|a, b| b.slope.total_cmp(&a.slope).then(a.job.cmp(&b.job)).then(a.gpus.cmp(&b.gpus)));
-    let mut price = 0.0;
-    for segment in &segments {
-        if left <= 0 {
-            price = segment.slope;
-            break;
-        }
+    let (taken, next) = steepest(&mut segments, capacity);
+    let mut left = capacity;
+    for segment in taken {
         let job = segment.job as usize;
-        if i64::from(segment.gpus) > left {
-            values[job] += segment.slope * left as f64;
-            price = segment.slope;
-            break;
-        }
-        left -= i64::from(segment.gpus);
+        left -= segment.gpus;
         gpus[job] += segment.gpus;
         // Of two stretches that rise alike the later may come first, by rounding.
         values[job] = values[job].max(segment.value);
     }
+    let price = next.map_or(0.0, |segment| segment.slope);
+    if let Some(segment) = next.filter(|_| left > 0) {
+        values[segment.job as usize] += segment.slope * f64::from(left);
+    }
     Relaxation { upper_bound: values.iter().sum(), price: price * (1.0 - INDIFFERENCE), gpus }
+}
+
+/// The steepest stretches that fit, in any order, and the next steepest. Halves are told apart and never sorted: most
+/// stretches are far from the price.
+fn steepest(segments: &mut [Segment], capacity: u32) -> (&[Segment], Option<&Segment>) {
+    let steeper =
+        |a: &Segment, b: &Segment| b.slope.total_cmp(&a.slope).then(a.job.cmp(&b.job)).then(a.gpus.cmp(&b.gpus));
+    // Those before `taken` fit, and those from `end` on are less steep than the first that does not.
+    let (mut taken, mut end, mut left) = (0, segments.len(), u64::from(capacity));
+    while taken < end {
+        let middle = (end - taken) / 2;
+        let (upper, pivot, _) = segments[taken..end].select_nth_unstable_by(middle, steeper);
+        let above: u64 = upper.iter().map(|segment| u64::from(segment.gpus)).sum();
+        let with_pivot = above + u64::from(pivot.gpus);
+        if with_pivot <= left {
+            left -= with_pivot;
+            taken += middle + 1;
+        } else if above <= left {
+            taken += middle;
+            break;
+        } else {
+            end = taken + middle;
+        }
+    }
+    let (fit, rest) = segments.split_at(taken);
+    (fit, rest.first())
 }
 
 /// The best value of each number of replicas, however placed, in ascending order of their GPUs.
@@ -72,14 +92,12 @@ fn option_points(options: &JobOptions, capacity: u32, node_gpus_max: u32, points
     points.clear();
     points.push((0, options.none));
     let of = |replicas: u32| options.replica.gpus_of(replicas);
-    let longest = options.single.iter().chain(&options.multi).map(Vec::len).max().unwrap_or(0);
-    for replicas in 1..=longest.min((capacity / options.replica.gpus) as usize) {
+    for replicas in 1..=options.sizes.largest().min((capacity / options.replica.gpus) as usize) {
         let mut best = f64::NEG_INFINITY;
-        for (kind, single) in options.single.iter().enumerate() {
-            if of(replicas as u32) <= node_gpus_max {
-                best = best.max(single.get(replicas - 1).copied().unwrap_or(f64::NEG_INFINITY));
-            }
-            best = best.max(options.multi[kind].get(replicas - 1).copied().unwrap_or(f64::NEG_INFINITY));
+        let fits_on_a_node = of(replicas as u32) <= node_gpus_max;
+        for (single, multi) in options.sizes.by_kind() {
+            let at = |values: &[f64]| values.get(replicas - 1).copied().unwrap_or(f64::NEG_INFINITY);
+            best = best.max(at(multi)).max(if fits_on_a_node { at(single) } else { f64::NEG_INFINITY });
         }
         if best > f64::NEG_INFINITY {
             points.push((of(replicas as u32), best));
@@ -117,19 +135,16 @@ fn concave_hull(points: &[(u32, f64)], hull: &mut Vec<(u32, f64)>) {
 mod tests {
     use super::super::problem::ProblemNode;
     use super::*;
+    use crate::by_size::BySize;
     use crate::{NodeResources, ReplicaResources};
 
     /// A job alone on a node, worth as much as it has replicas, but for what a restart costs.
     fn alone(node_gpus: u32, gpus: u32, restart_factor: f64) -> Relaxation {
         let resources = NodeResources { gpus: node_gpus, cpus: None, memory: None };
-        let values = (1..=9).map(|replicas| f64::from(replicas) / 9.0 * restart_factor + 4e-3).collect();
-        let options = JobOptions {
-            replica: ReplicaResources { gpus, cpus: 0, memory: 0 },
-            none: 4e-3,
-            keep: None,
-            single: vec![values],
-            multi: vec![Vec::new()],
-        };
+        let mut sizes = BySize::with_room(1, 9, 0);
+        sizes.push_kind(|replicas| f64::from(replicas) / 9.0 * restart_factor + 4e-3, |_| f64::NEG_INFINITY);
+        let options =
+            JobOptions { replica: ReplicaResources { gpus, cpus: 0, memory: 0 }, none: 4e-3, keep: None, sizes };
         let nodes = vec![ProblemNode { resources, hosts_multi: false, kind: 0 }];
         relax(&Problem { nodes, jobs: vec![options], one_multi_node_job_per_node: false })
     }
@@ -138,6 +153,38 @@ mod tests {
     fn stretches_that_rise_alike_are_not_lost_by_rounding() {
         let bound = alone(9, 1, 0.042_581_372_235_274_92).upper_bound;
         assert_eq!(bound, 0.046_581_372_235_274_92, "all nine fit");
+    }
+
+    #[test]
+    fn the_steepest_stretches_are_those_that_a_sort_puts_first() {
+        let mut random = 7u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        for case in 0..2_000 {
+            let count = next(12) + u64::from(case % 10 == 0) * 200;
+            let mut segments: Vec<(u64, u32, u32)> =
+                (0..count).map(|job| (next(6), job as u32, 1 + next(5) as u32)).collect();
+            let capacity = next(3 * count + 4) as u32;
+            let of = |&(slope, job, gpus): &(u64, u32, u32)| Segment { slope: slope as f64, job, gpus, value: 0.0 };
+            let mut unsorted: Vec<Segment> = segments.iter().map(of).collect();
+            let (taken, after) = steepest(&mut unsorted, capacity);
+            let mut taken: Vec<u32> = taken.iter().map(|segment| segment.job).collect();
+            taken.sort_unstable();
+
+            segments.sort_by_key(|&(slope, job, gpus)| (std::cmp::Reverse(slope), job, gpus));
+            let mut used = 0;
+            let fit = segments.iter().position(|&(_, _, gpus)| {
+                used += gpus;
+                used > capacity
+            });
+            let fit = fit.unwrap_or(segments.len());
+            let mut expected: Vec<u32> = segments[..fit].iter().map(|&(_, job, _)| job).collect();
+            expected.sort_unstable();
+            assert_eq!(taken, expected, "case {case}");
+            assert_eq!(after.map(|segment| segment.job), segments.get(fit).map(|&(_, job, _)| job), "case {case}");
+        }
     }
 
     #[test]
