@@ -118,7 +118,7 @@ impl Actor {
                 Some(event) = pods.next() => self.see_pods(event),
                 Some(event) = nodes.next() => self.see_nodes(event),
                 batch = next_batch(&mut orders), if self.has_pods => match batch {
-                    Some(batch) => self.obey(batch).await,
+                    Some(batch) => self.apply(batch).await,
                     None => return,
                 },
                 () = timer => {}
@@ -192,7 +192,7 @@ impl Actor {
     }
 
     /// Carries out what was ordered, unless another scheduler has taken over.
-    async fn obey(&mut self, batch: Vec<Ordered>) {
+    async fn apply(&mut self, batch: Vec<Ordered>) {
         let mut admitted = None;
         for (epoch, command) in batch {
             if admitted != Some(epoch) {

@@ -104,7 +104,7 @@ impl State {
     }
 
     /// Tells how far a replica has come; what happened on a node that is cut off is not known.
-    pub(super) fn tell(&self, replica: ReplicaId) {
+    pub(super) fn report(&self, replica: ReplicaId) {
         let observation = match self.replicas.get(&replica) {
             None => Observation::Exited { replica, exit: Exit::Lost },
             Some(it) => match it.stage.clone() {
@@ -126,7 +126,7 @@ impl State {
     pub(super) fn started(&mut self, replica: ReplicaId) {
         if self.replicas.get(&replica).is_some_and(|it| matches!(it.stage, Stage::Starting)) {
             self.set_stage(replica, Stage::Running);
-            self.tell(replica);
+            self.report(replica);
         }
     }
 
@@ -139,7 +139,7 @@ impl State {
         if !matches!(it.stage, Stage::Ended(_)) {
             it.stage = Stage::Ended(ending);
         }
-        self.tell(replica);
+        self.report(replica);
     }
 
     /// Tells of a node that answers, and of all that it runs; returns what it is to do now.
@@ -150,7 +150,7 @@ impl State {
         let there: Vec<_> = there.map(|(id, it)| (*id, it.unheard_stop.take())).collect();
         let mut todo = Vec::new();
         for (replica, stop) in there {
-            self.tell(replica);
+            self.report(replica);
             if let Some(grace) = stop {
                 todo.extend(self.stop(replica, grace));
             }
@@ -168,7 +168,7 @@ impl State {
                 Reach::Withheld => {}
             }
         }
-        known.iter().for_each(|replica| self.tell(*replica));
+        known.iter().for_each(|replica| self.report(*replica));
         let unknown: Vec<ReplicaId> = self.live().map(|(id, _)| id).filter(|id| !known.contains(id)).collect();
         self.mistakes.extend(unknown.iter().map(|replica| format!("{replica} runs and nobody knows it")));
         unknown.into_iter().filter_map(|replica| self.stop(replica, GRACE)).collect()
@@ -178,7 +178,7 @@ impl State {
     pub(super) fn order(&mut self, order: &ReplicaOrder) -> Vec<Todo> {
         let replica = order.replica;
         if self.replicas.contains_key(&replica) {
-            self.tell(replica);
+            self.report(replica);
             return Vec::new();
         }
         let (gpus, stage) = match self.room_for(order) {
@@ -199,7 +199,7 @@ impl State {
             *reason = waits_for;
         }
         if todo.is_empty() {
-            self.tell(replica);
+            self.report(replica);
         }
         todo
     }
@@ -258,7 +258,7 @@ impl State {
                 return hears.then_some(Todo::Stop(replica, grace));
             }
             Some(Replica { stage: Stage::Pending { .. }, .. }) => self.end(replica, Ending::Exited(Exit::Lost)),
-            Some(Replica { stage: Stage::Ended(_), .. }) | None => self.tell(replica),
+            Some(Replica { stage: Stage::Ended(_), .. }) | None => self.report(replica),
         }
         None
     }

@@ -45,7 +45,7 @@ pub(crate) struct SubmitArgs {
     env: Vec<(String, String)>,
 
     /// An environment variable whose value is never shown; NAME alone takes the current value
-    #[arg(long, value_name = "NAME[=VALUE]", value_parser = secret)]
+    #[arg(long, alias = "secret", value_name = "NAME[=VALUE]", value_parser = secret)]
     secrets: Vec<(String, String)>,
 
     /// Current variables to pass on: all, none, or names [default: PATH, virtual environment, language]

@@ -1,7 +1,7 @@
 use crate::script::check;
 
 #[test]
-fn books_count_gpus_from_launch_to_release_and_restarts_after_the_first_start() {
+fn usage_counts_gpus_from_launch_to_release_and_restarts_after_the_first_start() {
     check(
         "0   join n0 4                =>
          0   submit j1 2              =>

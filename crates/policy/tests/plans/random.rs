@@ -241,12 +241,12 @@ proptest! {
     #[test]
     fn no_policy_breaks_a_rule_in_a_world_that_goes_on(
         world in worlds(),
-        happenings in prop::collection::vec((any::<prop::sample::Index>(), 0u32..6, 1u64..300, 1.0f64..1e4), 8),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), 0u32..6, 1u64..300, 1.0f64..1e4), 8),
     ) {
         for settings in policies() {
             let mut policy = settings.build();
             let mut world = world.clone();
-            for (which, what, seconds, rate) in &happenings {
+            for (which, what, seconds, rate) in &changes {
                 let plan = world.plan(&mut *policy);
                 world.carry_out(&plan, *seconds);
                 let idx = which.index(world.jobs.len().max(1));

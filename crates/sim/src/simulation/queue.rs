@@ -31,7 +31,7 @@ pub(super) enum SimEvent {
     EpochEndsAfterRound { job: usize, changes: u64 },
 }
 
-/// Happenings by time, then by kind, then by order of arrival.
+/// Events by time, then by kind, then by order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     heap: BinaryHeap<Reverse<(Timestamp, SimEvent, u64)>>,
