@@ -82,7 +82,7 @@ impl Engine {
     /// Announces a new revision that keeps what it can of the old one.
     pub(crate) fn resize(&mut self, id: JobId, target: Allocation, cause: ResizeCause, out: &mut Vec<Command>) {
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
-        let keep = job.group.common(&target);
+        let keep = job.kept(&target);
         let remove = job.group.minus(&keep);
         let add = target.minus(&keep);
         assert!(!keep.is_empty(), "{id} is resized without a survivor");

@@ -1,5 +1,5 @@
 use pollux_agent::{AgentReport, Tuning};
-use pollux_job::{Dependency, Flexibility, JobId, JobSpec, Phase, Work};
+use pollux_job::{Dependency, Flexibility, JobId, JobSpec, Phase, PodsPer, Work};
 use pollux_model::{Goodput, GpuType, NoiseStatistics};
 use pollux_policy::{Allocation, JobView, NodeId, Oracle, Reason, ReplicaResources, Timestamp, TypeProfile};
 
@@ -307,6 +307,42 @@ impl Job {
             | JobState::Cancelled => false,
         };
         (may_launch && self.target != self.group).then(|| self.target.minus(&self.group))
+    }
+
+    /// What of its group stays as it is on the way to a target. Where all that it has on a node is one pod, another number
+    /// there is another pod. Who shares GPUs is in none.
+    pub(crate) fn kept(&self, target: &Allocation) -> Allocation {
+        let common = self.group.common(target);
+        match self.replaces_nodes() {
+            true => {
+                common.iter().filter(|&(node, _)| self.group.replicas_on(node) == target.replicas_on(node)).collect()
+            }
+            false => common,
+        }
+    }
+
+    /// Whether another number of replicas on a node means that all of them there are replaced.
+    pub(crate) fn replaces_nodes(&self) -> bool {
+        let shares = self.guest.is_some() || self.guest_of.is_some();
+        self.spec.pods_per == PodsPer::Node && !shares
+    }
+
+    /// Learns what the change cost that is over now. A launch counts until it is known how long the job pauses, which is all
+    /// that a change in place costs. Where nodes are replaced both kinds come again, and count as they come: of a group that
+    /// goes on without replicas that it could have kept, they are missed until they are back.
+    pub(crate) fn measure_change(&mut self, pause_s: Option<f64>, now: Timestamp) {
+        let launch_s = now.since_s(self.commanded);
+        match (&self.state, pause_s) {
+            (JobState::Resizing { survivors, .. }, Some(pause_s)) if self.replaces_nodes() => {
+                let size = self.size_change.map_or(0, |change| change.from.min(change.to));
+                let replaced = size.saturating_sub(survivors.replicas());
+                let share = f64::from(replaced) / f64::from(self.target.replicas().max(1));
+                self.usage.measure_restart(pause_s + share * launch_s);
+            }
+            (_, Some(pause_s)) if self.replaces_nodes() => self.usage.measure_restart(pause_s),
+            (_, Some(pause_s)) => self.usage.measure_pause(pause_s),
+            (_, None) => self.usage.measure_launch(launch_s),
+        }
     }
 
     /// Notes replicas of the newest revision as on their way out.

@@ -57,10 +57,7 @@ impl Engine {
         if let Some(value) = pause_s.filter(|seconds| !(0.0..=PAUSE_MAX_S).contains(seconds)) {
             return Err(Refusal::Pause { job: id, value });
         }
-        match pause_s {
-            Some(pause_s) => job.usage.measure_pause(pause_s),
-            None => job.usage.measure_launch(now.since_s(job.commanded)),
-        }
+        job.measure_change(pause_s, now);
         job.silent = false;
         self.train(id);
         Ok(())

@@ -153,7 +153,7 @@ impl Engine {
             {
                 self.promote(id);
             }
-            JobState::Running if job.guest_of != guest_of || job.group.common(&target).is_empty() => {
+            JobState::Running if job.guest_of != guest_of || job.kept(&target).is_empty() => {
                 self.stop_group(id, JobState::QUEUED, StopReason::Moved, out);
                 self.aim(id, target, guest_of);
             }

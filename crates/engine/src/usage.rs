@@ -104,7 +104,8 @@ impl JobUsage {
         self.measure_restart(cost_s);
     }
 
-    fn measure_restart(&mut self, cost_s: f64) {
+    /// A change is over that cost this.
+    pub(crate) fn measure_restart(&mut self, cost_s: f64) {
         let smoothed = |before: f64| before + RESTART_COST_WEIGHT * (cost_s - before);
         self.restart_cost_s = Some(self.restart_cost_s.map_or(cost_s, smoothed));
     }

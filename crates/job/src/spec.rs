@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use crate::{Dependency, Flexibility, Secret, SpecError, Work};
+use crate::{Dependency, Flexibility, PodsPer, Secret, SpecError, Work};
 
 /// Most replicas of a job that names no limit, unless it begins with more.
 pub const REPLICAS_MAX_DEFAULT: u32 = 64;
@@ -80,6 +80,10 @@ pub struct JobSpec {
     pub gpu_types: Vec<String>,
     /// How it may be moved and resized.
     pub flexibility: Flexibility,
+    /// What its pods hold. Only the operator says it: elsewhere there are no pods.
+    #[cfg_attr(feature = "serde", serde(skip))]
+    #[cfg_attr(feature = "openapi", schema(ignore))]
+    pub pods_per: PodsPer,
     /// Total batch that its user fixed, for policies that leave it to users; the baseline where nothing is said.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
@@ -127,6 +131,7 @@ impl Default for JobSpec {
             memory: None,
             gpu_types: Vec::new(),
             flexibility: Flexibility::Elastic,
+            pods_per: PodsPer::Replica,
             batch_size: None,
             priority: 0,
             work: None,

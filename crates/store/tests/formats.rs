@@ -7,7 +7,7 @@ use pollux_engine::{
     Engine, EngineSettings, EngineState, Event, FailureCause, FailureKind, FailureReason, HeldGpus, JobState, Leaving,
     ResizeCause, Revision, SavedJob, SizeChange, StartHistory, StopReason,
 };
-use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Secret, Work};
+use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, PodsPer, Secret, Work};
 use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{
     Allocation, Assignment, Binding, NodeId, Oracle, Plan, PolicySettings, Quality, Reason, ThemisSettings, Timestamp,
@@ -36,6 +36,7 @@ fn spec() -> JobSpec {
         memory: Some(1 << 30),
         gpu_types: vec!["A100".to_owned()],
         flexibility: Flexibility::NonPreemptible,
+        pods_per: PodsPer::Node,
         batch_size: Some(64),
         priority: -1,
         work: Some(Work::BaselineSteps(9)),

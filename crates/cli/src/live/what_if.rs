@@ -129,6 +129,7 @@ fn hypothetical(trains_like: TrainsLike, file: JobFile, size: &SizeArgs) -> Hypo
         memory,
         gpu_types,
         flexibility,
+        pods_per: _,
         batch_size,
         priority,
         work,

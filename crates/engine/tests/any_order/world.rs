@@ -1,6 +1,6 @@
 use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Job, Node, Revision, Wait};
-use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, Work};
+use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, PodsPer, Work};
 use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, StepParams, ThroughputModel};
 use pollux_policy::{NodeId, NodeResources, PolicySettings, Timestamp};
 
@@ -266,6 +266,7 @@ impl World {
             memory: self.dice.percent(30).then(|| 1 + u64::from(self.dice.below(64))),
             gpu_types: self.gpu_types(),
             flexibility: *self.dice.pick(&flexibilities).expect("some"),
+            pods_per: if self.dice.percent(30) { PodsPer::Node } else { PodsPer::Replica },
             batch_size: None,
             priority: i32::from(self.dice.percent(50)) - 1,
             work: if self.dice.percent(3) { Some(Work::Epochs(0)) } else { *self.dice.pick(&works).expect("some") },

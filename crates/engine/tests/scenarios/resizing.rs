@@ -172,3 +172,42 @@ fn a_driver_that_starts_again_learns_what_was_not_confirmed() {
          130 outstanding              => resize j1 r2 keep n0*1; resize j2 r2 keep n0*1 add n0*1; launch j2 r2 n0*1; launch j3 r1 n0*1",
     );
 }
+
+#[test]
+fn with_a_pod_per_node_another_number_on_a_node_replaces_all_of_it_there_and_whole_nodes_come_and_go_in_place() {
+    check(
+        "0   join n0 4                =>
+         0   join n1 4                =>
+         0   join n2 4                =>
+         0   submit j1 2 podpernode   =>
+         60  tick j1=n0*2             => launch j1 r1 n0*2
+         90  ready j1 r1              =>
+         120 tick j1=n0*4             => stop j1 r1 n0*2 moved
+         125 released j1 r1 n0*2      => launch j1 r2 n0*4
+         150 ready j1 r2              =>
+         180 tick j1=n0*4+n1*4        => resize j1 r3 keep n0*4 add n1*4; launch j1 r3 n1*4
+         210 ready j1 r3              =>
+         240 tick j1=n0*4+n1*2+n2*1   => resize j1 r4 keep n0*4 remove n1*4 add n1*2+n2*1
+         245 released j1 r4 n1*4      => launch j1 r4 n1*2+n2*1
+         270 ready j1 r4              =>
+         300 tick j1=n1*2+n2*1        => resize j1 r5 keep n1*2+n2*1 remove n0*4
+         301 released j1 r5 n0*4      =>
+         310 ready j1 r5              =>
+         360 tick j1=n1*1             => stop j1 r5 n1*2+n2*1 moved",
+    );
+}
+
+#[test]
+fn with_a_pod_per_node_a_group_goes_on_while_a_node_of_it_is_replaced_and_after_one_is_lost() {
+    check(
+        "0   join n0 4                =>
+         0   join n1 4                =>
+         0   submit j1 2 podpernode   =>
+         60  tick j1=n0*2+n1*1        => launch j1 r1 n0*2+n1*1
+         90  ready j1 r1              =>
+         120 tick j1=n0*2+n1*4        => resize j1 r2 keep n0*2 remove n1*1 add n1*4
+         130 lost n1                  => resize j1 r3 keep n0*2
+         150 ready j1 r3              =>
+         150 show j1                  => running r3 n0*2",
+    );
+}

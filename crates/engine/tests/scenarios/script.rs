@@ -3,7 +3,7 @@ use std::sync::{Arc, Mutex};
 
 use pollux_agent::{AgentReport, Progress, Tuning};
 use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Job, JobState, Revision, Wait};
-use pollux_job::{Flexibility, JobId, JobSpec, Work};
+use pollux_job::{Flexibility, JobId, JobSpec, PodsPer, Work};
 use pollux_model::{BatchLimits, GpuTypeName};
 use pollux_policy::{Allocation, Assignment, ClusterView, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp};
 
@@ -155,6 +155,7 @@ fn spec(replicas: &str, options: &[&str]) -> JobSpec {
     for option in options {
         match option.split_once('=') {
             None if *option == "rigid" => spec.flexibility = Flexibility::Rigid,
+            None if *option == "podpernode" => spec.pods_per = PodsPer::Node,
             None if *option == "nonpreemptible" => spec.flexibility = Flexibility::NonPreemptible,
             Some(("min", value)) => spec.replicas_min = value.parse().expect("replicas"),
             Some(("max", value)) => spec.replicas_max = Some(value.parse().expect("replicas")),

@@ -62,6 +62,7 @@ pub(super) fn submitted_spec(
         batch_size: Some(job.requested_batch),
         work: settings.declare_epochs.then_some(Work::Epochs(epochs)),
         gpus_per_replica: job.needs.gpus_per_replica,
+        pods_per: settings.pods_per,
         cpus: job.needs.cpus,
         memory: job.needs.memory,
         gpu_types: job.needs.gpu_types.clone(),

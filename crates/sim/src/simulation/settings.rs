@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use pollux_engine::EngineSettings;
+use pollux_job::PodsPer;
 use pollux_policy::{AutoscalerSettings, PolicySettings};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -26,6 +27,8 @@ pub struct SimulationSettings {
     /// Seconds a job stands still when it is resized in place, as on a live cluster: whoever stays trains on until the
     /// additions are up, which takes a restart. Otherwise a resize is a restart like any other, as published.
     pub resize_delay_s: Option<f64>,
+    /// What comes and goes as one where a resize is in place.
+    pub pods_per: PodsPer,
     /// Share of its speed that a multi-node job loses on a node that hosts another one.
     pub interference: f64,
     /// Whether users say how many epochs their jobs train.
@@ -111,6 +114,7 @@ impl SimulationSettings {
             restart_delay_s: 30.0,
             resume_delay_s: None,
             resize_delay_s: None,
+            pods_per: PodsPer::Replica,
             interference: 0.0,
             declare_epochs: true,
             tune_for: TuneFor::Goodput,

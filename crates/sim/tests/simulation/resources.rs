@@ -1,3 +1,4 @@
+use pollux_job::PodsPer;
 use pollux_sim::{ApplicationName, ClusterSpec, NodeGroup, ReplicaNeeds, RunOutcome, Workload, WorkloadJob};
 
 use super::{POLICIES, check, settings, simulate};
@@ -89,4 +90,20 @@ fn jobs_run_on_the_types_they_allow() {
         assert!(outcome.jobs[0].series.iter().all(|sample| sample.replicas <= 1), "{policy}: there is one t4");
         assert!(outcome.jobs.iter().all(|job| job.series.iter().all(|sample| sample.replicas <= 4)), "{policy}");
     }
+}
+
+#[test]
+fn a_pod_per_node_makes_growth_inside_a_node_a_restart_and_growth_by_nodes_none() {
+    let completion_s = |nodes: &str, pods_per: PodsPer| {
+        let mut settings = settings("pollux", nodes);
+        (settings.resize_delay_s, settings.pods_per) = (Some(1.0), pods_per);
+        let workload = Workload::new("growth", None, vec![job("alone", 1, gpus(1))]).expect("a workload");
+        let outcome = simulate(&settings, &workload);
+        check(&outcome, &workload);
+        outcome.jobs[0].completion_s()
+    };
+    let [by_replica, by_node] = [PodsPer::Replica, PodsPer::Node].map(|per| completion_s("1x4", per));
+    assert!(by_node > by_replica, "{by_node} s, {by_replica} s");
+    let [by_replica, by_node] = [PodsPer::Replica, PodsPer::Node].map(|per| completion_s("4x1", per));
+    assert!((by_node - by_replica).abs() < 30.0, "{by_node} s, {by_replica} s: no restart is between them");
 }

@@ -70,6 +70,7 @@ impl From<Spec> for v2::Spec {
             memory: None,
             gpu_types: Vec::new(),
             flexibility: spec.flexibility,
+            pods_per: v2::PodsPer::before(),
             batch_size: spec.batch_size,
             priority: spec.priority,
             work: spec.work,

@@ -23,7 +23,7 @@ pub(crate) use report::{Progress, ReceivedReport, Report, Tuning, TypeReport};
 pub(crate) use rows::Replica;
 pub use rows::{GroupRow, NodeRow};
 pub(crate) use snapshot::{ClusterNode, Rounds, Snapshot, SucceededJob};
-pub(crate) use spec::{Flexibility, Spec, Work};
+pub(crate) use spec::{Flexibility, PodsPer, Spec, Work};
 
 pub(crate) use pollux_model::GpuTypeName;
 use pollux_policy::{Allocation, NodeId};

@@ -12,6 +12,22 @@ words! {
 }
 
 words! {
+    /// What comes and goes as one where replicas are pods.
+    PodsPer is pollux_job::PodsPer { Replica, Node }
+}
+
+impl PodsPer {
+    /// As it was before it could be chosen.
+    pub(crate) const fn before() -> Self {
+        Self::Replica
+    }
+
+    const fn is_before(&self) -> bool {
+        matches!(self, Self::Replica)
+    }
+}
+
+words! {
     /// How a job has to end before another may start.
     After is pollux_job::After { Success, End }
 }
@@ -56,6 +72,8 @@ pub(crate) struct Spec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) gpu_types: Vec<String>,
     pub(crate) flexibility: Flexibility,
+    #[serde(default = "PodsPer::before", skip_serializing_if = "PodsPer::is_before")]
+    pub(crate) pods_per: PodsPer,
     pub(crate) batch_size: Option<u32>,
     pub(crate) priority: i32,
     pub(crate) work: Option<Work>,
@@ -118,6 +136,7 @@ impl From<&JobSpec> for Spec {
             memory: spec.memory,
             gpu_types: spec.gpu_types,
             flexibility: spec.flexibility.into(),
+            pods_per: spec.pods_per.into(),
             batch_size: spec.batch_size,
             priority: spec.priority,
             work: spec.work.map(Into::into),
@@ -145,6 +164,7 @@ impl From<Spec> for JobSpec {
             memory: spec.memory,
             gpu_types: spec.gpu_types,
             flexibility: spec.flexibility.into(),
+            pods_per: spec.pods_per.into(),
             batch_size: spec.batch_size,
             priority: spec.priority,
             work: spec.work.map(Into::into),
