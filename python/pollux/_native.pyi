@@ -76,10 +76,13 @@ class Agent:
         warmup_epochs: float = 0.0,
         epoch_samples: int | None = None,
         state: str | None = None,
+        lone_replica: str = "accumulates",
     ) -> Agent:
         """`scaling` is adascale, adamscale, linear, sqrt, legw (which warms up for `warmup_epochs`) or a function.
 
-        `state` is what `state()` gave, in any process at any size.
+        `state` is what `state()` gave, in any process at any size. A process that is alone runs a batch above
+        `batch_size` in two micro-batches or more ("accumulates"), or in one where it fits ("whole"), if it runs some
+        steps in halves to measure them.
         """
     @property
     def relearns(self) -> bool:

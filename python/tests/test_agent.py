@@ -168,3 +168,13 @@ print(termination.requested())
 def test_sigterm_sets_a_flag_and_still_ends_forked_children() -> None:
     run = subprocess.run([sys.executable, "-c", SIGNALLED], check=True, capture_output=True, text=True)
     assert run.stdout == "{-15} False\nTrue\n"
+
+
+def test_a_process_that_is_alone_grows_in_whole_steps_only_where_its_worker_says_so() -> None:
+    local_batch, accumulation_steps = trained().resize(1, 1)
+    assert accumulation_steps >= 1 or local_batch == 128
+    local_batch, accumulation_steps = trained(lone_replica="whole").resize(1, 1)
+    assert local_batch > 128
+    assert accumulation_steps == 0
+    with pytest.raises(ValueError, match='lone_replica is "other"; expected accumulates or whole'):
+        agent(lone_replica="other")

@@ -13,14 +13,15 @@ impl Batch {
     /// A total batch that the user fixed, cut for `replicas`.
     ///
     /// Each replica takes its share, rounded up, in the fewest micro-batches that fit it; one replica above the baseline
-    /// takes two at least, because one micro-batch tells nothing of its noise. Then the micro-batch is cut so that the
+    /// takes as many as its worker needs to tell noise from signal. Then the micro-batch is cut so that the
     /// total stays within the largest batch. `None` if not even one sample each does, or if there is nothing to cut.
     pub fn fixed(limits: &BatchLimits, batch_size: u32, replicas: u32) -> Option<Self> {
         if batch_size == 0 || replicas == 0 {
             return None;
         }
         let share = batch_size.div_ceil(replicas);
-        let fewest = if replicas == 1 && batch_size > limits.batch_size_baseline() { 2 } else { 1 };
+        let is_grown_alone = replicas == 1 && batch_size > limits.batch_size_baseline();
+        let fewest = if is_grown_alone { limits.lone_replica().micro_batches_min() } else { 1 };
         let micro_batches = share.div_ceil(limits.local_batch_max()).max(fewest);
         let largest = limits.batch_size_max() / replicas.saturating_mul(micro_batches);
         let local_batch = share.div_ceil(micro_batches).min(largest);
@@ -69,6 +70,7 @@ impl BatchMode {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::LoneReplica;
     use proptest::prelude::*;
 
     fn cut(limits: (u32, u32, u32, u32), batch_size: u32, replicas: u32) -> Option<(u32, u32)> {
@@ -86,6 +88,14 @@ mod tests {
         assert_eq!(cut(cifar10, 4096, 12), Some((341, 0)));
         assert_eq!(cut(cifar10, 2048, 6), Some((342, 0)));
         assert_eq!(cut((8, 512, 4, 8), 64, 4), Some((8, 1)));
+    }
+
+    #[test]
+    fn a_worker_that_measures_in_halves_runs_a_fixed_batch_whole() {
+        let limits = BatchLimits::new(128, 4096, 32, 1024).unwrap().with_lone_replica(LoneReplica::Whole);
+        let cut = |batch_size| Batch::fixed(&limits, batch_size, 1).unwrap();
+        assert_eq!(cut(256), Batch { local_batch: 256, accumulation_steps: 0 });
+        assert_eq!(cut(4096), Batch { local_batch: 1024, accumulation_steps: 3 });
     }
 
     #[test]

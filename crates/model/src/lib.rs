@@ -50,7 +50,7 @@ pub use fit::{Fit, Observation, fit, objective};
 pub use goodput::{BatchChoice, Goodput};
 pub use gpu_type::{GpuType, GpuTypeName};
 pub use learning_rate::{LearningRateRule, ScalingContext};
-pub use limits::BatchLimits;
+pub use limits::{BatchLimits, LoneReplica};
 pub use loss::LossCurve;
 pub use noise::{GradientNorms, NoiseEstimator, NoiseSample, Preconditioner};
 pub use shape::Shape;

@@ -9,6 +9,38 @@ pub struct BatchLimits {
     batch_size_max: u32,
     local_batch_min: u32,
     local_batch_max: u32,
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "LoneReplica::is_published"))]
+    lone_replica: LoneReplica,
+}
+
+/// How one replica runs a batch above the baseline. One gradient alone tells nothing of its noise, so it has to compare
+/// micro-batches with the step that they are a part of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum LoneReplica {
+    /// In one micro-batch where it fits: the worker runs some of its steps in halves, only to measure them.
+    Whole,
+    /// Every step in two micro-batches or more, as published. What a newer worker may say besides is taken for this.
+    #[default]
+    #[cfg_attr(feature = "serde", serde(other))]
+    Accumulates,
+}
+
+impl LoneReplica {
+    /// The fewest micro-batches of one replica above the baseline.
+    pub(crate) const fn micro_batches_min(self) -> u32 {
+        match self {
+            Self::Accumulates => 2,
+            Self::Whole => 1,
+        }
+    }
+
+    #[cfg(feature = "serde")]
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    const fn is_published(&self) -> bool {
+        matches!(self, Self::Accumulates)
+    }
 }
 
 impl BatchLimits {
@@ -27,7 +59,19 @@ impl BatchLimits {
         };
         ordered("batch_size_baseline", batch_size_baseline, "batch_size_max", batch_size_max)?;
         ordered("local_batch_min", local_batch_min, "local_batch_max", local_batch_max)?;
-        Ok(Self { batch_size_baseline, batch_size_max, local_batch_min, local_batch_max })
+        let lone_replica = LoneReplica::default();
+        Ok(Self { batch_size_baseline, batch_size_max, local_batch_min, local_batch_max, lone_replica })
+    }
+
+    /// The same limits for a worker that runs alone in this way.
+    #[must_use]
+    pub const fn with_lone_replica(self, lone_replica: LoneReplica) -> Self {
+        Self { lone_replica, ..self }
+    }
+
+    /// How one replica runs a batch above the baseline.
+    pub const fn lone_replica(&self) -> LoneReplica {
+        self.lone_replica
     }
 
     /// `M0`: the batch the user's learning rate was chosen for; the total batch never goes below.
@@ -57,8 +101,8 @@ impl BatchLimits {
         self.local_batch_max
     }
 
-    /// Whether a shape may run this choice. One replica needs two micro-batches above the baseline, because one
-    /// gradient alone tells nothing of its noise.
+    /// Whether a shape may run this choice. One replica needs two micro-batches above the baseline, unless its worker
+    /// measures otherwise.
     pub fn allow(&self, shape: Shape, local_batch: u32, accumulation_steps: u32) -> bool {
         let micro_batches = u64::from(accumulation_steps) + 1;
         let per_replica = u64::from(local_batch) * micro_batches;
@@ -66,7 +110,9 @@ impl BatchLimits {
         let baseline = u64::from(self.batch_size_baseline);
         (self.local_batch_min..=self.local_batch_max).contains(&local_batch)
             && (baseline..=u64::from(self.batch_size_max)).contains(&batch_size)
-            && (shape.replicas() > 1 || micro_batches > 1 || batch_size == baseline)
+            && (shape.replicas() > 1
+                || micro_batches >= u64::from(self.lone_replica.micro_batches_min())
+                || batch_size == baseline)
     }
 
     pub(crate) fn no_feasible_batch(&self, shape: Shape) -> ModelError {
@@ -87,6 +133,8 @@ struct RawLimits {
     batch_size_max: u32,
     local_batch_min: u32,
     local_batch_max: u32,
+    #[serde(default)]
+    lone_replica: LoneReplica,
 }
 
 #[cfg(feature = "serde")]
@@ -94,6 +142,7 @@ impl TryFrom<RawLimits> for BatchLimits {
     type Error = ModelError;
 
     fn try_from(raw: RawLimits) -> Result<Self, ModelError> {
-        Self::new(raw.batch_size_baseline, raw.batch_size_max, raw.local_batch_min, raw.local_batch_max)
+        let limits = Self::new(raw.batch_size_baseline, raw.batch_size_max, raw.local_batch_min, raw.local_batch_max)?;
+        Ok(limits.with_lone_replica(raw.lone_replica))
     }
 }

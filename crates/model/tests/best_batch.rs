@@ -1,6 +1,8 @@
 //! The best batch and accumulation, against trying them all.
 
-use pollux_model::{BatchChoice, BatchLimits, Goodput, ModelError, NoiseStatistics, Parallelism, Shape, StepParams};
+use pollux_model::{
+    BatchChoice, BatchLimits, Goodput, LoneReplica, ModelError, NoiseStatistics, Parallelism, Shape, StepParams,
+};
 use proptest::prelude::*;
 
 fn brute_force(goodput: &Goodput, shape: Shape) -> Option<BatchChoice> {
@@ -57,9 +59,11 @@ prop_compose! {
     fn limits()(
         batch in (1u32..600, 1u32..600),
         local in (1u32..80, 1u32..80),
+        lone_replica in prop_oneof![Just(LoneReplica::Accumulates), Just(LoneReplica::Whole)],
     ) -> BatchLimits {
         BatchLimits::new(batch.0.min(batch.1), batch.0.max(batch.1), local.0.min(local.1), local.0.max(local.1))
             .expect("ordered and at least 1")
+            .with_lone_replica(lone_replica)
     }
 }
 
@@ -207,6 +211,16 @@ fn published_choices_are_reached_or_beaten() {
         let best = cifar10().best(Shape::new(nodes, replicas).unwrap()).unwrap();
         assert!(best.goodput >= published, "{replicas} replicas: {} below {published}", best.goodput);
     }
+}
+
+#[test]
+fn a_single_replica_whose_worker_measures_in_halves_runs_a_larger_batch_whole() {
+    let published = cifar10();
+    let limits = published.limits.with_lone_replica(LoneReplica::Whole);
+    let shape = Shape::single();
+    let (whole, halves) = (Goodput { limits, ..published }.best(shape).unwrap(), published.best(shape).unwrap());
+    assert!(whole.batch_size() > limits.batch_size_baseline() && whole.accumulation_steps == 0, "{whole:?}");
+    assert!(whole.goodput > halves.goodput, "{whole:?} against {halves:?}");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use std::fmt::Debug;
 
-use pollux_model::{GradientNorms, LossCurve, NoiseEstimator, Parallelism, StepParams, ThroughputModel};
+use pollux_model::{
+    BatchLimits, GradientNorms, LoneReplica, LossCurve, NoiseEstimator, Parallelism, StepParams, ThroughputModel,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -63,4 +65,19 @@ fn a_count_of_measurements_stops_at_the_largest_number() {
     let norms = GradientNorms { steps: 3, micro_batches: 2, batch_size: 64.0, micro_sqr: 5.0, mean_sqr: 4.0 };
     assert!(estimator.update(&norms, 1));
     assert_eq!(estimator.measurements(), u64::MAX);
+}
+
+#[test]
+fn limits_of_an_older_worker_are_as_published_and_are_written_as_it_wrote_them() {
+    let older = r#"{"batch_size_baseline":8,"batch_size_max":64,"local_batch_min":1,"local_batch_max":64}"#;
+    let published: BatchLimits = serde_json::from_str(older).unwrap();
+    assert_eq!(published.lone_replica(), LoneReplica::Accumulates);
+    assert_eq!(serde_json::to_string(&published).unwrap(), older);
+
+    let whole = published.with_lone_replica(LoneReplica::Whole);
+    let text = serde_json::to_string(&whole).unwrap();
+    assert_eq!(text, older.replace("64}", r#"64,"lone_replica":"whole"}"#));
+    assert_eq!(serde_json::from_str::<BatchLimits>(&text).unwrap(), whole);
+    let later = text.replace("\"whole\"", "\"of a later version\"");
+    assert_eq!(serde_json::from_str::<BatchLimits>(&later).unwrap(), published);
 }

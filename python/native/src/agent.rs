@@ -1,5 +1,5 @@
 use pollux_agent::{AgentSettings, Placement, Progress, StepObservation, Tuning};
-use pollux_model::{BatchLimits, BatchMode, GpuTypeName, GradientNorms, Shape};
+use pollux_model::{BatchLimits, BatchMode, GpuTypeName, GradientNorms, LoneReplica, Shape};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -25,7 +25,7 @@ pub(crate) struct Agent {
 impl Agent {
     #[new]
     #[pyo3(signature = (*, batch_size, max_batch_size, local_batch_min, local_batch_max, scaling, warmup_epochs = 0.0,
-        epoch_samples = None, state = None))]
+        epoch_samples = None, state = None, lone_replica = "accumulates"))]
     #[expect(clippy::too_many_arguments, reason = "Python names them at the call")]
     fn new(
         batch_size: i64,
@@ -36,13 +36,23 @@ impl Agent {
         warmup_epochs: f64,
         epoch_samples: Option<u64>,
         state: Option<&str>,
+        lone_replica: &str,
     ) -> Result<Self, NativeError> {
+        let lone_replica = match lone_replica {
+            "accumulates" => LoneReplica::Accumulates,
+            "whole" => LoneReplica::Whole,
+            value => {
+                let accepted = "accumulates or whole";
+                return Err(NativeError::Word { name: "lone_replica", value: value.to_owned(), accepted });
+            }
+        };
         let limits = BatchLimits::new(
             count("batch_size", batch_size)?,
             count("max_batch_size", max_batch_size)?,
             count("local_batch_min", local_batch_min)?,
             count("local_batch_max", local_batch_max)?,
-        )?;
+        )?
+        .with_lone_replica(lone_replica);
         let raised = Raised::default();
         let learning_rate = scaling.into_rule(warmup_epochs, &raised)?;
         let settings = AgentSettings { learning_rate, epoch_samples, ..AgentSettings::new(limits) };

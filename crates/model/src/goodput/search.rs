@@ -31,7 +31,7 @@ pub(super) struct Search<'a> {
     samples_max: u64,
     local_min: u64,
     local_max: u64,
-    /// Micro-batches that the limits allow, but for a single replica's baseline batch.
+    /// Micro-batches that the limits allow; where a single replica needs two, all but those of its baseline batch.
     micro_batches_min: u64,
     micro_batches_max: u64,
     /// `K/M0`, from samples per replica to the batch scale.
@@ -53,6 +53,7 @@ impl<'a> Search<'a> {
         let samples_min = u64::from(limits.batch_size_baseline()).div_ceil(replicas);
         let samples_max = u64::from(limits.batch_size_max()) / replicas;
         let (local_min, local_max) = (u64::from(limits.local_batch_min()), u64::from(limits.local_batch_max()));
+        let fewest = if replicas == 1 { u64::from(limits.lone_replica().micro_batches_min()) } else { 1 };
         Self {
             goodput,
             shape,
@@ -60,7 +61,7 @@ impl<'a> Search<'a> {
             samples_max,
             local_min,
             local_max,
-            micro_batches_min: samples_min.div_ceil(local_max).max(if replicas == 1 { 2 } else { 1 }),
+            micro_batches_min: samples_min.div_ceil(local_max).max(fewest),
             micro_batches_max: samples_max / local_min,
             scale_per_sample: f64::from(shape.replicas()) / f64::from(limits.batch_size_baseline()),
             signal_share: goodput.noise.signal_share(),
@@ -95,7 +96,7 @@ impl<'a> Search<'a> {
         best
     }
 
-    /// On one replica the baseline batch may run whole; anything larger takes two micro-batches.
+    /// On one replica the baseline batch may always run whole.
     fn single_baseline(&self) -> Option<Candidate> {
         let whole = self.shape.replicas() == 1 && (self.local_min..=self.local_max).contains(&self.samples_min);
         whole.then(|| self.candidate(self.samples_min, 1))
