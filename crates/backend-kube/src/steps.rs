@@ -8,12 +8,16 @@ use kube::{Api, Client, ResourceExt};
 use pollux_backend::ReplicaOrder;
 use pollux_supervisor::STOP_ANNOTATION;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use crate::names::{FINALIZER, GATE, MANAGER, pod_name};
 use crate::pod::{pod, secret};
 use crate::replica::Step;
 use crate::stage::is_gated;
 use crate::{KubeSettings, PodTemplates};
+
+/// Steps at a time: the API server has other clients, and a plan may ask for thousands of pods.
+const STEPS_MAX: usize = 16;
 
 /// What came of a request.
 #[derive(Debug)]
@@ -33,14 +37,16 @@ pub(crate) struct Steps {
     client: Client,
     settings: Arc<KubeSettings>,
     templates: Arc<dyn PodTemplates>,
+    under_way: Semaphore,
 }
 
 impl Steps {
     pub(crate) fn new(client: Client, settings: Arc<KubeSettings>, templates: Arc<dyn PodTemplates>) -> Self {
-        Self { client, settings, templates }
+        Self { client, settings, templates, under_way: Semaphore::new(STEPS_MAX) }
     }
 
     pub(crate) async fn take(&self, step: Step, pod: Option<Pod>) -> Result<Done, kube::Error> {
+        let _permit = self.under_way.acquire().await.expect("nobody closes it");
         match (step, pod) {
             (Step::Create(order), _) => self.create(&order).await,
             (Step::Release { order }, Some(pod)) => self.release(order.as_deref(), &pod).await,

@@ -4,28 +4,32 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt, stream};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::events::{Event as KubeEvent, EventType, Recorder, Reporter};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use pollux_backend_kube::{FINALIZER, JobPods, MANAGER, PodTemplates};
 use pollux_job::{JobId, Phase};
 use pollux_server::{Action, Handle, Refused, explain, views};
-use pollux_store::HistoryEntry;
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use tracing::{info, warn};
 
+use crate::event_writer::EventWriter;
+use crate::figures::{Told, those_due};
 use crate::spec::{UID_VARIABLE, job_spec, pods, saves_where_others_find_it};
 use crate::status::{Seen, checkpoints_kept, is_over, now, said, status, word};
 use crate::{PolluxJob, PolluxJobStatus};
 
 /// Between looks at all jobs.
 const LOOK: Duration = Duration::from_secs(1);
-/// Figures that change all the time are written this often.
-const FIGURES: Duration = Duration::from_secs(10);
+/// Jobs that one look tells about because their phase or size has changed; the next look goes on with the others.
+const CHANGED_MAX: usize = 200;
+/// Resources that are handed to the scheduler together, which writes them down together.
+const SUBMITTED_MAX: usize = 256;
+/// Requests to the API server at a time: it has other clients.
+const REQUESTS_MAX: usize = 8;
 /// Jobs that are over and still known to the scheduler.
 const ENDED_MAX: usize = 1_000;
 
@@ -73,23 +77,31 @@ pub(crate) struct Controller {
     checkpoint_dir: String,
     /// By the uid of the resource.
     tracked: BTreeMap<String, Tracked>,
+    /// Its keys, by the numbers of jobs.
+    uids: BTreeMap<JobId, String>,
     /// What a list that is being read has shown so far.
     listing: Option<BTreeSet<String>>,
     /// Jobs that the scheduler had when it started, by the uid of their resource.
     known: BTreeMap<String, JobId>,
+    /// Resources that are to become jobs.
+    fresh: BTreeSet<String>,
+    events: EventWriter,
     is_complete: bool,
 }
 
 impl Controller {
     pub(crate) fn new(client: Client, handle: Handle, templates: Arc<Templates>, checkpoint_dir: String) -> Self {
         Self {
+            events: EventWriter::start(client.clone()),
             client,
             handle,
             templates,
             checkpoint_dir,
             tracked: BTreeMap::new(),
+            uids: BTreeMap::new(),
             listing: None,
             known: BTreeMap::new(),
+            fresh: BTreeSet::new(),
             is_complete: false,
         }
     }
@@ -98,20 +110,32 @@ impl Controller {
     pub(crate) async fn run(mut self) -> Result<(), Refused> {
         self.known = self.jobs_of_before().await?;
         let mut history = self.handle.history();
-        let mut resources =
-            watcher(Api::<PolluxJob>::all(self.client.clone()), watcher::Config::default()).default_backoff().boxed();
+        let slim = |resource: &mut PolluxJob| resource.meta_mut().managed_fields = None;
+        let resources = watcher(Api::<PolluxJob>::all(self.client.clone()), watcher::Config::default());
+        let mut resources = resources.default_backoff().modify(slim).boxed();
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
-                Some(event) = resources.next() => self.see(event).await,
+                Some(event) = resources.next() => {
+                    self.see(event).await;
+                    // What is there already is submitted together.
+                    while self.fresh.len() < SUBMITTED_MAX
+                        && let Some(Some(event)) = resources.next().now_or_never()
+                    {
+                        self.see(event).await;
+                    }
+                }
                 entry = history.recv() => match entry {
-                    Ok(entry) => self.publish(&entry).await,
+                    Ok(entry) => if let Some(tracked) = entry.job.and_then(|job| self.resource_of(job)) {
+                        self.events.tell(&entry, &tracked.resource);
+                    },
                     Err(RecvError::Lagged(missed)) => warn!(missed, "Events could not be written fast enough"),
                     Err(RecvError::Closed) => return Ok(()),
                 },
                 _ = ticks.tick() => self.look().await?,
             }
+            self.submit_fresh().await;
         }
     }
 
@@ -141,7 +165,7 @@ impl Controller {
             Ok(Event::Apply(resource)) => {
                 let uid = resource.uid().unwrap_or_default();
                 self.learn(resource);
-                self.reconcile(&uid, None).await;
+                self.settle(&uid).await;
             }
             Ok(Event::InitDone) => {
                 let seen = self.listing.take().unwrap_or_default();
@@ -165,6 +189,9 @@ impl Controller {
     fn learn(&mut self, resource: PolluxJob) {
         let uid = resource.uid().unwrap_or_default();
         let id = self.known.get(&uid).copied();
+        if let Some(id) = id {
+            self.uids.insert(id, uid.clone());
+        }
         let tracked = self.tracked.entry(uid).or_insert_with(|| Tracked {
             told: resource.status.clone().unwrap_or_default(),
             resource: resource.clone(),
@@ -183,6 +210,7 @@ impl Controller {
         if let Some(id) = self.tracked.remove(uid).and_then(|tracked| tracked.id) {
             self.cancel(id).await;
             self.templates.forget(id);
+            self.uids.remove(&id);
         }
     }
 
@@ -196,16 +224,19 @@ impl Controller {
         if !self.is_complete {
             return Ok(());
         }
-        let due: BTreeMap<JobId, (String, u32)> = self
-            .tracked
-            .values()
-            .filter(|tracked| tracked.told_at.is_some_and(|at| at.elapsed() < FIGURES))
-            .filter_map(|tracked| Some((tracked.id?, (tracked.told.phase.clone(), tracked.told.replicas))))
-            .collect();
+        let told = self.tracked.values().filter(|tracked| !is_over(&tracked.told));
+        let told: BTreeMap<JobId, Told> =
+            told.filter_map(|it| Some((it.id?, Told::new(&it.told.phase, it.told.replicas, it.told_at)))).collect();
         let seen = self.handle.look(move |cluster| {
-            let one = |id: JobId| {
-                let job = views::job(cluster, cluster.engine().job(id)?);
-                if due.get(&id).is_some_and(|(phase, replicas)| phase == word(job.phase) && *replicas == job.replicas) {
+            let due = those_due(&told, Instant::now());
+            let mut changed = 0;
+            let mut one = |id: JobId| {
+                let engine_job = cluster.engine().job(id)?;
+                let told = told.get(&id)?;
+                let job = views::job(cluster, engine_job);
+                let is_same = told.is_about(word(job.phase), job.replicas);
+                changed += usize::from(!is_same);
+                if (is_same && !due.contains(&id)) || (!is_same && changed > CHANGED_MAX) {
                     return Some((id, None));
                 }
                 let group = cluster.assignment(id).map(|assignment| assignment.replicas).unwrap_or_default();
@@ -213,22 +244,32 @@ impl Controller {
                 let explanation = explain(cluster, id);
                 Some((id, Some(Seen { job, explanation, nodes: nodes.into_iter().collect() })))
             };
-            cluster.live_jobs().filter_map(one).collect::<BTreeMap<_, _>>()
+            cluster.live_jobs().filter_map(&mut one).collect::<BTreeMap<_, _>>()
         });
-        let seen = seen.get().await?;
+        let mut seen = seen.get().await?;
         let uids: Vec<String> = self.tracked.keys().cloned().collect();
-        for uid in uids {
-            let Some(tracked) = self.tracked.get(&uid) else { continue };
-            let now_seen = match tracked.id {
-                Some(id) if !is_over(&tracked.told) => match seen.get(&id) {
-                    Some(seen) => seen.clone(),
-                    None => self.ended(id).await,
-                },
-                Some(_) | None => None,
+        let mut statuses = Vec::new();
+        for uid in &uids {
+            let Some(tracked) = self.tracked.get(uid) else { continue };
+            let Some(id) = tracked.id.filter(|_| !is_over(&tracked.told)) else { continue };
+            let now_seen = match seen.remove(&id) {
+                Some(seen) => seen,
+                None => self.ended(id).await,
             };
-            self.reconcile(&uid, now_seen).await;
+            let Some(now_seen) = now_seen else { continue };
+            self.apply_suspend(uid, &now_seen).await;
+            let status = status(&now_seen, &tracked.told, tracked.resource.metadata.generation, &now());
+            statuses.push((uid.clone(), status));
+        }
+        self.write_statuses(statuses).await;
+        for uid in uids {
+            self.settle(&uid).await;
         }
         Ok(())
+    }
+
+    fn resource_of(&self, job: JobId) -> Option<&Tracked> {
+        self.tracked.get(self.uids.get(&job)?)
     }
 
     /// A job that is over.
@@ -245,16 +286,9 @@ impl Controller {
     }
 
     /// Does what is to be done about one resource.
-    async fn reconcile(&mut self, uid: &str, seen: Option<Seen>) {
+    async fn settle(&mut self, uid: &str) {
         if !self.is_complete {
             return;
-        }
-        if let Some(seen) = seen {
-            self.apply_suspend(uid, &seen).await;
-            self.write_status(uid, |tracked| {
-                status(&seen, &tracked.told, tracked.resource.metadata.generation, &now())
-            })
-            .await;
         }
         let Some(tracked) = self.tracked.get(uid) else { return };
         let is_done = is_over(&tracked.told) || tracked.id.is_none();
@@ -267,7 +301,7 @@ impl Controller {
         } else if is_over(&tracked.told) {
             self.expire(uid).await;
         } else if tracked.id.is_none() {
-            self.submit(uid).await;
+            self.fresh.insert(uid.to_owned());
         }
     }
 
@@ -286,54 +320,80 @@ impl Controller {
         }
     }
 
-    async fn submit(&mut self, uid: &str) {
-        let Some(tracked) = self.tracked.get(uid) else { return };
-        let generation = tracked.resource.metadata.generation;
-        if tracked.refused.is_some() && tracked.refused == generation {
-            return;
-        }
-        if tracked.resource.spec.suspend {
-            let message = "it is suspended: set spec.suspend to false";
-            return self
-                .write_status(uid, |it| said(&it.told, "Suspended", "Suspended", message, generation, &now()))
-                .await;
-        }
-        if let Err(error) = self.pin(uid).await {
-            return warn!(%error, "a job cannot be taken yet; it is tried again");
-        }
-        let Some(tracked) = self.tracked.get_mut(uid) else { return };
-        let submitted = match job_spec(&tracked.resource) {
-            Ok(spec) => match self.handle.submit(spec).get().await {
-                Ok(id) => Ok(id),
-                Err(Refused::Full | Refused::NotCopied | Refused::Busy { .. } | Refused::Away) => return,
-                Err(refused) => Err(refused.to_string()),
-            },
-            Err(reason) => Err(reason),
-        };
-        match submitted {
-            Ok(id) => {
-                info!(job = id.0, resource = %tracked.resource.name_any(), "job taken");
-                tracked.id = Some(id);
-                tracked.told.id = Some(id.0);
-                self.templates.learn(id, pods(&tracked.resource, &self.checkpoint_dir));
+    /// Hands resources to the scheduler, many at a time.
+    async fn submit_fresh(&mut self) {
+        let mut batch = Vec::new();
+        let mut suspended = Vec::new();
+        while batch.len() < SUBMITTED_MAX
+            && let Some(uid) = self.fresh.pop_first()
+        {
+            let Some(tracked) = self.tracked.get(&uid).filter(|it| it.id.is_none()) else { continue };
+            let generation = tracked.resource.metadata.generation;
+            if tracked.refused.is_some() && tracked.refused == generation {
+                continue;
             }
-            Err(reason) => {
-                tracked.refused = generation;
-                self.write_status(uid, |it| said(&it.told, "Invalid", "Misconfigured", &reason, generation, &now()))
-                    .await;
+            if tracked.resource.spec.suspend {
+                let message = "it is suspended: set spec.suspend to false";
+                suspended.push((uid, said(&tracked.told, "Suspended", "Suspended", message, generation, &now())));
+            } else {
+                batch.push(uid);
             }
         }
+        let pinned = self.pin(batch).await;
+        let mut refused = Vec::new();
+        let mut asked = Vec::new();
+        for uid in pinned {
+            let Some(tracked) = self.tracked.get(&uid) else { continue };
+            match job_spec(&tracked.resource) {
+                Ok(spec) => asked.push((uid, self.handle.submit(spec))),
+                Err(reason) => refused.push((uid, reason)),
+            }
+        }
+        for (uid, answer) in asked {
+            match answer.get().await {
+                Ok(id) => self.taken(&uid, id),
+                // The next look tries again.
+                Err(Refused::Full | Refused::NotCopied | Refused::Busy { .. } | Refused::Away) => {}
+                Err(reason) => refused.push((uid, reason.to_string())),
+            }
+        }
+        for (uid, reason) in refused {
+            let Some(tracked) = self.tracked.get_mut(&uid) else { continue };
+            let generation = tracked.resource.metadata.generation;
+            tracked.refused = generation;
+            suspended.push((uid, said(&tracked.told, "Invalid", "Misconfigured", &reason, generation, &now())));
+        }
+        self.write_statuses(suspended).await;
     }
 
-    /// Has a resource stay until its pods are gone.
-    async fn pin(&self, uid: &str) -> Result<(), kube::Error> {
-        let Some(tracked) = self.tracked.get(uid) else { return Ok(()) };
-        let mut finalizers = tracked.resource.finalizers().to_vec();
-        if finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
-            return Ok(());
-        }
-        finalizers.push(FINALIZER.to_owned());
-        self.set_finalizers(&tracked.resource, &finalizers).await
+    /// A resource has become a job.
+    fn taken(&mut self, uid: &str, id: JobId) {
+        let Some(tracked) = self.tracked.get_mut(uid) else { return };
+        info!(job = id.0, resource = %tracked.resource.name_any(), "job taken");
+        tracked.id = Some(id);
+        tracked.told.id = Some(id.0);
+        self.templates.learn(id, pods(&tracked.resource, &self.checkpoint_dir));
+        self.uids.insert(id, uid.to_owned());
+    }
+
+    /// Has resources stay until their pods are gone; those with which that is so now.
+    async fn pin(&self, uids: Vec<String>) -> Vec<String> {
+        let one = |uid: String| async move {
+            let resource = &self.tracked.get(&uid)?.resource;
+            let mut finalizers = resource.finalizers().to_vec();
+            if finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
+                return Some(uid);
+            }
+            finalizers.push(FINALIZER.to_owned());
+            match self.set_finalizers(resource, &finalizers).await {
+                Ok(()) => Some(uid),
+                Err(error) => {
+                    warn!(%error, "a job cannot be taken yet; it is tried again");
+                    None
+                }
+            }
+        };
+        stream::iter(uids.into_iter().map(one)).buffered(REQUESTS_MAX).filter_map(std::future::ready).collect().await
     }
 
     /// Whether a job that is over still has replicas, which are leaving.
@@ -385,49 +445,41 @@ impl Controller {
         Api::namespaced(self.client.clone(), &resource.namespace().unwrap_or_default())
     }
 
-    /// Writes a status, if it is another than before.
-    async fn write_status(&mut self, uid: &str, status: impl FnOnce(&Tracked) -> PolluxJobStatus) {
-        let Some(tracked) = self.tracked.get_mut(uid) else { return };
-        let mut status = status(tracked);
-        let saves = saves_where_others_find_it(&tracked.resource, &self.checkpoint_dir);
-        status.conditions.push(checkpoints_kept(saves, &tracked.told, status.observed_generation, &now()));
-        if tracked.told == status {
-            tracked.told_at = Some(Instant::now());
-            return;
+    /// Writes those that are others than before.
+    async fn write_statuses(&mut self, statuses: Vec<(String, PolluxJobStatus)>) {
+        let mut patches = Vec::new();
+        for (uid, mut status) in statuses {
+            let Some(tracked) = self.tracked.get_mut(&uid) else { continue };
+            let saves = saves_where_others_find_it(&tracked.resource, &self.checkpoint_dir);
+            status.conditions.push(checkpoints_kept(saves, &tracked.told, status.observed_generation, &now()));
+            if tracked.told == status {
+                tracked.told_at = Some(Instant::now());
+            } else {
+                patches.push((uid, tracked.resource.clone(), status));
+            }
         }
-        let resource = &tracked.resource;
-        let api: Api<PolluxJob> = Api::namespaced(self.client.clone(), &resource.namespace().unwrap_or_default());
-        let patch = json!({"metadata": {"uid": resource.uid()}, "status": status});
-        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        match api.patch_status(&resource.name_any(), &params, &Patch::Merge(patch)).await {
-            Ok(_) => (tracked.told, tracked.told_at) = (status, Some(Instant::now())),
-            Err(kube::Error::Api(error)) if error.code == 404 => {}
-            Err(error) => warn!(%error, "a status cannot be written; it is tried again"),
-        }
-    }
-
-    /// Tells of something that happened to a job.
-    async fn publish(&self, entry: &HistoryEntry) {
-        let Some(job) = entry.job else { return };
-        let Some(tracked) = self.tracked.values().find(|tracked| tracked.id == Some(job)) else { return };
-        let told = views::event(entry);
-        let type_ = match told.kind.as_str() {
-            "not_started" => EventType::Warning,
-            _ => EventType::Normal,
+        let client = &self.client;
+        let one = |(uid, resource, status): (String, PolluxJob, PolluxJobStatus)| async move {
+            let api: Api<PolluxJob> = Api::namespaced(client.clone(), &resource.namespace().unwrap_or_default());
+            let patch = json!({"metadata": {"uid": resource.uid()}, "status": status});
+            let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+            match api.patch_status(&resource.name_any(), &params, &Patch::Merge(patch)).await {
+                Ok(_) => return Some((uid, status)),
+                Err(kube::Error::Api(error)) if error.code == 404 => {}
+                Err(error) => warn!(%error, "a status cannot be written; it is tried again"),
+            }
+            None
         };
-        let reason = told.kind.split('_').map(capitalised).collect();
-        let note: String = told.text.chars().take(1_000).collect();
-        let event = KubeEvent { type_, reason, note: Some(note), action: "Schedule".to_owned(), secondary: None };
-        // One that is used again counts what has the same reason, and keeps only the first sentence.
-        let reporter = Reporter { controller: "pollux".to_owned(), instance: None };
-        let recorder = Recorder::new(self.client.clone(), reporter);
-        if let Err(error) = recorder.publish(&event, &tracked.resource.object_ref(&())).await {
-            warn!(%error, "an Event could not be written");
+        let written: Vec<_> = stream::iter(patches)
+            .map(one)
+            .buffer_unordered(REQUESTS_MAX)
+            .filter_map(std::future::ready)
+            .collect()
+            .await;
+        for (uid, status) in written {
+            if let Some(tracked) = self.tracked.get_mut(&uid) {
+                (tracked.told, tracked.told_at) = (status, Some(Instant::now()));
+            }
         }
     }
-}
-
-fn capitalised(word: &str) -> String {
-    let mut letters = word.chars();
-    letters.next().map(|first| first.to_ascii_uppercase().to_string() + letters.as_str()).unwrap_or_default()
 }

@@ -21,6 +21,8 @@ mod group_secret;
 mod leader;
 mod cordons;
 mod token_review;
+mod figures;
+mod event_writer;
 mod controller;
 mod operator;
 
