@@ -128,7 +128,7 @@ impl Controller {
                 }
                 entry = history.recv() => match entry {
                     Ok(entry) => if let Some(tracked) = entry.job.and_then(|job| self.resource_of(job)) {
-                        self.events.tell(&entry, &tracked.resource);
+                        self.events.send(&entry, &tracked.resource);
                     },
                     Err(RecvError::Lagged(missed)) => warn!(missed, "Events could not be written fast enough"),
                     Err(RecvError::Closed) => return Ok(()),
@@ -225,8 +225,11 @@ impl Controller {
             return Ok(());
         }
         let told = self.tracked.values().filter(|tracked| !is_over(&tracked.told));
-        let told: BTreeMap<JobId, Told> =
-            told.filter_map(|it| Some((it.id?, Told::new(&it.told.phase, it.told.replicas, it.told_at)))).collect();
+        let of = |it: &Tracked| {
+            let generations = (it.resource.metadata.generation, it.told.observed_generation);
+            Told::new(&it.told.phase, it.told.replicas, it.told_at).of_generation(generations.0, generations.1)
+        };
+        let told: BTreeMap<JobId, Told> = told.filter_map(|it| Some((it.id?, of(it)))).collect();
         let seen = self.handle.look(move |cluster| {
             let due = those_due(&told, Instant::now());
             let mut changed = 0;

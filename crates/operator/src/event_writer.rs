@@ -29,7 +29,7 @@ impl EventWriter {
     }
 
     /// Has something that happened to a job written down.
-    pub(crate) fn tell(&self, entry: &HistoryEntry, resource: &PolluxJob) {
+    pub(crate) fn send(&self, entry: &HistoryEntry, resource: &PolluxJob) {
         let told = views::event(entry);
         let type_ = match told.kind.as_str() {
             // Its creation says so already.

@@ -15,18 +15,25 @@ const FIGURES_MAX: usize = 20;
 pub(crate) struct Told {
     phase: String,
     replicas: u32,
+    /// Its resource has been edited since.
+    is_edited: bool,
     /// Never, in this life of the operator, if there is none.
     at: Option<Instant>,
 }
 
 impl Told {
     pub(crate) fn new(phase: &str, replicas: u32, at: Option<Instant>) -> Self {
-        Self { phase: phase.to_owned(), replicas, at }
+        Self { phase: phase.to_owned(), replicas, is_edited: false, at }
+    }
+
+    /// The same, of a resource with these generations: what it is now, and of which it was told.
+    pub(crate) fn of_generation(self, now: Option<i64>, told: Option<i64>) -> Self {
+        Self { is_edited: now != told, ..self }
     }
 
     /// Whether a job still is as it was told.
     pub(crate) fn is_about(&self, phase: &str, replicas: u32) -> bool {
-        self.phase == phase && self.replicas == replicas
+        !self.is_edited && self.phase == phase && self.replicas == replicas
     }
 }
 
@@ -69,5 +76,12 @@ mod tests {
         let told = [(1, Some(start)), (2, None), (3, Some(start + Duration::from_secs(9)))];
         let told = told.into_iter().map(|(id, at)| (JobId(id), Told::new("Running", 1, at))).collect();
         assert_eq!(those_due(&told, start + Duration::from_secs(10)), [JobId(1), JobId(2)].into());
+    }
+
+    #[test]
+    fn a_job_whose_resource_was_edited_does_not_wait_for_its_turn() {
+        let told = Told::new("Running", 1, Some(Instant::now()));
+        assert!(told.clone().of_generation(Some(1), Some(1)).is_about("Running", 1));
+        assert!(!told.of_generation(Some(2), Some(1)).is_about("Running", 1), "it may have been suspended");
     }
 }
