@@ -85,14 +85,12 @@ pub(crate) struct Controller {
     known: BTreeMap<String, JobId>,
     /// Resources that are to become jobs.
     fresh: BTreeSet<String>,
-    events: EventWriter,
     is_complete: bool,
 }
 
 impl Controller {
     pub(crate) fn new(client: Client, handle: Handle, templates: Arc<Templates>, checkpoint_dir: String) -> Self {
         Self {
-            events: EventWriter::start(client.clone()),
             client,
             handle,
             templates,
@@ -110,6 +108,7 @@ impl Controller {
     pub(crate) async fn run(mut self) -> Result<(), Refused> {
         self.known = self.jobs_of_before().await?;
         let mut history = self.handle.history();
+        let events = EventWriter::start(self.client.clone());
         let slim = |resource: &mut PolluxJob| resource.meta_mut().managed_fields = None;
         let resources = watcher(Api::<PolluxJob>::all(self.client.clone()), watcher::Config::default());
         let mut resources = resources.default_backoff().modify(slim).boxed();
@@ -128,7 +127,7 @@ impl Controller {
                 }
                 entry = history.recv() => match entry {
                     Ok(entry) => if let Some(tracked) = entry.job.and_then(|job| self.resource_of(job)) {
-                        self.events.send(&entry, &tracked.resource);
+                        events.send(&entry, &tracked.resource);
                     },
                     Err(RecvError::Lagged(missed)) => warn!(missed, "Events could not be written fast enough"),
                     Err(RecvError::Closed) => return Ok(()),
