@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo dashboard python test test-kube fix bench screenshots soak fuzz reference experiments install dist clean
+.PHONY: help setup build demo dashboard python test test-kube demo-kube bench-kube fix bench screenshots soak fuzz reference experiments install dist clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -16,6 +16,10 @@ python = PYTHONDONTWRITEBYTECODE=1 '$(target)/python/bin/python'
 reference_folder = $(if $(REFERENCE),'$(REFERENCE)')
 # What package-lock.json says. Not `npm ci`, which fails where a registry lacks packages for other systems.
 packages = npm install --no-save --silent --no-fund --no-audit
+# Programs that run in a container without libraries, and where they are.
+static_build = RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --target '$(shell uname -m)-unknown-linux-gnu' \
+	--bins -p pollux-cli -p pollux-supervisor -p pollux-trainer
+static = $(target)/$(shell uname -m)-unknown-linux-gnu/debug
 heading = @printf '\n$(BOLD)==> %s$(PLAIN)\n' '$(1)'
 
 help: ## print this list
@@ -31,7 +35,9 @@ setup: ## make sure the tools that the tests need are here
 		else echo "error: $$tool is missing; install the packages $$*" >&2; return 1; fi; }; }; \
 	need cc gcc libc6-dev && need git git && need python3 python3 && need node nodejs && need npm npm && \
 	{ [ -n "$$POLLUX_CHROMIUM" ] || need chromium chromium; } && \
-	{ need faketime faketime 2>/dev/null || echo 'note: without faketime the test of clocks that go back is skipped'; }
+	{ need faketime faketime 2>/dev/null || echo 'note: without faketime the test of clocks that go back is skipped'; } && \
+	{ PATH="$$PATH:/usr/sbin" need slurmctld slurmctld slurmd slurm-client munge 2>/dev/null || \
+		echo 'note: without slurmctld, slurmd, slurm-client and munge the tests on Slurm are skipped'; }
 	@need() { cargo "$$1" --version >/dev/null 2>&1 || rustup component add "$$2" || \
 		{ echo "error: $$2 is missing; install it beside cargo" >&2; return 1; }; }; \
 	need fmt rustfmt && need clippy clippy
@@ -79,14 +85,23 @@ test: setup ## check everything: format, lints, tests, docs; writes nothing but 
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(call heading,all checks passed)
 
+demo-kube: ## watch trainings share a real Kubernetes cluster with made-up GPUs (about six minutes; needs what test-kube needs)
+	$(call heading,build)
+	@$(static_build)
+	$(call heading,demo)
+	@POLLUX_STATIC='$(static)' cargo run --locked --quiet -p pollux-testbed -- demo
+
+bench-kube: build ## measure the operator with 1,000 nodes and 2,000 jobs that KWOK plays (about ten minutes; needs Go and curl)
+	$(call heading,a thousand nodes)
+	@cargo run --locked --quiet -p pollux-testbed -- bench --operator '$(target)/release/pollux'
+
 test-kube: ## test on a real Kubernetes cluster with made-up GPUs; needs Go, and root for nodes (tests/kube/README.md)
 	$(call heading,tests on Kubernetes)
-	@RUSTFLAGS='-C target-feature=+crt-static' cargo build --locked --target '$(shell uname -m)-unknown-linux-gnu' --bins \
-		-p pollux-cli -p pollux-supervisor -p pollux-trainer
-	@cargo test --workspace --all-features --locked --test bed --test chart --test kubectl -- --ignored
-	@POLLUX_STATIC='$(target)/$(shell uname -m)-unknown-linux-gnu/debug' cargo test --workspace --all-features --locked \
+	@$(static_build)
+	@cargo test --workspace --all-features --locked --test bed --test chart --test refusals --test kubectl -- --ignored
+	@POLLUX_STATIC='$(static)' cargo test --workspace --all-features --locked \
 		--test conformance -- --test-threads 1
-	@POLLUX_STATIC='$(target)/$(shell uname -m)-unknown-linux-gnu/debug' cargo test --workspace --all-features --locked \
+	@POLLUX_STATIC='$(static)' cargo test --workspace --all-features --locked \
 		--test operator -- --ignored --test-threads 1
 
 fix: ## repair format and lints where a tool can

@@ -3,6 +3,84 @@
 /** How a job has to end before the one that waits for it may start. */
 export type After = "success" | "end";
 
+/** Something that became of a queue. */
+export type AllocationEvent = {
+  /** When. */
+  at_ms: number;
+  /** What, as a sentence. */
+  text: string;
+};
+
+/** Response to `GET /v1/allocation-queues/{name}/output`: what an allocation has printed. */
+export type AllocationOutput = {
+  /** Which Slurm job; nothing if there was none yet. */
+  job?: number | null;
+  /** The end of it. */
+  text: string;
+};
+
+/** A queue of allocations, and what is known of it. */
+export type AllocationQueue = {
+  /** What it has, the oldest first. */
+  allocations: Array<SlurmAllocation>;
+  /** GPUs or slots of each, as far as that is known. */
+  gpus_per_node: number;
+  /** What became of it lately, the oldest first. */
+  log: Array<AllocationEvent>;
+  /** Nodes of all its allocations. */
+  nodes: number;
+  /** Those that have joined. */
+  nodes_joined: number;
+  /** What was asked for. */
+  request: AllocationQueueRequest;
+  /** Why it asks for what it asks for, or for nothing: a sentence. */
+  standing: string;
+  /** `active`, `paused`, `stopped` after failures, or `removed`. */
+  state: string;
+};
+
+/** Response to `GET /v1/allocation-queues`. */
+export type AllocationQueueList = {
+  /** In the order in which they were added. */
+  queues: Array<AllocationQueue>;
+};
+
+/** Body of `POST /v1/allocation-queues` and `POST /v1/allocation-rehearsals`: what Slurm is asked for, again and again. */
+export type AllocationQueueRequest = {
+  /** Most allocations that wait at once. */
+  backlog?: number;
+  /** How many seconds before its end a node is emptied. */
+  drain_before_s?: number;
+  /** A folder that every node sees, for scripts, the token and what allocations print. */
+  folder?: string | null;
+  /** What the GPUs of its nodes are called; as the driver calls them, if left out. */
+  gpu_type?: string | null;
+  /** A node without work for so many seconds is given back. */
+  idle_timeout_s?: number;
+  /** Most nodes, those that are waited for included; as many as jobs are worth, if left out. */
+  max_nodes?: number | null;
+  /** What it is called; 1 to 40 letters, digits, `-` or `_`. */
+  name: string;
+  /** Nodes of each allocation. */
+  nodes_per_alloc?: number;
+  /** What else `sbatch` is told. */
+  sbatch?: Array<string>;
+  /** Slots of each node, where it has no GPUs. */
+  slots?: number | null;
+  /** How long each allocation lasts, in seconds. */
+  time_limit_s: number;
+};
+
+/** Response to `POST /v1/allocation-rehearsals`: what `sbatch` would say. */
+export type AllocationRehearsal = {
+  /** The command, as it would be called. */
+  command: Array<string>;
+  /** Whether it would take the allocation. */
+  is_accepted: boolean;
+  /** What it says. */
+  said: string;
+};
+
 /** One replica of a group. */
 export type AssignedReplica = {
   /** The type of its GPUs. */
@@ -23,6 +101,8 @@ export type AssignedReplica = {
 export type Assignment = {
   /** Who chooses the batch. */
   batch?: Record<string, unknown>;
+  /** Whose word it is: of several schedulers that follow each other each has a larger one. A scheduler that knew no such thing leaves it out. */
+  epoch?: number | null;
   /** Number of the group; every change gives a larger one. */
   generation: number;
   /** What only workers of this job are told, so that they know each other. It stays the same. */
@@ -232,6 +312,8 @@ export type Explanation = {
   sentences: Array<string>;
   /** What it is expected to do on other numbers of GPUs, where its agent has told enough. */
   sizes: Array<SizeOutlook>;
+  /** What it is expected to do on each type of GPU that it may use, in a cluster of several. */
+  types?: Array<TypeOutlook>;
   /** What it waits for, as one word; nothing if it trains as planned, or has ended. */
   wait?: string | null;
 };
@@ -301,6 +383,14 @@ export type HypotheticalJob = {
   /** What its training is known from. */
   trains_like: TrainsLike;
   work?: Work | null;
+};
+
+/** Response to `POST /v1/node-tokens`: the only time that the token is shown. */
+export type IssuedNodeToken = {
+  /** Until when. */
+  expires_ms: number;
+  /** Lets machines join, and nothing else. Behind a dot there is the fingerprint of the server's certificate, if it has one. */
+  token: string;
 };
 
 /** Response to `POST /v1/tokens`: the only time that the token is shown. */
@@ -457,6 +547,8 @@ export type JobSeries = {
 
 /** What a user asks for. */
 export type JobSpec = {
+  /** What it trains, by any name: jobs of one application train alike, so that one is taken to do what others did. */
+  application?: string | null;
   /** Total batch that its user fixed, for policies that leave it to users; the baseline where nothing is said. */
   batch_size?: number | null;
   /** Program and arguments, the same for every replica. */
@@ -510,14 +602,25 @@ export type LogPiece = {
   text: string;
 };
 
+/** Response to `DELETE /v1/nodes/{name}`. */
+export type MachineRemoval = {
+  /** Whether it is gone already; else it ends what it runs, and is gone then. */
+  is_gone: boolean;
+};
+
 /** A node that is used, or still has replicas. */
 export type Node = {
+  agent?: NodeAgent | null;
   /** After failures: nothing is placed there until then. */
   cooling_until_ms?: number | null;
   /** CPUs for its replicas; nothing if they are not counted. */
   cpus?: number | null;
   /** CPUs that replicas were given, those on their way out included. */
   cpus_held?: number;
+  /** From when on it is emptied because it ends, if that is known; milliseconds since 1970. */
+  drains_at_ms?: number | null;
+  /** When it ends, if that is known; milliseconds since 1970. */
+  ends_at_ms?: number | null;
   /** Their kind. */
   gpu_type: string;
   /** Its GPUs. */
@@ -540,6 +643,20 @@ export type Node = {
   name: string;
 };
 
+/** A machine that has joined by `pollux node --join`. */
+export type NodeAgent = {
+  /** The host under which its replicas are reached. */
+  address: string;
+  /** Whether it is connected. */
+  is_connected: boolean;
+  /** When it was heard last, if it was since the scheduler has started. */
+  last_contact_ms?: number | null;
+  /** The machine's name. */
+  machine: string;
+  /** The version of its program. */
+  version: string;
+};
+
 /** A job on a node. */
 export type NodeJob = {
   /** GPUs of each replica. */
@@ -560,6 +677,12 @@ export type NodeList = {
   held_back?: Array<HeldBackNode>;
   /** In order of their names. */
   nodes: Array<Node>;
+};
+
+/** Body of `POST /v1/node-tokens`. */
+export type NodeTokenRequest = {
+  /** How long machines may join with it, in seconds; 7 days at most. */
+  expires_s: number;
 };
 
 /** A job that would have to give up a GPU. */
@@ -697,6 +820,32 @@ export type SizeOutlook = {
   samples_per_s: number;
 };
 
+/** One job of Slurm's. */
+export type SlurmAllocation = {
+  /** When it was asked for. */
+  asked_ms: number;
+  /** When it ends at the latest. */
+  end_ms?: number | null;
+  /** Why it is given back, if it is. */
+  given_up?: string | null;
+  /** The nodes that it has, in Slurm's words. */
+  hosts: string;
+  /** Its number there, once that is known. */
+  job?: number | null;
+  /** Its machines that have joined. */
+  machines: Array<string>;
+  /** Its name in Slurm. */
+  name: string;
+  /** Why it waits, in Slurm's word. */
+  reason: string;
+  /** `asked`, `waits` or `runs`. */
+  stage: string;
+  /** When Slurm expects to start it, or has started it. */
+  start_ms?: number | null;
+  /** What Slurm calls its state. */
+  state: string;
+};
+
 /** Response to `GET /v1/tokens`: tokens of users, not of jobs. */
 export type TokenList = {
   /** Who or what they are for. */
@@ -716,6 +865,26 @@ export type TrainsLike = {
 } | {
   /** An application that the simulator knows, such as `cifar10`. */
   application: string;
+};
+
+/** What a job is expected to do on a type of GPU, on as many as it has, or on its fewest while it waits. */
+export type TypeOutlook = {
+  /** Total batch. */
+  batch_size: number;
+  /** Goodput against that on the type it is on, minus 1; nothing there, and while it waits. */
+  change?: number | null;
+  /** Samples per second times efficiency. */
+  goodput: number;
+  /** The type. */
+  gpu_type: string;
+  /** Whether it never ran there, so that what is known of other types and other jobs stands for it. */
+  is_estimated: boolean;
+  /** On so many nodes, the fewest that hold them. */
+  nodes: number;
+  /** Replicas, which are fewer where there are not so many GPUs. */
+  replicas: number;
+  /** Samples per second. */
+  samples_per_s: number;
 };
 
 /** Response to `POST /v1/what-if`. */

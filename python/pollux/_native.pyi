@@ -35,6 +35,7 @@ class Batch(TypedDict):
 
 class Assignment(TypedDict):
     generation: int
+    epoch: NotRequired[int]
     state: Literal["run", "stop"]
     rendezvous: NotRequired[Endpoint | None]
     master_address: str

@@ -7,6 +7,7 @@ use pollux_policy::PolicySettings;
 
 use crate::instances::InstanceSummary;
 use crate::reference::{self, FitSummary, GoodputSummary};
+use crate::rounds::Scale;
 use crate::{load, rounds, simulations};
 
 /// Prints the tables. Without the recorded figures there is nothing to set ours beside, which is said and not an error.
@@ -95,14 +96,24 @@ fn print_instances(instances: &InstanceSummary) {
 
 fn print_rounds() -> anyhow::Result<()> {
     println!("planning round with warm tables, one core, 2% of jobs replaced between rounds");
-    println!("  {:<8} {:>7} {:>7} {:>11} {:>11} {:>13}", "policy", "GPUs", "jobs", "mean", "budget", "gap to bound");
-    for name in ["pollux", "castor"] {
-        for (gpus, jobs, rounds, budget_ms) in
-            [(64, 160, 50, 1.0), (1_024, 2_560, 10, 10.0), (4_096, 10_240, 5, 40.0), (16_384, 40_960, 3, 250.0)]
-        {
-            let cost = rounds::measure(&PolicySettings::named(name)?, gpus, jobs, rounds)?;
+    println!(
+        "  {:<8} {:>7} {:>6} {:>7} {:>11} {:>11} {:>13}",
+        "policy", "GPUs", "types", "jobs", "mean", "budget", "gap to bound"
+    );
+    let alike = [
+        (64, 1, 160, 50, 1.0),
+        (1_024, 1, 2_560, 10, 10.0),
+        (4_096, 1, 10_240, 5, 40.0),
+        (16_384, 1, 40_960, 3, 250.0),
+    ];
+    let mixed = [(64, 3, 160, 50, 2.0), (2_048, 3, 5_120, 10, 100.0), (16_384, 4, 40_960, 3, 500.0)];
+    for (name, scales) in
+        [("pollux", &alike[..]), ("castor", &alike), ("pollux", &mixed), ("castor", &mixed), ("sia", &mixed)]
+    {
+        for &(gpus, types, jobs, rounds, budget_ms) in scales {
+            let cost = rounds::measure(&PolicySettings::named(name)?, Scale { gpus, types, jobs }, rounds)?;
             println!(
-                "  {name:<8} {:>7} {:>7} {:>8.2} ms {:>8} ms {:>12.3}%",
+                "  {name:<8} {:>7} {types:>6} {:>7} {:>8.2} ms {:>8} ms {:>12.3}%",
                 cost.gpus,
                 cost.jobs,
                 cost.mean_ms,

@@ -89,7 +89,12 @@ impl InstanceJob {
                 self.max_local_bsz,
             )?,
         };
-        Ok(vec![TypeProfile { gpu_type: GpuType::default(), goodput, replicas_profiled: self.max_replicas }])
+        Ok(vec![TypeProfile {
+            gpu_type: GpuType::default(),
+            goodput,
+            replicas_profiled: self.max_replicas,
+            is_estimated: false,
+        }])
     }
 
     fn allocation(&self) -> Allocation {
@@ -157,8 +162,12 @@ fn plan(instance: &Instance) -> Result<Outcome> {
                 flexibility: Flexibility::Elastic,
                 guest_of: None,
                 batch_size: None,
+                owner: "",
                 priority: 0,
+                application: None,
                 profiles: &profiles[idx],
+                application_profiles: &[],
+                application_ended: &[],
                 remaining_samples: None,
                 baseline_steps: 0.0,
                 epoch_steps: None,
@@ -169,7 +178,7 @@ fn plan(instance: &Instance) -> Result<Outcome> {
         })
         .collect();
     let nodes: Vec<NodeView> = (0..).zip(&instance.nodes).map(|(id, &gpus)| node(id, gpus)).collect();
-    let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &[] };
+    let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &[], gpu_types: &[] };
     let settings = PolluxSettings { profile_limit: 1.0, first_start_costs: true, ..PolluxSettings::default() };
     let mut policy = PolicySettings::Pollux(settings).build();
     let plan = policy.plan(now, &view);

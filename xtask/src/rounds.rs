@@ -8,17 +8,31 @@ use pollux_policy::{
     Allocation, ClusterView, Flexibility, JobId, JobView, NodeId, NodeView, PolicySettings, Timestamp, TypeProfile,
 };
 
-const GPUS_PER_NODE: u32 = 4;
+/// GPUs of a node of each type.
+const GPUS_PER_NODE: [u32; 4] = [4, 8, 8, 8];
 const ROUND_S: u64 = 60;
 /// Share of jobs that leave, and as many that come, between two rounds.
 const TURNOVER: f64 = 0.02;
 
-/// Three kinds of jobs, by their fitted parameters: one that scales well, one that does not, one in between.
-const KINDS: [([f64; 7], [u32; 4], f64); 3] = [
-    ([0.44, 0.037, 1.2, 1e-8, 0.047, 0.005, 1.0], [12, 384, 4, 12], 16_000.0),
-    ([0.024, 0.00062, 0.11, 0.00012, 0.0092, 0.0014, 1.27], [128, 4096, 32, 1024], 2_000.0),
-    ([0.22, 0.0138, 1.08, 1e-8, 0.135, 0.118, 2.0], [8, 512, 4, 8], 400.0),
+/// Parameters of a step on the first type, bounds on batches, noise scale, speeds.
+type Kind = ([f64; 7], [u32; 4], f64, [f64; 4]);
+
+/// Three kinds of jobs, by their fitted parameters: one that scales well, one that does not, one in between; and how many
+/// times as fast they are on each type of GPU.
+const KINDS: [Kind; 3] = [
+    ([0.44, 0.037, 1.2, 1e-8, 0.047, 0.005, 1.0], [12, 384, 4, 12], 16_000.0, [1.0, 2.07, 10.8, 3.2]),
+    ([0.024, 0.00062, 0.11, 0.00012, 0.0092, 0.0014, 1.27], [128, 4096, 32, 1024], 2_000.0, [1.0, 2.27, 6.9, 3.23]),
+    ([0.22, 0.0138, 1.08, 1e-8, 0.135, 0.118, 2.0], [8, 512, 4, 8], 400.0, [1.0, 0.42, 2.03, 1.52]),
 ];
+
+/// A cluster and how many jobs it has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) gpus: u32,
+    /// Types of GPU, from 1 to 4.
+    pub(crate) types: u16,
+    pub(crate) jobs: u32,
+}
 
 /// What rounds of one size cost.
 #[derive(Debug)]
@@ -38,7 +52,8 @@ struct Job {
 }
 
 /// Plays `rounds` rounds with jobs coming and going, carrying every plan out, and times all but the first.
-pub(crate) fn measure(policy: &PolicySettings, gpus: u32, jobs: u32, rounds: u32) -> Result<RoundCost> {
+pub(crate) fn measure(policy: &PolicySettings, scale: Scale, rounds: u32) -> Result<RoundCost> {
+    let Scale { gpus, types, jobs } = scale;
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     let mut next = move || {
         random ^= random << 13;
@@ -46,17 +61,17 @@ pub(crate) fn measure(policy: &PolicySettings, gpus: u32, jobs: u32, rounds: u32
         random ^= random << 17;
         (random >> 11) as f64 / (1u64 << 53) as f64
     };
-    let nodes: Vec<NodeView> = (0..gpus / GPUS_PER_NODE)
-        .map(|id| NodeView {
-            id: NodeId(id),
-            gpus: GPUS_PER_NODE,
-            gpu_type: GpuType::default(),
-            cpus: None,
-            memory: None,
-            schedulable: true,
-        })
-        .collect();
-    let mut population: Vec<Job> = (0..u64::from(jobs)).map(|id| job(id, 0, &mut next)).collect::<Result<_>>()?;
+    let node = |(id, (gpus, gpu_type))| NodeView {
+        id: NodeId(id),
+        gpus,
+        gpu_type,
+        cpus: None,
+        memory: None,
+        schedulable: true,
+    };
+    let nodes: Vec<NodeView> = (0..).zip(machines(gpus, types)).map(node).collect();
+    let mut population: Vec<Job> =
+        (0..u64::from(jobs)).map(|id| job(id, 0, types, &mut next)).collect::<Result<_>>()?;
     let mut policy = policy.build();
     let mut ids = u64::from(jobs);
     let (mut seconds, mut gaps) = (0.0, 0.0);
@@ -64,7 +79,7 @@ pub(crate) fn measure(policy: &PolicySettings, gpus: u32, jobs: u32, rounds: u32
         let now_s = 20_000 + u64::from(round) * ROUND_S;
         let now = Timestamp(now_s * 1000);
         let views: Vec<JobView<'_>> = population.iter().map(view).collect();
-        let cluster = ClusterView { nodes: &nodes, jobs: &views, succeeded: &[] };
+        let cluster = ClusterView { nodes: &nodes, jobs: &views, succeeded: &[], gpu_types: &[] };
         let start = Instant::now();
         let plan = policy.plan(now, &cluster);
         if round > 0 {
@@ -80,7 +95,7 @@ pub(crate) fn measure(policy: &PolicySettings, gpus: u32, jobs: u32, rounds: u32
         let leaving = (f64::from(jobs) * TURNOVER).ceil() as usize;
         for _ in 0..leaving {
             population.remove((next() * population.len() as f64) as usize);
-            population.push(job(ids, now_s, &mut next)?);
+            population.push(job(ids, now_s, types, &mut next)?);
             ids += 1;
         }
     }
@@ -88,17 +103,36 @@ pub(crate) fn measure(policy: &PolicySettings, gpus: u32, jobs: u32, rounds: u32
     Ok(RoundCost { gpus, jobs, mean_ms: seconds * 1e3 / rounds, gap_mean: gaps / rounds })
 }
 
-fn job(id: u64, submitted_s: u64, next: &mut impl FnMut() -> f64) -> Result<Job> {
-    let (mut params, [baseline, batch_max, local_min, local_max], noise_scale) = KINDS[(next() * 3.0) as usize];
+/// GPUs and type of each node: types have about as many GPUs each.
+fn machines(gpus: u32, types: u16) -> Vec<(u32, GpuType)> {
+    let mut of_type = vec![0; usize::from(types)];
+    let mut machines = Vec::new();
+    while of_type.iter().sum::<u32>() < gpus {
+        let fewest = (0..types).min_by_key(|&gpu_type| of_type[usize::from(gpu_type)]).unwrap_or(0);
+        let on_a_node = GPUS_PER_NODE[usize::from(fewest)];
+        of_type[usize::from(fewest)] += on_a_node;
+        machines.push((on_a_node, GpuType(fewest)));
+    }
+    machines.sort_by_key(|&(_, gpu_type)| gpu_type);
+    machines
+}
+
+fn job(id: u64, submitted_s: u64, types: u16, next: &mut impl FnMut() -> f64) -> Result<Job> {
+    let (mut params, [baseline, batch_max, local_min, local_max], noise_scale, speeds) = KINDS[(next() * 3.0) as usize];
     params[0] *= 0.8 + 0.4 * next();
     params[1] *= 0.8 + 0.4 * next();
-    let goodput = Goodput {
-        throughput: Parallelism::DataParallel.model(StepParams::from_array(params))?,
-        noise: NoiseStatistics::from_noise_scale(noise_scale * (0.3 + 3.0 * next()), baseline)?,
-        limits: BatchLimits::new(baseline, batch_max, local_min, local_max)?,
-    };
+    let noise = NoiseStatistics::from_noise_scale(noise_scale * (0.3 + 3.0 * next()), baseline)?;
+    let limits = BatchLimits::new(baseline, batch_max, local_min, local_max)?;
     let replicas_profiled = 1 << (next() * 5.0) as u32;
-    let profiles = vec![TypeProfile { gpu_type: GpuType::default(), goodput, replicas_profiled }];
+    let on_type = |gpu_type: u16| {
+        let own = StepParams::from_array(params);
+        let speed = speeds[usize::from(gpu_type)];
+        let params =
+            StepParams { alpha_compute: own.alpha_compute / speed, beta_compute: own.beta_compute / speed, ..own };
+        let goodput = Goodput { throughput: Parallelism::DataParallel.model(params)?, noise, limits };
+        Ok(TypeProfile { gpu_type: GpuType(gpu_type), goodput, replicas_profiled, is_estimated: false })
+    };
+    let profiles = (0..types).map(on_type).collect::<Result<_>>()?;
     Ok(Job { id, submitted_s, restarts: 0, allocation: Allocation::NONE, profiles })
 }
 
@@ -124,8 +158,12 @@ fn view(job: &Job) -> JobView<'_> {
         flexibility: Flexibility::Elastic,
         guest_of: None,
         batch_size: None,
+        owner: "",
         priority: 0,
+        application: None,
         profiles: &job.profiles,
+        application_profiles: &[],
+        application_ended: &[],
         remaining_samples: Some(1e6),
         baseline_steps: 0.0,
         epoch_steps: None,

@@ -6,7 +6,7 @@ use pollux_model::{
 use crate::evidence::Evidence;
 use crate::losses::Losses;
 use crate::profile::Profile;
-use crate::{AgentError, AgentReport, Placement, Progress, StepObservation, Tuning};
+use crate::{AgentError, AgentReport, Placement, Progress, StepObservation, Tuning, TypeReport};
 
 /// In the middle of an epoch a change must promise at least this much more goodput.
 const GAIN_MIN: f64 = 0.05;
@@ -22,7 +22,7 @@ const UNREADABLE: u32 = 0;
 /// What the user says of a job's training.
 #[derive(Clone, Debug)]
 pub struct AgentSettings {
-    /// Bounds of the batch.
+    /// Bounds of the batch, on GPUs of the type that the job is on.
     pub limits: BatchLimits,
     /// How the job spreads over its GPUs.
     pub parallelism: Parallelism,
@@ -255,7 +255,7 @@ impl Agent {
             profiles.insert(idx, Profile::new(gpu_type.clone()));
             idx
         });
-        profiles[idx].record(&checked);
+        profiles[idx].record(&checked, self.settings.limits.local_batch_max());
         Ok(())
     }
 
@@ -306,6 +306,11 @@ impl Agent {
     /// The most likely signal and noise, once they were measured often enough.
     pub fn likely_noise(&self) -> Option<NoiseStatistics> {
         self.state.noise.statistics().filter(|_| self.settings.evidence.suffices(&self.state.noise))
+    }
+
+    /// The job is on GPUs of a type where these limits hold: other types have more memory or less.
+    pub const fn set_limits(&mut self, limits: BatchLimits) {
+        self.settings.limits = limits;
     }
 
     /// The data set turned out to have so many samples: a batch is never larger than they allow.
@@ -373,7 +378,7 @@ impl Agent {
         self.state.losses.refit();
         AgentReport {
             limits: self.settings.limits,
-            types: self.state.profiles.iter().filter_map(Profile::report).collect(),
+            types: self.state.profiles.iter().filter_map(|profile| self.type_report(profile)).collect(),
             noise: self.noise(),
             progress: self.state.progress,
             epoch_samples: self.settings.epoch_samples,
@@ -382,6 +387,18 @@ impl Agent {
             tuning: self.state.running.as_ref().map(|running| running.tuning),
             learning_rate_factor: self.learning_rate_factor().unwrap_or(1.0),
         }
+    }
+
+    /// What was learned on a type, with the micro-batches that fit its memory: on the type that it is on they are what the
+    /// settings say now, and nowhere less than those ask for.
+    fn type_report(&self, profile: &Profile) -> Option<TypeReport> {
+        let limits = &self.settings.limits;
+        let is_here =
+            self.state.running.as_ref().is_some_and(|running| running.placement.gpu_type == *profile.gpu_type());
+        let report = profile.report()?;
+        let now = |most: u32| if is_here { limits.local_batch_max() } else { most.max(limits.local_batch_min()) };
+        let local_batch_max = report.local_batch_max.map(now);
+        Some(TypeReport { local_batch_max, ..report })
     }
 
     /// Why the fit for a type of GPU failed in the last report or choice, for those where it did. The last good model

@@ -21,6 +21,9 @@ pub(crate) struct Profile {
     /// There is news since the last good fit.
     stale: bool,
     replicas_profiled: u32,
+    /// The largest micro-batch that fitted its memory when it was last measured; earlier states do not say.
+    #[cfg_attr(feature = "serde", serde(default))]
+    local_batch_max: Option<u32>,
     /// The last good fit.
     model: Option<ThroughputModel>,
     /// Why the last fit failed, until there is news. Another process tries anew.
@@ -49,6 +52,7 @@ impl Profile {
             recorded: 0,
             stale: false,
             replicas_profiled: 0,
+            local_batch_max: None,
             model: None,
             fit_error: None,
         }
@@ -81,8 +85,9 @@ impl Profile {
         self.cells.iter().try_for_each(Cell::check)
     }
 
-    /// Takes a checked observation in.
-    pub(crate) fn record(&mut self, observation: &Observation) {
+    /// Takes a checked observation in, of GPUs whose memory a micro-batch of so many samples fits.
+    pub(crate) fn record(&mut self, observation: &Observation, local_batch_max: u32) {
+        self.local_batch_max = Some(local_batch_max);
         self.recorded = self.recorded.saturating_add(1);
         self.replicas_profiled = self.replicas_profiled.max(observation.shape.replicas());
         let key = (observation.shape, observation.local_batch);
@@ -126,7 +131,8 @@ impl Profile {
 
     pub(crate) fn report(&self) -> Option<TypeReport> {
         let model = self.model?;
-        Some(TypeReport { gpu_type: self.gpu_type.clone(), model, replicas_profiled: self.replicas_profiled })
+        let Self { replicas_profiled, local_batch_max, .. } = *self;
+        Some(TypeReport { gpu_type: self.gpu_type.clone(), model, replicas_profiled, local_batch_max })
     }
 
     /// Adds a configuration that no fit accepts.
@@ -219,7 +225,7 @@ mod tests {
     #[test]
     fn a_fit_that_fails_keeps_the_last_model_and_is_tried_again_when_there_is_news() {
         let mut profile = Profile::new(GpuTypeName::default());
-        profile.record(&seen(8, 0.1));
+        profile.record(&seen(8, 0.1), 64);
         profile.refit(KIND);
         let good = profile.clone();
         assert!(good.model.is_some() && good.fit_error.is_none() && !good.stale);
@@ -230,7 +236,7 @@ mod tests {
         assert_eq!((profile.report(), &profile.cells[0]), (good.report(), &good.cells[0]));
 
         // The step that cannot be is outvoted.
-        (0..2).for_each(|_| profile.record(&seen(u32::MAX, 3.0)));
+        (0..2).for_each(|_| profile.record(&seen(u32::MAX, 3.0), 64));
         profile.refit(KIND);
         assert_eq!((profile.fit_error(), profile.stale), (None, false));
         assert_ne!(profile.model, good.model);

@@ -58,4 +58,7 @@ pub struct TypeReport {
     pub model: ThroughputModel,
     /// The most replicas that were measured.
     pub replicas_profiled: u32,
+    /// The largest micro-batch that fits its memory; what the limits say, if left out.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Option::is_none"))]
+    pub local_batch_max: Option<u32>,
 }

@@ -4,6 +4,7 @@ use pollux_job::Phase;
 use serde::{Deserialize, Serialize};
 
 use crate::job::one;
+use crate::phases;
 
 /// Response to `GET /v1/cluster`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -20,6 +21,7 @@ pub struct ClusterStatus {
     /// GPUs that replicas hold, those on their way out included.
     pub gpus_held: u32,
     /// Live jobs by phase.
+    #[serde(deserialize_with = "phases::counts")]
     pub jobs: BTreeMap<Phase, u64>,
     /// Sum over jobs that train and tell.
     pub goodput: f64,
@@ -59,6 +61,12 @@ pub struct Node {
     pub memory_held: u64,
     /// Whether it is being emptied.
     pub is_draining: bool,
+    /// From when on it is emptied because it ends, if that is known; milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drains_at_ms: Option<u64>,
+    /// When it ends, if that is known; milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at_ms: Option<u64>,
     /// Whether it does not answer: nothing is placed there, and what it had stays taken.
     #[serde(default)]
     pub is_unreachable: bool,
@@ -69,6 +77,59 @@ pub struct Node {
     pub cooling_until_ms: Option<u64>,
     /// Jobs with replicas there.
     pub jobs: Vec<NodeJob>,
+    /// The machine that it is part of, if that has joined by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<NodeAgent>,
+}
+
+/// A machine that has joined by `pollux node --join`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NodeAgent {
+    /// The machine's name.
+    pub machine: String,
+    /// The version of its program.
+    pub version: String,
+    /// The host under which its replicas are reached.
+    pub address: String,
+    /// Whether it is connected.
+    pub is_connected: bool,
+    /// When it was heard last, if it was since the scheduler has started.
+    pub last_contact_ms: Option<u64>,
+}
+
+/// Body of `POST /v1/node-tokens`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct NodeTokenRequest {
+    /// How long machines may join with it, in seconds; 7 days at most.
+    pub expires_s: u64,
+}
+
+/// Response to `POST /v1/node-tokens`: the only time that the token is shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct IssuedNodeToken {
+    /// Lets machines join, and nothing else. Behind a dot there is the fingerprint of the server's certificate, if it has one.
+    pub token: String,
+    /// Until when.
+    pub expires_ms: u64,
+}
+
+// Whatever prints an answer must not show the token.
+impl std::fmt::Debug for IssuedNodeToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("IssuedNodeToken").field("expires_ms", &self.expires_ms).finish_non_exhaustive()
+    }
+}
+
+/// Response to `DELETE /v1/nodes/{name}`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct MachineRemoval {
+    /// Whether it is gone already; else it ends what it runs, and is gone then.
+    pub is_gone: bool,
 }
 
 /// A job on a node.

@@ -2,6 +2,7 @@ use pollux_job::Phase;
 use serde::{Deserialize, Serialize};
 
 use crate::job::one;
+use crate::phases;
 
 /// Response to `GET /v1/jobs/{id}/explanation`: why a job has what it has, and when that may change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -12,6 +13,7 @@ pub struct Explanation {
     /// Its name.
     pub name: String,
     /// Where it is in its life.
+    #[serde(deserialize_with = "phases::one")]
     pub phase: Phase,
     /// Replicas of its group now.
     pub replicas: u32,
@@ -36,6 +38,9 @@ pub struct Explanation {
     pub next_round_ms: Option<u64>,
     /// What it is expected to do on other numbers of GPUs, where its agent has told enough.
     pub sizes: Vec<SizeOutlook>,
+    /// What it is expected to do on each type of GPU that it may use, in a cluster of several.
+    #[serde(default)]
+    pub types: Vec<TypeOutlook>,
 }
 
 impl Explanation {
@@ -75,4 +80,26 @@ pub struct SizeOutlook {
     pub goodput: f64,
     /// Whether it was measured on so many, or the model goes beyond what it knows.
     pub is_measured: bool,
+}
+
+/// What a job is expected to do on a type of GPU, on as many as it has, or on its fewest while it waits.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TypeOutlook {
+    /// The type.
+    pub gpu_type: String,
+    /// Replicas, which are fewer where there are not so many GPUs.
+    pub replicas: u32,
+    /// On so many nodes, the fewest that hold them.
+    pub nodes: u32,
+    /// Total batch.
+    pub batch_size: u64,
+    /// Samples per second.
+    pub samples_per_s: f64,
+    /// Samples per second times efficiency.
+    pub goodput: f64,
+    /// Goodput against that on the type it is on, minus 1; nothing there, and while it waits.
+    pub change: Option<f64>,
+    /// Whether it never ran there, so that what is known of other types and other jobs stands for it.
+    pub is_estimated: bool,
 }

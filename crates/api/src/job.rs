@@ -2,6 +2,8 @@ use pollux_job::{JobSpec, Phase};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::phases;
+
 /// A job, as in a listing.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -14,6 +16,7 @@ pub struct Job {
     #[serde(default)]
     pub owner: String,
     /// Where it is in its life.
+    #[serde(deserialize_with = "phases::one")]
     pub phase: Phase,
     /// When that phase began, in milliseconds since 1970; so all moments.
     pub phase_since_ms: u64,

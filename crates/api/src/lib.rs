@@ -13,6 +13,7 @@
 /// `Authorization` for itself.
 pub const FORWARDED_AUTHORIZATION: &str = "x-pollux-authorization";
 
+mod allocation;
 mod checkpoint;
 mod cluster;
 mod event;
@@ -21,16 +22,23 @@ mod failure;
 mod job;
 mod log;
 mod parsing;
+mod phases;
 mod plan;
 mod series;
 mod token;
 mod what_if;
 mod worker;
 
+pub use allocation::{
+    AllocationEvent, AllocationOutput, AllocationQueue, AllocationQueueList, AllocationQueueRequest,
+    AllocationRehearsal, SlurmAllocation,
+};
 pub use checkpoint::{JobCheckpoints, PruneReport, PruneRequest};
-pub use cluster::{ClusterStatus, HeldBackNode, Node, NodeJob, NodeList};
+pub use cluster::{
+    ClusterStatus, HeldBackNode, IssuedNodeToken, MachineRemoval, Node, NodeAgent, NodeJob, NodeList, NodeTokenRequest,
+};
 pub use event::{Event, EventList};
-pub use explanation::{Explanation, Payer, SizeOutlook};
+pub use explanation::{Explanation, Payer, SizeOutlook, TypeOutlook};
 pub use failure::{Failure, FailureDetail};
 pub use job::{Job, JobDetail, JobList};
 pub use log::LogPiece;

@@ -2,6 +2,7 @@ use pollux_job::{Dependency, Flexibility, Phase, Work, written};
 use serde::{Deserialize, Serialize};
 
 use crate::job::one;
+use crate::phases;
 
 /// Body of `POST /v1/what-if`: what would be changed now. Nothing is: the answer is a simulation of the cluster as it
 /// is, and of one with all changes, in their order. Without changes it predicts the cluster as it is.
@@ -183,6 +184,7 @@ pub struct JobForecast {
     /// Its name.
     pub name: String,
     /// Where it is in its life; nothing for one that does not exist.
+    #[serde(default, deserialize_with = "phases::any")]
     pub phase: Option<Phase>,
     /// Replicas of its group now.
     pub replicas: u32,

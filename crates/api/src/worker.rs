@@ -8,6 +8,10 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Assignment {
     /// Number of the group; every change gives a larger one.
     pub generation: u64,
+    /// Whose word it is: of several schedulers that follow each other each has a larger one. A scheduler that knew no such thing
+    /// leaves it out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
     /// Whether the group trains.
     pub state: AssignmentState,
     /// Where rank 0 waits for the others: null until it has told.
@@ -178,6 +182,7 @@ mod tests {
         };
         let expected = Assignment {
             generation: 3,
+            epoch: None,
             state: AssignmentState::Run,
             rendezvous: Rendezvous::Given,
             master_address: "127.0.0.1".to_owned(),
@@ -197,7 +202,7 @@ mod tests {
         assert_eq!((awaited.endpoint(), awaited.batch), (None, BatchMode::Fixed { batch_size: Some(64) }));
         let there = read(r#""rendezvous":{"address":"10.0.0.1","port":80,"later":1},"#, "");
         assert_eq!(there.endpoint(), Some(Endpoint { address: "10.0.0.1".to_owned(), port: 80 }));
-        for assignment in [awaited, there, read("", "")] {
+        for assignment in [awaited, there, read("", ""), read("", r#""epoch":7,"#)] {
             let text = serde_json::to_string(&assignment).unwrap();
             assert_eq!(serde_json::from_str::<Assignment>(&text).unwrap(), assignment, "{text}");
         }

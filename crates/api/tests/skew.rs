@@ -82,3 +82,14 @@ fn a_new_command_line_understands_an_old_server() {
     assert_eq!(from_later::<EventList>("events").events.len(), read::<EventList>("events").events.len());
     assert_eq!(from_later::<PlanStatus>("plan"), read("plan"));
 }
+
+#[test]
+fn a_phase_that_only_a_later_server_knows_hides_no_job() {
+    let hibernating = |name: &str| text(name).replace(r#""running""#, r#""hibernating""#);
+    let jobs: JobList = serde_json::from_str(&hibernating("jobs")).unwrap();
+    assert_eq!(jobs.jobs.len(), 11);
+    assert_eq!(jobs.jobs.iter().filter(|job| job.phase == Phase::Unknown).count(), 3);
+    let before: ClusterStatus = read("cluster");
+    let cluster: ClusterStatus = serde_json::from_str(&hibernating("cluster")).unwrap();
+    assert_eq!(cluster.jobs.get(&Phase::Unknown), before.jobs.get(&Phase::Running));
+}

@@ -17,10 +17,10 @@ use tokio::task::JoinSet;
 use tokio::time::sleep_until;
 use tracing::{debug, error, warn};
 
+use crate::bundle::Bundle;
 use crate::epoch_gate::{EpochGate, Refused};
-use crate::names::{EPOCH_ANNOTATION, INSTANCE_LABEL, REPLICA_LABEL, epoch, number};
+use crate::names::{EPOCH_ANNOTATION, INSTANCE_LABEL, epoch, first_replica, replicas_of};
 use crate::node::{NodeState, Taken, is_used, state, taken_by};
-use crate::replica::Replica;
 use crate::steps::{Done, Steps};
 use crate::{KubeSettings, PodTemplates};
 
@@ -47,7 +47,10 @@ pub(crate) struct Actor {
     observer: Arc<Observer>,
     gate: EpochGate,
     steps: Arc<Steps>,
-    replicas: BTreeMap<ReplicaId, Replica>,
+    /// The replicas of each pod, by the first of them.
+    bundles: BTreeMap<ReplicaId, Bundle>,
+    /// In which of these every replica is.
+    homes: BTreeMap<ReplicaId, ReplicaId>,
     /// Those of which something is new, and those that are to be looked at later.
     changed: BTreeSet<ReplicaId>,
     wakes: BTreeSet<(Instant, ReplicaId)>,
@@ -83,7 +86,8 @@ impl Actor {
             steps: Arc::new(Steps::new(client, Arc::clone(&settings), templates)),
             settings,
             observer,
-            replicas: BTreeMap::new(),
+            bundles: BTreeMap::new(),
+            homes: BTreeMap::new(),
             changed: BTreeSet::new(),
             wakes: BTreeSet::new(),
             have_nodes_changed: false,
@@ -135,58 +139,65 @@ impl Actor {
             self.changed.insert(id);
         }
         if std::mem::take(&mut self.have_nodes_changed) {
-            self.tell_nodes();
+            self.report_nodes();
         }
-        while let Some(id) = self.changed.pop_first() {
-            let Some(replica) = self.replicas.get_mut(&id) else { continue };
-            let is_anothers = replica.pod.as_ref().is_some_and(|pod| epoch_of(pod) > self.epoch);
-            let next = if is_anothers { Ok(None) } else { replica.next(now) };
+        while let Some(first) = self.changed.pop_first() {
+            let Some(bundle) = self.bundles.get_mut(&first) else { continue };
+            let is_anothers = bundle.pod.as_ref().is_some_and(|pod| epoch_of(pod) > self.epoch);
+            let next = if is_anothers { Ok(None) } else { bundle.next(now) };
             match next {
                 Ok(None) => {}
                 Err(at) => {
-                    self.wakes.insert((at, id));
+                    self.wakes.insert((at, first));
                 }
                 Ok(Some(step)) => {
-                    replica.is_busy = true;
-                    let (steps, pod) = (Arc::clone(&self.steps), replica.pod.clone());
-                    self.working.spawn(async move { (id, steps.take(step, pod).await) });
+                    bundle.is_busy = true;
+                    let (steps, pod) = (Arc::clone(&self.steps), bundle.pod.clone());
+                    self.working.spawn(async move { (first, steps.take(step, pod).await) });
                 }
             }
-            while let Some(news) = replica.news(id) {
+            while let Some(news) = bundle.news() {
                 (self.observer)(news);
             }
-            if replica.is_over() {
-                self.replicas.remove(&id);
+            if bundle.is_over() {
+                let over = self.bundles.remove(&first);
+                for id in over.iter().flat_map(Bundle::replicas) {
+                    self.homes.remove(&id);
+                }
             }
         }
         self.wakes.first().map(|(at, _)| *at)
     }
 
     fn finish(&mut self, done: Result<(ReplicaId, Result<Done, kube::Error>), tokio::task::JoinError>) {
-        let (id, outcome) = match done {
+        let (first, outcome) = match done {
             Ok(done) => done,
             Err(error) => return error!(%error, "a request to the cluster has panicked"),
         };
-        let Some(replica) = self.replicas.get_mut(&id) else { return };
-        self.changed.insert(id);
-        replica.is_busy = false;
+        let Some(bundle) = self.bundles.get_mut(&first) else { return };
+        self.changed.insert(first);
+        bundle.is_busy = false;
         match outcome {
             Ok(Done::Pod(pod)) => {
-                replica.worked();
-                replica.see(*pod);
+                bundle.worked();
+                bundle.see(*pod);
+            }
+            Ok(Done::Ends(ends)) => {
+                bundle.worked();
+                bundle.learn(ends, Instant::now());
             }
             Ok(Done::Gone) => {
-                replica.worked();
-                replica.lose();
+                bundle.worked();
+                bundle.lose();
             }
-            Ok(Done::Later) => replica.failed(Instant::now()),
+            Ok(Done::Later) => bundle.failed(Instant::now()),
             Ok(Done::Failed { reason, retryable }) => {
-                replica.worked();
-                replica.fail(reason, retryable);
+                bundle.worked();
+                bundle.fail(reason, retryable);
             }
             Err(error) => {
-                warn!(replica = id.0, %error, "the cluster has refused something; it is tried again");
-                replica.failed(Instant::now());
+                warn!(replica = first.0, %error, "the cluster has refused something; it is tried again");
+                bundle.failed(Instant::now());
             }
         }
     }
@@ -232,17 +243,24 @@ impl Actor {
             Command::Adopt(known) => self.adopt(known),
             Command::Start(order) if order.shares_with.is_some() => {
                 let reason = "pods do not share GPUs; expected a policy that gives a GPU to one job".to_owned();
-                self.replica(order.replica).fail(reason, false);
+                self.ordered(&order).fail(reason, false);
             }
-            Command::Start(order) => self.replica(order.replica).start(&order),
-            Command::Stop(id, grace) if self.replicas.contains_key(&id) => self.replica(id).stop(grace, now),
-            Command::Stop(id, _) => (self.observer)(Observation::Exited { replica: id, exit: Exit::Lost }),
-            Command::Forget(id) if self.replicas.contains_key(&id) => self.replica(id).forget(),
-            Command::Forget(_) => {}
+            Command::Start(order) => self.ordered(&order).start(&order),
+            Command::Stop(id, grace) => match self.home(id) {
+                Some(bundle) => bundle.stop(id, grace, now),
+                None => (self.observer)(Observation::Exited { replica: id, exit: Exit::Lost }),
+            },
+            Command::Forget(id) => {
+                if let Some(bundle) = self.home(id) {
+                    bundle.forget(id);
+                }
+            }
             Command::KeepOnly(kept) => {
-                for (id, replica) in self.replicas.iter_mut().filter(|(id, _)| !kept.contains(id)) {
-                    self.changed.insert(*id);
-                    replica.forget();
+                let unkept: Vec<ReplicaId> = self.homes.keys().filter(|id| !kept.contains(id)).copied().collect();
+                for id in unkept {
+                    if let Some(bundle) = self.home(id) {
+                        bundle.forget(id);
+                    }
                 }
             }
         }
@@ -250,23 +268,37 @@ impl Actor {
         self.known.get_or_insert_default();
     }
 
-    /// A replica of which something is new, be it only that it is known.
-    fn replica(&mut self, id: ReplicaId) -> &mut Replica {
-        self.changed.insert(id);
-        self.replicas.entry(id).or_default()
+    /// The bundle of a replica, of which something is new then.
+    fn home(&mut self, id: ReplicaId) -> Option<&mut Bundle> {
+        let first = *self.homes.get(&id)?;
+        self.changed.insert(first);
+        self.bundles.get_mut(&first)
+    }
+
+    /// The bundle of an order, be it only that it is known.
+    fn ordered(&mut self, order: &ReplicaOrder) -> &mut Bundle {
+        let known = self.homes.get(&order.replica).copied();
+        let first = known.or_else(|| order.bundle.iter().copied().min()).unwrap_or(order.replica);
+        self.bundle(first, order.bundle.iter().copied().chain([order.replica]))
+    }
+
+    /// A bundle of which something is new, be it only that it is known.
+    fn bundle(&mut self, first: ReplicaId, replicas: impl IntoIterator<Item = ReplicaId>) -> &mut Bundle {
+        self.changed.insert(first);
+        let bundle = self.bundles.entry(first).or_default();
+        let homes = &mut self.homes;
+        bundle.expect(replicas.into_iter().filter(|id| *homes.entry(*id).or_insert(first) == first));
+        bundle
     }
 
     fn adopt(&mut self, known: BTreeSet<ReplicaId>) {
-        for id in known.iter().filter(|id| !self.replicas.contains_key(id)) {
+        for id in known.iter().filter(|id| !self.homes.contains_key(id)) {
             (self.observer)(Observation::Exited { replica: *id, exit: Exit::Lost });
         }
-        for (id, replica) in &mut self.replicas {
-            self.changed.insert(*id);
-            if known.contains(id) {
-                replica.tell_again();
-            } else if !replica.has_ended() {
-                debug!(replica = id.0, "a pod that nobody knows is told to end");
-                replica.stop(self.settings.grace, Instant::now());
+        for (first, bundle) in &mut self.bundles {
+            self.changed.insert(*first);
+            if bundle.adopt(&known, self.settings.grace, Instant::now()) {
+                debug!(replica = first.0, "a pod that nobody knows is told to end");
             }
         }
         self.told.clear();
@@ -286,10 +318,10 @@ impl Actor {
             Ok(Event::InitDone) => {
                 let seen = self.listing.take().unwrap_or_default();
                 self.others.retain(|key, _| seen.contains(key));
-                for (id, replica) in &mut self.replicas {
-                    if !replica.is_busy && replica.pod.as_ref().is_some_and(|pod| !seen.contains(&key(pod))) {
-                        self.changed.insert(*id);
-                        replica.lose();
+                for (first, bundle) in &mut self.bundles {
+                    if !bundle.is_busy && bundle.pod.as_ref().is_some_and(|pod| !seen.contains(&key(pod))) {
+                        self.changed.insert(*first);
+                        bundle.lose();
                     }
                 }
                 (self.has_pods, self.have_nodes_changed) = (true, true);
@@ -297,10 +329,10 @@ impl Actor {
             Ok(Event::Apply(pod)) => self.see_pod(pod),
             Ok(Event::Delete(pod)) => {
                 self.have_nodes_changed |= self.others.remove(&key(&pod)).is_some();
-                if let Some(id) = self.replica_of(&pod).filter(|id| self.replicas.contains_key(id)) {
-                    let replica = self.replica(id);
-                    replica.see(pod);
-                    replica.lose();
+                if let Some(first) = self.first_of(&pod).filter(|first| self.bundles.contains_key(first)) {
+                    let bundle = self.bundle(first, None);
+                    bundle.see(pod);
+                    bundle.lose();
                 }
             }
             Err(error) => warn!(%error, "pods cannot be watched; it is tried again"),
@@ -308,15 +340,15 @@ impl Actor {
     }
 
     fn see_pod(&mut self, pod: Pod) {
-        if let Some(id) = self.replica_of(&pod) {
+        if let Some(first) = self.first_of(&pod) {
             // A scheduler that was superseded may have had one more on its way.
-            let is_stray = self.known.is_some() && !self.replicas.contains_key(&id) && epoch_of(&pod) < self.epoch;
+            let is_stray = self.known.is_some() && !self.bundles.contains_key(&first) && epoch_of(&pod) < self.epoch;
             let grace = self.settings.grace;
-            let replica = self.replica(id);
-            replica.see(pod);
+            let bundle = self.bundle(first, replicas_of(&pod));
+            bundle.see(pod);
             if is_stray {
-                warn!(replica = id.0, "a pod of an earlier scheduler has come late; it is ended");
-                replica.disown(grace, Instant::now());
+                warn!(replica = first.0, "a pod of an earlier scheduler has come late; it is ended");
+                bundle.disown(grace, Instant::now());
             }
             return;
         }
@@ -332,11 +364,10 @@ impl Actor {
         }
     }
 
-    /// Whose pod it is, if it is one of ours.
-    fn replica_of(&self, pod: &Pod) -> Option<ReplicaId> {
-        let labels = pod.labels();
-        (labels.get(INSTANCE_LABEL) == Some(&self.settings.instance)).then_some(())?;
-        number(labels.get(REPLICA_LABEL)).map(ReplicaId)
+    /// The first replica of a pod, if it is one of ours.
+    fn first_of(&self, pod: &Pod) -> Option<ReplicaId> {
+        let is_ours = pod.labels().get(INSTANCE_LABEL) == Some(&self.settings.instance);
+        is_ours.then(|| first_replica(pod)).flatten()
     }
 
     fn see_nodes(&mut self, event: watcher::Result<Event<Node>>) {
@@ -365,7 +396,7 @@ impl Actor {
     }
 
     /// Tells of nodes that are new, changed or gone.
-    fn tell_nodes(&mut self) {
+    fn report_nodes(&mut self) {
         if !(self.has_pods && self.has_nodes) || self.known.is_none() {
             return;
         }
@@ -387,10 +418,10 @@ impl Actor {
             }
             // Of a node that answers again it is told what runs there.
             if was == Some(&Some(NodeState::Unreachable)) {
-                for (id, replica) in &mut self.replicas {
-                    if node_of(replica) == Some(name.as_str()) {
-                        self.changed.insert(*id);
-                        replica.tell_again();
+                for (first, bundle) in &mut self.bundles {
+                    if node_of(bundle) == Some(name.as_str()) {
+                        self.changed.insert(*first);
+                        bundle.report_again();
                     }
                 }
             }
@@ -403,10 +434,10 @@ impl Actor {
         let vanished: Vec<String> = self.told.keys().filter(|name| !self.nodes.contains_key(*name)).cloned().collect();
         for node in vanished {
             // Whoever deletes the object of a node says that its machine is gone.
-            for (id, replica) in &mut self.replicas {
-                if !replica.has_ended() && node_of(replica) == Some(node.as_str()) {
-                    self.changed.insert(*id);
-                    replica.abandon();
+            for (first, bundle) in &mut self.bundles {
+                if !bundle.has_ended() && node_of(bundle) == Some(node.as_str()) {
+                    self.changed.insert(*first);
+                    bundle.abandon();
                 }
             }
             self.told.remove(&node);
@@ -415,8 +446,8 @@ impl Actor {
     }
 }
 
-fn node_of(replica: &Replica) -> Option<&str> {
-    replica.pod.as_ref()?.spec.as_ref()?.node_name.as_deref()
+fn node_of(bundle: &Bundle) -> Option<&str> {
+    bundle.pod.as_ref()?.spec.as_ref()?.node_name.as_deref()
 }
 
 /// In whose name a pod was made.

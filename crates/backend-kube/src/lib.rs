@@ -13,17 +13,18 @@
 //! orders, so that nothing is started twice; a config map holds the highest epoch.
 //!
 //! What others run is counted and left alone. The crate decides nothing about who runs where. [`KubeBackend`] is the main
-//! type; `replica.rs` says what is done when.
+//! type; `bundle.rs` says what is done when. A pod holds one replica, or all that a job has on a node.
 
 mod error;
 mod settings;
 mod names;
 mod quantity;
+mod requests;
 mod pod;
 mod stage;
 mod node;
 mod epoch_gate;
-mod replica;
+mod bundle;
 mod steps;
 mod actor;
 mod log_text;
@@ -36,7 +37,7 @@ pub use epoch_gate::{EpochGate, Refused};
 pub use error::KubeError;
 pub use names::{
     AUTHORITY_ANNOTATION, EPOCH_ANNOTATION, FINALIZER, GATE, INSTANCE_LABEL, JOB_LABEL, MANAGER, REPLICA_LABEL,
-    job_of_pod,
+    job_of_pod, last_replica,
 };
-pub use quantity::amount;
+pub use requests::asked_by;
 pub use settings::{JobPods, KubeSettings, PodTemplates, TrustedAuthorities};

@@ -1,8 +1,8 @@
 //! Positions in a log that a kubelet keeps, which drops the oldest bytes without a word: at the beginning and now and then the
 //! supervisor says how many it has written.
 
-use pollux_backend::{LogChunk, LogStart};
-use pollux_supervisor::position_of;
+use pollux_backend::{LogChunk, LogStart, ReplicaId};
+use pollux_supervisor::{BundleLine, bundle_line, position_of};
 
 /// What is kept of a log, without marks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,29 @@ impl LogText {
             bytes.truncate(usize::try_from(written.saturating_sub(start)).unwrap_or(usize::MAX));
         }
         Some(Self { start, bytes })
+    }
+
+    /// Reads what a kubelet keeps of several replicas: the log of one, and how much it had written when it ended, if it has.
+    pub(crate) fn read_of(kept: &[u8], of: ReplicaId, written: Option<u64>) -> (Option<Self>, Option<u64>) {
+        let (mut bytes, mut start, mut ended): (Vec<u8>, _, _) = (Vec::new(), None, None);
+        let lines = kept.split_inclusive(|byte| *byte == b'\n').filter_map(bundle_line);
+        for line in lines.filter(|(replica, _)| *replica == of).map(|(_, line)| line) {
+            let position = match line {
+                BundleLine::Text(text) => {
+                    bytes.extend_from_slice(text);
+                    continue;
+                }
+                BundleLine::Written(position) => position,
+                BundleLine::Ended(position, _) => {
+                    ended = Some(position);
+                    position
+                }
+            };
+            start.get_or_insert(position.saturating_sub(bytes.len() as u64));
+        }
+        let written = written.or(ended);
+        let start = start.or_else(|| Some(written?.saturating_sub(bytes.len() as u64)));
+        (start.map(|start| Self { start, bytes }), ended)
     }
 
     /// The position after the last byte.
@@ -93,6 +116,27 @@ mod tests {
     fn a_log_whose_marks_were_dropped_is_the_end_once_that_is_known() {
         assert_eq!(LogText::read(b"z\n", None), None);
         assert_eq!(LogText::read(b"z\n", Some(1009)), text(1007, "z\n"));
+    }
+
+    #[test]
+    fn of_several_replicas_each_has_a_log_of_its_own_also_where_its_beginning_was_dropped() {
+        let kept = b"lf a line\n[replica 17] one\n[replica 18+] tw\n[replica 18] o\n[pollux: replica 17 has written 104 bytes]\n\
+            [pollux: replica 18 has ended after 4 bytes: {\"exited\":{\"code\":0}}]\n[replica 17+] half";
+        let of = |id| LogText::read_of(kept, ReplicaId(id), None);
+        assert_eq!(of(17), (text(100, "one\nhalf"), None));
+        assert_eq!(of(18), (text(0, "two\n"), Some(4)));
+        assert_eq!(of(19), (None, None));
+        assert_eq!(LogText::read_of(b"", ReplicaId(19), Some(7)), (text(7, ""), None));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_kept_and_characters_cut_in_two_made_whole() {
+        let kept =
+            b"[pollux: replica 7 has written 0 bytes]\n[replica 7+] caf\xc3\n[replica 8] \xff\n[replica 7] \xa9\n";
+        let of = |id| LogText::read_of(kept, ReplicaId(id), Some(2)).0.map(|text| text.bytes);
+        assert_eq!((of(7), of(8)), (Some("caf\u{e9}\n".as_bytes().to_vec()), Some(b"\xff\n".to_vec())));
+        let alone = [mark(0).as_bytes(), b"\xff\xc3\n"].concat();
+        assert_eq!(LogText::read(&alone, None), Some(LogText { start: 0, bytes: b"\xff\xc3\n".to_vec() }));
     }
 
     #[test]

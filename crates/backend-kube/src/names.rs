@@ -1,11 +1,13 @@
 //! How our objects are known: names, labels, annotations.
 
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
 use pollux_backend::{Epoch, ReplicaId};
 use pollux_policy::JobId;
 
 /// Label with the number of a pod's job.
 pub const JOB_LABEL: &str = "pollux.dev/job";
-/// Label with the number of a pod's replica.
+/// Label with the number of a pod's replica; of several the first. Each of the others has a label of its own.
 pub const REPLICA_LABEL: &str = "pollux.dev/replica";
 /// Annotation with the epoch of the scheduler that ordered a pod.
 pub const EPOCH_ANNOTATION: &str = "pollux.dev/epoch";
@@ -31,6 +33,27 @@ pub fn job_of_pod(name: &str) -> Option<JobId> {
     let (job, replica) = name.strip_prefix("pollux-")?.split_once('-')?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     (is_number(job) && is_number(replica)).then(|| job.parse().ok().map(JobId))?
+}
+
+/// The label of a replica that is not the first of its pod. It says nothing more.
+pub(crate) fn replica_label(replica: ReplicaId) -> String {
+    format!("{REPLICA_LABEL}-{}", replica.0)
+}
+
+/// The first replica of a pod, if it has one.
+pub(crate) fn first_replica(pod: &Pod) -> Option<ReplicaId> {
+    number(pod.labels().get(REPLICA_LABEL)).map(ReplicaId)
+}
+
+/// All replicas of a pod.
+pub(crate) fn replicas_of(pod: &Pod) -> Vec<ReplicaId> {
+    let other = |name: &String| name.strip_prefix(REPLICA_LABEL)?.strip_prefix('-')?.parse().ok().map(ReplicaId);
+    first_replica(pod).into_iter().chain(pod.labels().keys().filter_map(other)).collect()
+}
+
+/// The highest number that a replica of a pod has.
+pub fn last_replica(pod: &Pod) -> Option<u64> {
+    replicas_of(pod).into_iter().map(|replica| replica.0).max()
 }
 
 /// A number from a label or annotation.

@@ -1,13 +1,11 @@
 //! From nodes, and the pods of others on them, to what may be used.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pollux_backend::NodeInfo;
 
 use crate::KubeSettings;
 use crate::quantity::amount;
+use crate::requests::asked_by;
 
 /// Whether a node can be spoken to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +54,7 @@ pub(crate) fn state(node: &Node, taken: Taken, settings: &KubeSettings) -> NodeS
         gpu_type: gpu_type.unwrap_or_else(|| "gpu".to_owned()),
         address: address(node).unwrap_or_else(|| name.clone()),
         name,
+        end: None,
     })
 }
 
@@ -65,18 +64,7 @@ pub(crate) fn taken_by(pod: &Pod, settings: &KubeSettings) -> Taken {
     let Some(spec) = pod.spec.as_ref().filter(|_| !matches!(phase, Some("Succeeded" | "Failed"))) else {
         return Taken::default();
     };
-    let of = |resource: &str| -> f64 {
-        let request = |requests: Option<&BTreeMap<String, Quantity>>| {
-            requests.and_then(|requests| amount(requests.get(resource)?)).unwrap_or(0.0)
-        };
-        let asked = |container: &k8s_openapi::api::core::v1::Container| {
-            request(container.resources.as_ref().and_then(|resources| resources.requests.as_ref()))
-        };
-        let together: f64 = spec.containers.iter().map(asked).sum();
-        // One after the other, before the others start.
-        let first = spec.init_containers.iter().flatten().map(asked).fold(0.0, f64::max);
-        together.max(first) + request(spec.overhead.as_ref())
-    };
+    let of = |resource: &str| asked_by(spec, resource);
     Taken { gpus: of(&settings.gpu_resource), cpus: of("cpu"), memory: of("memory") }
 }
 
@@ -118,6 +106,7 @@ mod tests {
         serde_json::from_value(json!({
             "spec": {
                 "initContainers": [{"name": "first", "resources": {"requests": {"cpu": "3"}}}],
+                "overhead": {"cpu": "250m"},
                 "containers": [{"name": "a", "resources": asks("1", "500m")}, {"name": "b", "resources": asks("1", "1")}],
             },
             "status": {"phase": phase},
@@ -129,7 +118,7 @@ mod tests {
     fn a_node_has_what_others_leave() {
         let settings = KubeSettings::default();
         let taken = taken_by(&pod("Running"), &settings);
-        assert_eq!(taken, Taken { gpus: 2.0, cpus: 3.0, memory: 2_147_483_648.0 });
+        assert_eq!(taken, Taken { gpus: 2.0, cpus: 3.25, memory: 2_147_483_648.0 });
         let expected = NodeInfo {
             name: "node-1".to_owned(),
             gpus: 6,
@@ -137,6 +126,7 @@ mod tests {
             cpus: Some(12),
             memory: Some(62 << 30),
             address: "10.0.0.5".to_owned(),
+            end: None,
         };
         assert_eq!(state(&node("True"), taken, &settings), NodeState::Up(expected));
         assert_eq!(taken_by(&pod("Succeeded"), &settings), Taken::default());

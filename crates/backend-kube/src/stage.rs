@@ -1,8 +1,8 @@
 //! From a pod to how far its replica has come.
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
-use pollux_backend::Exit;
-use pollux_supervisor::{Ending, Report};
+use pollux_backend::{Exit, ReplicaId};
+use pollux_supervisor::{Bundle, Ending, Report};
 
 use crate::names::GATE;
 
@@ -24,7 +24,7 @@ pub(crate) enum Stage {
     /// Its program runs.
     Running,
     /// Nothing of it runs any more.
-    Ended(Ending),
+    Ended,
 }
 
 /// What a pod's object says.
@@ -32,7 +32,7 @@ pub(crate) fn stage(pod: &Pod) -> Stage {
     let status = pod.status.clone().unwrap_or_default();
     let main = main_status(pod, status.container_statuses.as_deref());
     if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
-        return Stage::Ended(judged(pod, ending(pod, main)));
+        return Stage::Ended;
     }
     if is_gated(pod) {
         return Stage::Gated;
@@ -43,10 +43,38 @@ pub(crate) fn stage(pod: &Pod) -> Stage {
     }
 }
 
+/// How a replica of a pod ended of which nothing runs any more.
+pub(crate) fn ending(pod: &Pod, replica: ReplicaId) -> Ending {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    judged(pod, observed(pod, main_status(pod, statuses), replica))
+}
+
+/// Whether it was made for several replicas: then its log says whose every line is.
+pub(crate) fn is_bundle(pod: &Pod) -> bool {
+    let main = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+    main.and_then(|main| main.env.as_deref()).unwrap_or_default().iter().any(|it| it.name == Bundle::VARIABLE)
+}
+
+/// Whether some of its replicas run and others have ended.
+pub(crate) fn is_partial(pod: &Pod) -> bool {
+    let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+    let is_whole = main_status(pod, statuses).is_none_or(|main| main.ready);
+    is_bundle(pod) && stage(pod) == Stage::Running && !is_whole
+}
+
 /// Whether our gate holds it.
 pub(crate) fn is_gated(pod: &Pod) -> bool {
     let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_deref()).unwrap_or_default();
     gates.iter().any(|gate| gate.name == GATE)
+}
+
+/// Whether the cluster's scheduler refuses to bind it.
+pub(crate) fn is_unplaced(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let is_refused = conditions
+        .iter()
+        .any(|it| it.type_ == "PodScheduled" && it.status == "False" && it.reason.as_deref() == Some("Unschedulable"));
+    is_refused && !is_gated(pod) && pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_none())
 }
 
 /// Whether its program may ever have run.
@@ -84,9 +112,9 @@ pub(crate) fn is_deleted(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_some()
 }
 
-fn ending(pod: &Pod, main: Option<&ContainerStatus>) -> Ending {
+fn observed(pod: &Pod, main: Option<&ContainerStatus>, replica: ReplicaId) -> Ending {
     if let Some(terminated) = main.and_then(|main| main.state.as_ref()?.terminated.as_ref()) {
-        return ending_of(terminated);
+        return ending_of(terminated, replica);
     }
     let status = pod.status.as_ref();
     let reason = status.and_then(|status| status.reason.clone());
@@ -108,15 +136,18 @@ fn ending(pod: &Pod, main: Option<&ContainerStatus>) -> Ending {
     Ending::StartFailed { reason: one_line(&reason), retryable: true }
 }
 
-fn ending_of(terminated: &ContainerStateTerminated) -> Ending {
+fn ending_of(terminated: &ContainerStateTerminated, replica: ReplicaId) -> Ending {
     let message = terminated.message.as_deref().unwrap_or_default();
-    let report = serde_json::from_str(message).map(|Report { ending, .. }| ending);
+    let report = serde_json::from_str(message).ok().map(|report: Report| match report.of(replica) {
+        Some((ending, _)) => ending.clone(),
+        None => Ending::Exited(Exit::Lost),
+    });
     // A supervisor sees only that its program was killed, and may have been killed itself.
     let is_killed = |ending: &Ending| matches!(ending, Ending::Exited(Exit::Signal(KILL)));
-    if terminated.reason.as_deref() == Some(OUT_OF_MEMORY) && report.as_ref().map_or(true, is_killed) {
+    if terminated.reason.as_deref() == Some(OUT_OF_MEMORY) && report.as_ref().is_none_or(is_killed) {
         return Ending::Exited(Exit::OutOfMemory);
     }
-    if let Ok(ending) = report {
+    if let Some(ending) = report {
         return ending;
     }
     if terminated.reason.as_deref().is_some_and(|reason| START_ERROR.contains(&reason)) {
@@ -149,7 +180,15 @@ fn waiting_reason(pod: &Pod, main: Option<&ContainerStatus>) -> String {
             None => format!("container {}: {reason}", container.name),
         })
     });
-    one_line(&waiting.unwrap_or_else(|| "its pod starts".to_owned()))
+    let fetched =
+        || main.filter(|_| has_ended_well(tools)).map(|main| format!("its node fetches image {}", main.image));
+    one_line(&waiting.or_else(fetched).unwrap_or_else(|| "its pod starts".to_owned()))
+}
+
+/// What is left to do before the program runs is to fetch its image, which may take long.
+fn has_ended_well(tools: &[ContainerStatus]) -> bool {
+    let is_over = |tool: &ContainerStatus| tool.state.as_ref().and_then(|state| state.terminated.as_ref()).is_some();
+    !tools.is_empty() && tools.iter().all(is_over)
 }
 
 fn one_line(text: &str) -> String {
@@ -175,10 +214,8 @@ mod tests {
     }
 
     fn ended(pod: &Pod) -> Ending {
-        match stage(pod) {
-            Stage::Ended(ending) => ending,
-            other => panic!("{other:?}"),
-        }
+        assert_eq!(stage(pod), Stage::Ended);
+        ending(pod, ReplicaId(7))
     }
 
     #[test]
@@ -211,6 +248,15 @@ mod tests {
         let pull = json!({"waiting": {"reason": "ErrImagePull", "message": "not\nfound"}});
         assert_eq!(stage(&main_is(pull, "Pending")), waits("image torch:2: ErrImagePull: not found"));
         assert_eq!(stage(&pod(json!({"phase": "Pending"}))), waits("its pod starts"));
+        let starts = |tool: Value| {
+            let state = json!({"waiting": {"reason": "PodInitializing"}});
+            let of = |name: &str, image: &str, state: &Value| json!({"name": name, "image": image, "imageID": "", "ready": false, "restartCount": 0, "state": state});
+            let (tools, main) = (of("tools", "pollux:1", &tool), of("main", "torch:2", &state));
+            pod(json!({"phase": "Pending", "initContainerStatuses": [tools], "containerStatuses": [main]}))
+        };
+        assert_eq!(stage(&starts(json!({"running": {}}))), waits("its pod starts"));
+        let done = starts(json!({"terminated": {"exitCode": 0}}));
+        assert_eq!(stage(&done), waits("its node fetches image torch:2"));
         let gated = json!({"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": "gates"});
         assert_eq!(stage(&pod(json!({"phase": "Pending", "conditions": [gated]}))), waits("its pod starts"));
     }
@@ -218,7 +264,7 @@ mod tests {
     #[test]
     fn the_supervisor_tells_how_a_replica_ended() {
         let told = |ending: &Ending| {
-            let report = Report { ending: ending.clone(), written: Some(10) };
+            let report = Report { ending: ending.clone(), written: Some(10), replicas: Vec::new() };
             let message = serde_json::to_string(&report).expect("JSON");
             main_is(json!({"terminated": {"exitCode": 1, "message": message}}), "Failed")
         };
@@ -233,11 +279,41 @@ mod tests {
     }
 
     #[test]
+    fn each_of_several_replicas_has_an_end_of_its_own_and_one_that_is_not_mentioned_is_lost() {
+        let report = json!({"ending": {"exited": {"code": 3}}, "replicas": [
+            {"ending": {"exited": {"code": 3}}, "replicas": [[18, 10]]},
+            {"ending": {"exited": {"signal": 9}}, "replicas": [[17, 0], [19, 5]]},
+        ]});
+        let pod = |reason: &str| {
+            main_is(json!({"terminated": {"exitCode": 3, "reason": reason, "message": report.to_string()}}), "Failed")
+        };
+        let ends = |pod: &Pod| [17, 18, 19, 20].map(|id| ending(pod, ReplicaId(id)));
+        let expected = |killed| [killed, Exit::Code(3), killed, Exit::Lost].map(Ending::Exited);
+        assert_eq!(ends(&pod("Error")), expected(Exit::Signal(9)));
+        assert_eq!(ends(&pod("OOMKilled")), expected(Exit::OutOfMemory));
+        // The kernel may kill all of a container at once.
+        let whole = main_is(json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}}), "Failed");
+        assert_eq!(ends(&whole), [Exit::OutOfMemory; 4].map(Ending::Exited));
+    }
+
+    #[test]
+    fn a_pod_is_partial_while_it_runs_and_is_not_ready_if_it_has_several_replicas() {
+        let mut pod = main_is(json!({"running": {}}), "Running");
+        pod.status.as_mut().expect("a status").container_statuses.as_mut().expect("one")[0].started = Some(true);
+        assert!(!is_partial(&pod));
+        pod.spec.as_mut().expect("a spec").containers[0].env =
+            serde_json::from_value(json!([{"name": "POLLUX_REPLICAS", "value": "{}"}])).expect("variables");
+        assert!(is_partial(&pod));
+        pod.status.as_mut().expect("a status").container_statuses.as_mut().expect("one")[0].ready = true;
+        assert!(!is_partial(&pod));
+    }
+
+    #[test]
     fn without_a_supervisors_word_the_container_tells() {
         let oom = json!({"terminated": {"exitCode": 137, "reason": "OOMKilled"}});
         assert_eq!(ended(&main_is(oom, "Failed")), Ending::Exited(Exit::OutOfMemory));
         let killed = |exit: Exit| {
-            let report = Report { ending: Ending::Exited(exit), written: None };
+            let report = Report { ending: Ending::Exited(exit), written: None, replicas: Vec::new() };
             let message = serde_json::to_string(&report).expect("JSON");
             ended(&main_is(json!({"terminated": {"exitCode": 1, "reason": "OOMKilled", "message": message}}), "Failed"))
         };

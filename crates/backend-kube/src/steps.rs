@@ -1,29 +1,41 @@
 //! Requests to the cluster.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
-use pollux_backend::ReplicaOrder;
-use pollux_supervisor::STOP_ANNOTATION;
+use pollux_backend::{ReplicaId, ReplicaOrder};
+use pollux_supervisor::{BundleLine, Ending, STOP_ANNOTATION, bundle_line};
 use serde_json::json;
 use tokio::sync::Semaphore;
+use tracing::warn;
 
-use crate::names::{FINALIZER, GATE, MANAGER, pod_name};
+use crate::bundle::Step;
+use crate::logs::read_log;
+use crate::names::{FINALIZER, GATE, MANAGER};
 use crate::pod::{pod, secret};
-use crate::replica::Step;
 use crate::stage::is_gated;
 use crate::{KubeSettings, PodTemplates};
 
 /// Steps at a time: the API server has other clients, and a plan may ask for thousands of pods.
 const STEPS_MAX: usize = 16;
 
+/// A supervisor says again and again who has ended: within the last so many lines.
+const ENDS_WITHIN: i64 = 6_000;
+/// Lines may be long: of those, the newest.
+const ENDS_BYTES_MAX: usize = 4 << 20;
+/// Longest look who has ended. Nothing else is asked of its pod meanwhile.
+const LOOK_TAKES_MAX: Duration = Duration::from_secs(10);
+
 /// What came of a request.
 #[derive(Debug)]
 pub(crate) enum Done {
     /// The pod is like this now.
     Pod(Box<Pod>),
+    /// These have ended while others of the pod run.
+    Ends(Vec<(ReplicaId, Ending)>),
     /// There is no such pod.
     Gone,
     /// It cannot be done yet: what its pods are made from is still to be heard of.
@@ -48,12 +60,13 @@ impl Steps {
     pub(crate) async fn take(&self, step: Step, pod: Option<Pod>) -> Result<Done, kube::Error> {
         let _permit = self.under_way.acquire().await.expect("nobody closes it");
         match (step, pod) {
-            (Step::Create(order), _) => self.create(&order).await,
+            (Step::Create(orders), _) => self.create(&orders).await,
             (Step::Release { order }, Some(pod)) => self.release(order.as_deref(), &pod).await,
-            (Step::Stop { grace_ms }, Some(pod)) => {
-                let patch = json!({"metadata": {"annotations": {STOP_ANNOTATION: grace_ms.to_string()}}});
+            (Step::Stop { text }, Some(pod)) => {
+                let patch = json!({"metadata": {"annotations": {STOP_ANNOTATION: text}}});
                 self.patch(&pod, &patch).await
             }
+            (Step::ReadEnds, Some(pod)) => Ok(Done::Ends(self.look(&pod).await)),
             (Step::Delete { grace_s }, Some(pod)) => self.delete(&pod, grace_s).await,
             (Step::Unpin, Some(pod)) => {
                 let finalizers = pod.finalizers().iter().filter(|name| *name != FINALIZER);
@@ -69,19 +82,18 @@ impl Steps {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    async fn create(&self, order: &ReplicaOrder) -> Result<Done, kube::Error> {
-        let Some(job) = self.templates.of(order.job) else {
+    async fn create(&self, orders: &[ReplicaOrder]) -> Result<Done, kube::Error> {
+        let Some(job) = orders.first().and_then(|order| self.templates.of(order.job)) else {
             return Ok(Done::Later);
         };
-        let Some(wanted) = pod(order, &job, &self.settings) else {
+        let Some(wanted) = pod(orders, &job, &self.settings) else {
             return Ok(Done::Failed { reason: "its template has no container".to_owned(), retryable: false });
         };
         let pods = self.pods(&job.namespace);
         match pods.create(&params(), &wanted).await {
             Ok(pod) => Ok(Done::Pod(Box::new(pod))),
             Err(kube::Error::Api(status)) if status.code == 409 => {
-                let name = pod_name(order.job, order.replica);
-                Ok(pods.get_opt(&name).await?.map_or(Done::Gone, |pod| Done::Pod(Box::new(pod))))
+                Ok(pods.get_opt(&wanted.name_any()).await?.map_or(Done::Gone, |pod| Done::Pod(Box::new(pod))))
             }
             // What is wrong with it stays wrong; a quota or a missing account may change.
             Err(kube::Error::Api(status)) if [400, 403, 404, 422].contains(&status.code) => {
@@ -119,6 +131,29 @@ impl Steps {
         self.patch(pod, &json!({"metadata": {"resourceVersion": version}, "spec": {"schedulingGates": gates}})).await
     }
 
+    /// Who has ended as far as that can be told now. It is looked again: nothing waits for what went wrong.
+    async fn look(&self, pod: &Pod) -> Vec<(ReplicaId, Ending)> {
+        match tokio::time::timeout(LOOK_TAKES_MAX, self.read_ends(pod)).await {
+            Ok(Ok(ends)) => return ends,
+            Ok(Err(error)) => warn!(pod = pod.name_any(), %error, "who has ended cannot be read; it is tried again"),
+            Err(_) => warn!(pod = pod.name_any(), "who has ended was not read within 10 s; it is tried again"),
+        }
+        Vec::new()
+    }
+
+    /// What its supervisor says of those that have ended.
+    async fn read_ends(&self, pod: &Pod) -> Result<Vec<(ReplicaId, Ending)>, kube::Error> {
+        let main = pod.spec.as_ref().and_then(|spec| spec.containers.first()).map(|main| main.name.clone());
+        let params = LogParams { container: main, tail_lines: Some(ENDS_WITHIN), ..LogParams::default() };
+        let pods = self.pods(&pod.namespace().unwrap_or_default());
+        match read_log(&pods, &pod.name_any(), &params, ENDS_BYTES_MAX).await {
+            Ok(log) => Ok(ends(&log)),
+            // It is about to vanish, which is told otherwise.
+            Err(kube::Error::Api(status)) if [400, 404].contains(&status.code) => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn patch(&self, pod: &Pod, patch: &serde_json::Value) -> Result<Done, kube::Error> {
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let pods = self.pods(&pod.namespace().unwrap_or_default());
@@ -149,6 +184,15 @@ impl Steps {
     }
 }
 
+/// Who has ended, as a supervisor's log says.
+fn ends(log: &[u8]) -> Vec<(ReplicaId, Ending)> {
+    let end = |line: &[u8]| match bundle_line(line)? {
+        (replica, BundleLine::Ended(_, ending)) => Some((replica, ending)),
+        (_, BundleLine::Text(_) | BundleLine::Written(_)) => None,
+    };
+    log.split_inclusive(|byte| *byte == b'\n').filter_map(end).collect()
+}
+
 /// Whether its own secret must be there before it runs.
 fn needs_secret(pod: &Pod) -> bool {
     let main = pod.spec.as_ref().and_then(|spec| spec.containers.first());
@@ -159,4 +203,18 @@ fn needs_secret(pod: &Pod) -> bool {
 
 fn params() -> PostParams {
     PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use pollux_backend::Exit;
+
+    use super::*;
+
+    #[test]
+    fn ends_are_found_among_bytes_that_are_no_text_and_characters_cut_in_two() {
+        let log = b"lf a l\xc3\n[replica 7] \xff\xfe\n[replica 7+] caf\xc3\n[replica 8] \xa9\n[replica 7] \xa9\n\
+            [pollux: replica 8 has ended after 4 bytes: {\"exited\":{\"code\":1}}]\n[replica 7+] \xe2\x82";
+        assert_eq!(ends(log), [(ReplicaId(8), Ending::Exited(Exit::Code(1)))]);
+    }
 }

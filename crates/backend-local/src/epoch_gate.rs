@@ -101,12 +101,20 @@ impl EpochGate {
     }
 }
 
+/// A scheduler of any epoch may act next.
+pub(crate) fn forget(folder: &Path) -> io::Result<()> {
+    match fs::remove_file(folder.join(EPOCH)) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
 /// The highest epoch that was written; `None` where there is no file.
 fn read(folder: &Path) -> io::Result<Option<Epoch>> {
     match fs::read_to_string(folder.join(EPOCH)) {
         Ok(text) => text.trim().parse().map(|epoch| Some(Epoch(epoch))).map_err(|_| {
             let path = folder.join(EPOCH);
-            io::Error::new(ErrorKind::InvalidData, format!("{} holds {text:?}: expected is a number", path.display()))
+            io::Error::new(ErrorKind::InvalidData, format!("{} holds {text:?}: expected a number", path.display()))
         }),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -173,7 +181,7 @@ mod tests {
         assert!(refusal(&gate, 3).is_some());
         fs::remove_dir(&file).unwrap();
         fs::write(&file, "many").unwrap();
-        assert!(refusal(&gate, 3).unwrap().ends_with("epoch holds \"many\": expected is a number"));
+        assert!(refusal(&gate, 3).unwrap().ends_with("epoch holds \"many\": expected a number"));
         fs::rename(aside, file).unwrap();
         assert_eq!(refusal(&gate, 3), None);
     }
@@ -183,6 +191,6 @@ mod tests {
         let folder = TestFolder::new("epoch-garbage");
         fs::write(folder.path().join(EPOCH), "many").unwrap();
         let error = EpochGate::open(folder.path()).unwrap_err().to_string();
-        assert!(error.ends_with("epoch holds \"many\": expected is a number"), "{error}");
+        assert!(error.ends_with("epoch holds \"many\": expected a number"), "{error}");
     }
 }

@@ -106,6 +106,14 @@ pub(crate) fn is_garbled(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
 }
 
+/// Whoever else removes it may have been faster.
+fn remove_file(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
 impl Folder {
     pub(crate) fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -124,8 +132,16 @@ impl Folder {
         DirBuilder::new().mode(0o700).create(&self.path)
     }
 
+    /// The claim goes last: a shim that comes late finds it, or no folder in which it could claim anything.
     pub(crate) fn remove(&self) -> io::Result<()> {
-        fs::remove_dir_all(&self.path)
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            if entry.file_name() != SHIM {
+                remove_file(&entry.path())?;
+            }
+        }
+        remove_file(&self.path.join(SHIM))?;
+        fs::remove_dir(&self.path)
     }
 
     pub(crate) fn write_order(&self, record: &Record) -> io::Result<()> {
@@ -284,5 +300,28 @@ impl Folder {
 
     fn create_file(&self, name: &str) -> io::Result<File> {
         OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(self.path.join(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_folder::TestFolder;
+
+    #[test]
+    fn a_folder_is_claimed_until_nothing_else_is_left_in_it() {
+        let parent = TestFolder::new("claimed-to-the-end");
+        let folder = Folder::of(parent.path(), ReplicaId(1));
+        folder.create().unwrap();
+        assert!(matches!(folder.claim(Claim::Void), Ok(Claim::Void)));
+        folder.reserve_ending().unwrap();
+        // What cannot be removed as a file is.
+        let in_the_way = folder.path().join("folder");
+        fs::create_dir(&in_the_way).unwrap();
+        assert!(folder.remove().is_err());
+        assert!(folder.is_claimed());
+        fs::remove_dir(in_the_way).unwrap();
+        folder.remove().unwrap();
+        assert!(!folder.path().exists());
     }
 }

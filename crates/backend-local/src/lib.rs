@@ -48,10 +48,10 @@ mod shim;
 #[cfg(test)]
 mod test_folder;
 
-pub use backend::LocalBackend;
+pub use backend::{LocalBackend, Occupancy};
 pub use error::LocalError;
 pub use gpus::gpu_names;
 pub use limits::raise_files_max;
 pub use nodes::NodeSummary;
-pub use settings::{LocalSettings, LogLimits, NodeLayout};
+pub use settings::{LocalSettings, LogLimits, MachineIdentity, NodeLayout};
 pub use shim::{Foreground, ShimError, Stopper, shim};

@@ -5,9 +5,6 @@ use std::thread;
 
 use rustix::system::sysinfo;
 
-/// Under this address the nodes of this machine reach each other.
-pub(crate) const ADDRESS: &str = "127.0.0.1";
-
 /// CPUs and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Machine {

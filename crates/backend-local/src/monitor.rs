@@ -28,8 +28,7 @@ use crate::limits::raise_files_max;
 use crate::live::{Hold, Live, Stage, slots_for};
 use crate::nodes::Node;
 use crate::process::{kill, marked, signal};
-use found::all;
-pub(crate) use found::left_behind;
+pub(crate) use found::{all, left_behind};
 
 /// Before another look where the system refuses one, or nothing to wait with.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -43,7 +42,7 @@ pub(crate) struct Asked {
 /// What a backend is asked for.
 pub(crate) enum Request {
     Adopt(Vec<ReplicaId>),
-    Start(ReplicaOrder),
+    Start(Box<ReplicaOrder>),
     Stop(ReplicaId, Duration),
     Forget(ReplicaId),
     KeepOnly(Vec<ReplicaId>),
@@ -136,7 +135,8 @@ impl ProcessMonitor {
         }
         let told = self.held_back.get_or_insert_default();
         for asked in &self.waiting {
-            if let Request::Start(ReplicaOrder { replica, .. }) = asked.request
+            if let Request::Start(order) = &asked.request
+                && let replica = order.replica
                 && !self.live.contains_key(&replica)
                 && told.insert(replica)
             {
@@ -148,7 +148,7 @@ impl ProcessMonitor {
     fn carry_out(&mut self, request: Request) {
         match request {
             Request::Adopt(known) => self.adopt(&known),
-            Request::Start(order) => self.start(order),
+            Request::Start(order) => self.start(*order),
             Request::Stop(replica, grace) => self.stop(replica, grace),
             Request::Forget(replica) => self.forget(replica),
             Request::KeepOnly(kept) => {

@@ -6,8 +6,8 @@ use pollux_backend::{NodeInfo, Observation};
 use tracing::warn;
 
 use crate::gpus::{Gpu, discover};
-use crate::machine::{ADDRESS, Machine};
-use crate::{LocalError, NodeLayout};
+use crate::machine::Machine;
+use crate::{LocalError, MachineIdentity, NodeLayout};
 
 /// As many as any node may have.
 const SLOTS_MAX: u32 = 1_024;
@@ -26,6 +26,8 @@ pub(crate) struct Node {
     on_gpus: bool,
     /// Its part of the machine.
     pub(crate) machine: Machine,
+    /// The host under which its replicas are reached.
+    address: String,
 }
 
 /// A node as people see it.
@@ -39,12 +41,15 @@ pub struct NodeSummary {
     pub gpu_type: String,
     /// Whether each slot is a GPU.
     pub on_gpus: bool,
+    /// The host under which its replicas are reached.
+    pub address: String,
 }
 
 impl Node {
     pub(crate) fn summary(&self) -> NodeSummary {
         let slots = u32::try_from(self.slots.len()).expect("slots are few");
-        NodeSummary { name: self.name.clone(), slots, gpu_type: self.gpu_type.clone(), on_gpus: self.on_gpus }
+        let (name, gpu_type, address) = (self.name.clone(), self.gpu_type.clone(), self.address.clone());
+        NodeSummary { name, slots, gpu_type, on_gpus: self.on_gpus, address }
     }
 
     pub(crate) fn observation(&self) -> Observation {
@@ -54,7 +59,8 @@ impl Node {
             gpu_type: self.gpu_type.clone(),
             cpus: Some(self.machine.cpus),
             memory: Some(self.machine.memory),
-            address: ADDRESS.to_owned(),
+            address: self.address.clone(),
+            end: None,
         })
     }
 
@@ -73,30 +79,39 @@ impl Node {
 }
 
 /// The nodes of this machine under a layout.
-pub(crate) fn nodes(layout: NodeLayout) -> Result<Vec<Node>, LocalError> {
+pub(crate) fn nodes(layout: NodeLayout, identity: &MachineIdentity) -> Result<Vec<Node>, LocalError> {
+    let mut nodes = found(layout, identity)?;
+    if let Some(gpu_type) = &identity.gpu_type {
+        nodes.iter_mut().for_each(|node| node.gpu_type.clone_from(gpu_type));
+    }
+    Ok(nodes)
+}
+
+fn found(layout: NodeLayout, identity: &MachineIdentity) -> Result<Vec<Node>, LocalError> {
     let machine = Machine::this();
     match layout {
+        NodeLayout::Nothing => Ok(Vec::new()),
         NodeLayout::Gpus => {
             let gpus = discover()?;
             if gpus.is_empty() {
-                return pretend(1, machine.cpus.min(SLOTS_MAX), &[], machine);
+                return pretend(1, machine.cpus.min(SLOTS_MAX), &[], machine, identity);
             }
-            Ok(by_kind(&gpus, machine))
+            Ok(by_kind(&gpus, machine, identity))
         }
-        NodeLayout::Slots(slots) => pretend(1, slots, &[], machine),
+        NodeLayout::Slots(slots) => pretend(1, slots, &[], machine, identity),
         NodeLayout::Nodes { nodes, slots } => {
             // Whoever plays with pretend nodes can do so beside a broken driver.
             let gpus = discover().unwrap_or_else(|error| {
                 warn!(%error, "the slots of pretend nodes are without GPUs");
                 Vec::new()
             });
-            pretend(nodes, slots, &gpus, machine)
+            pretend(nodes, slots, &gpus, machine, identity)
         }
     }
 }
 
 /// A node for every kind of GPU; they share the CPUs and the memory of the machine.
-fn by_kind(gpus: &[Gpu], machine: Machine) -> Vec<Node> {
+fn by_kind(gpus: &[Gpu], machine: Machine, identity: &MachineIdentity) -> Vec<Node> {
     let mut kinds: BTreeMap<&str, Vec<u32>> = BTreeMap::new();
     for gpu in gpus {
         kinds.entry(&gpu.name).or_default().push(gpu.index);
@@ -104,16 +119,23 @@ fn by_kind(gpus: &[Gpu], machine: Machine) -> Vec<Node> {
     let several = kinds.len() > 1;
     let parts = machine.divided(&kinds.values().map(Vec::len).collect::<Vec<_>>());
     let nodes = kinds.into_iter().zip(parts).enumerate().map(|(idx, ((kind, slots), machine))| Node {
-        name: name(idx, several),
+        name: name(idx, several, identity),
         gpu_type: kind.to_owned(),
         slots,
         on_gpus: true,
         machine,
+        address: identity.address.clone(),
     });
     nodes.collect()
 }
 
-fn pretend(nodes: u32, slots: u32, gpus: &[Gpu], machine: Machine) -> Result<Vec<Node>, LocalError> {
+fn pretend(
+    nodes: u32,
+    slots: u32,
+    gpus: &[Gpu],
+    machine: Machine,
+    identity: &MachineIdentity,
+) -> Result<Vec<Node>, LocalError> {
     let total = nodes.saturating_mul(slots);
     if !(1..=SLOTS_MAX).contains(&total) {
         return Err(LocalError::Layout { nodes, slots, limit: SLOTS_MAX });
@@ -124,17 +146,18 @@ fn pretend(nodes: u32, slots: u32, gpus: &[Gpu], machine: Machine) -> Result<Vec
     let on_gpus = gpus.get(..total as usize).is_some_and(kinds);
     let numbers: Vec<u32> = if on_gpus { gpus.iter().map(|gpu| gpu.index).collect() } else { (0..total).collect() };
     let node = |((idx, slots), machine): ((usize, &[u32]), Machine)| Node {
-        name: name(idx, nodes > 1),
+        name: name(idx, nodes > 1, identity),
         gpu_type: if on_gpus { gpus[idx * slots.len()].name.clone() } else { CPU.to_owned() },
         slots: slots.to_vec(),
         on_gpus,
         machine,
+        address: identity.address.clone(),
     };
     Ok(numbers[..total as usize].chunks(slots as usize).enumerate().zip(parts).map(node).collect())
 }
 
-fn name(idx: usize, several: bool) -> String {
-    if several { format!("local-{idx}") } else { "local".to_owned() }
+fn name(idx: usize, several: bool, MachineIdentity { name, .. }: &MachineIdentity) -> String {
+    if several { format!("{name}-{idx}") } else { name.clone() }
 }
 
 #[cfg(test)]
@@ -148,6 +171,14 @@ mod tests {
     }
 
     const MACHINE: Machine = Machine { cpus: 8, memory: 64 };
+
+    fn by_kind(gpus: &[Gpu], machine: Machine) -> Vec<Node> {
+        super::by_kind(gpus, machine, &MachineIdentity::default())
+    }
+
+    fn pretend(nodes: u32, slots: u32, gpus: &[Gpu], machine: Machine) -> Result<Vec<Node>, LocalError> {
+        super::pretend(nodes, slots, gpus, machine, &MachineIdentity::default())
+    }
 
     fn shown(nodes: &[Node]) -> Vec<String> {
         nodes.iter().map(|node| format!("{} {} {:?}", node.name, node.gpu_type, node.slots)).collect()
@@ -186,5 +217,21 @@ mod tests {
         assert_eq!(on_gpus, ["CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=1,3", "POLLUX_SLOT=1,3"]);
         let without = variables(pretend(1, 4, &[], MACHINE).unwrap(), &[2]);
         assert_eq!(without, ["CUDA_DEVICE_ORDER=PCI_BUS_ID", "CUDA_VISIBLE_DEVICES=", "POLLUX_SLOT=2"]);
+    }
+
+    #[test]
+    fn a_machine_that_joins_has_its_own_name_address_and_type() {
+        let identity = MachineIdentity {
+            name: "gpu1".to_owned(),
+            address: "10.0.0.7".to_owned(),
+            gpu_type: Some("L4".to_owned()),
+        };
+        let one = nodes(NodeLayout::Slots(2), &identity).unwrap();
+        assert_eq!((shown(&one), one[0].address.as_str()), (vec!["gpu1 L4 [0, 1]".to_owned()], "10.0.0.7"));
+        assert_eq!(
+            shown(&super::pretend(2, 1, &[], MACHINE, &identity).unwrap()),
+            ["gpu1-0 cpu [0]", "gpu1-1 cpu [1]"]
+        );
+        assert!(nodes(NodeLayout::Nothing, &identity).unwrap().is_empty());
     }
 }

@@ -20,6 +20,26 @@ pub struct LocalSettings {
     pub log: LogLimits,
     /// Where jobs save, in a folder for each, and nobody else: `checkpoints` in the state folder if nothing is said.
     pub checkpoint_dir: Option<PathBuf>,
+    /// What the machine is called, and where it is reached.
+    pub identity: MachineIdentity,
+}
+
+/// What a machine is called, and where it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MachineIdentity {
+    /// The name of its node, or the beginning of the names of several.
+    pub name: String,
+    /// The host under which others reach its replicas.
+    pub address: String,
+    /// What its GPUs or slots are called, if not as the driver does.
+    pub gpu_type: Option<String>,
+}
+
+impl Default for MachineIdentity {
+    /// The machine of the scheduler, where nobody else has to reach anything.
+    fn default() -> Self {
+        Self { name: "local".to_owned(), address: "127.0.0.1".to_owned(), gpu_type: None }
+    }
 }
 
 /// What the machine looks like to the scheduler.
@@ -27,6 +47,8 @@ pub struct LocalSettings {
 pub enum NodeLayout {
     /// Every GPU, or a slot for every core on a machine without. GPUs of different kinds are different nodes.
     Gpus,
+    /// No node: nothing is started here, and only what was started before is watched over.
+    Nothing,
     /// One node of that many slots without GPUs.
     Slots(u32),
     /// Pretend nodes, to try placement on one machine. Their slots are its GPUs if it has enough.

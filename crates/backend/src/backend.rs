@@ -41,6 +41,9 @@ pub trait Backend: Send {
     /// started before is not started again; if it has ended, that is observed again.
     ///
     /// On a node that does not answer it waits or fails.
+    ///
+    /// Those of a [bundle](ReplicaOrder::bundle) may wait for each other's orders, and the GPUs of each may be taken until
+    /// all of them have ended. Each has its own variables, GPUs, log and end.
     fn start(&mut self, order: &ReplicaOrder);
 
     /// Asks a replica to end, and ends it with everything that it started once the `grace` is over. Asking again may
@@ -48,7 +51,8 @@ pub trait Backend: Send {
     /// runs. Where its node does not answer, the replica is told once it does.
     fn stop(&mut self, epoch: Epoch, replica: ReplicaId, grace: Duration);
 
-    /// Deletes all that is kept of a replica that has ended; one that has not is left alone.
+    /// Deletes all that is kept of a replica that has ended; one that has not is left alone. Of a bundle it may be kept until
+    /// all of it is forgotten.
     fn forget(&mut self, epoch: Epoch, replica: ReplicaId);
 
     /// Deletes all that is kept of replicas that have ended, but for these.

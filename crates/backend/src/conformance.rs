@@ -21,6 +21,7 @@
 //! Workers are shell scripts. A [`Trial`] keeps one backend, hears what it observes, and can let it die and be made
 //! again on the same state.
 
+mod bundles;
 mod epochs;
 mod faults;
 mod kept;
@@ -30,6 +31,9 @@ mod trial;
 use std::time::Duration;
 
 use crate::{Exit, Observation, ReplicaId};
+pub use bundles::{
+    a_bundle_is_taken_over_and_stopped, one_of_a_bundle_is_stopped_alone, replicas_of_a_bundle_end_one_by_one,
+};
 pub use epochs::{an_old_epoch_gives_no_orders, an_old_epoch_is_remembered_over_a_restart};
 pub use faults::{
     Faults, a_lost_node_is_gone_with_all_that_ran_there, a_replica_that_waits_never_runs_once_it_is_stopped,
@@ -88,6 +92,9 @@ macro_rules! conformance_tests {
             a_log_tells_what_was_dropped,
             the_last_lines_of_a_log_are_found,
             checkpoints_have_a_place,
+            replicas_of_a_bundle_end_one_by_one,
+            one_of_a_bundle_is_stopped_alone,
+            a_bundle_is_taken_over_and_stopped,
         }
         $crate::conformance_tests! { @checks [$($held)?] $trial:
             a_replica_that_waits_says_why_and_starts_later,

@@ -35,5 +35,5 @@ pub use checkpoint::{CheckpointAnswer, Checkpoints, SavedCheckpoints};
 pub use checkpoint_folder::CheckpointFolder;
 pub use epoch::Epoch;
 pub use log::{LogAnswer, LogChunk, LogReader, LogStart};
-pub use observation::{Exit, NodeInfo, Observation, Observer};
+pub use observation::{Exit, NodeEnd, NodeInfo, Observation, Observer};
 pub use replica::{ReplicaId, ReplicaOrder};

@@ -73,6 +73,19 @@ pub struct NodeInfo {
     pub memory: Option<u64>,
     /// The host under which others reach it. Nodes of one address are parts of one machine.
     pub address: String,
+    /// When it is to be empty, if its machine is given back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<NodeEnd>,
+}
+
+/// When a node is to be empty, by the clock of the scheduler's machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEnd {
+    /// Milliseconds since 1970 from which on nothing is to be placed there.
+    pub drains_at_ms: u64,
+    /// Milliseconds since 1970 when its machine is gone, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends_at_ms: Option<u64>,
 }
 
 /// How a replica ended.

@@ -40,6 +40,10 @@ pub struct ReplicaOrder {
     pub memory: Option<u64>,
     /// Whose GPUs it uses, instead of free ones.
     pub shares_with: Option<ReplicaId>,
+    /// All that come and go with it, itself included, if it does not come alone: where replicas are pods, they are one. They
+    /// are ordered together, for one node, and differ in their numbers and variables only.
+    #[serde(default)]
+    pub bundle: Vec<ReplicaId>,
     /// Program and arguments.
     pub command: Vec<String>,
     /// Where the program starts; absolute.

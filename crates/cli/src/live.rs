@@ -6,6 +6,7 @@
 //! ```
 
 mod act;
+mod alloc;
 mod dashboard;
 mod describe;
 mod doctor;
@@ -41,6 +42,7 @@ pub(crate) use error::LiveError;
 pub(crate) use server_args::{ServerArgs, StateArgs};
 pub(crate) use size_args::SizeArgs;
 pub(crate) use submit::variable;
+pub(crate) use text::count;
 pub(crate) use treatment_args::TreatmentArgs;
 
 /// What can be asked of a running scheduler.
@@ -66,6 +68,8 @@ pub(crate) enum LiveCommand {
     Doctor(doctor::DoctorArgs),
     /// Show, create, list and revoke access tokens
     Token(token::TokenArgs),
+    /// Have nodes asked of Slurm and given back, as jobs are worth them
+    Alloc(Box<alloc::AllocArgs>),
 }
 
 /// What can be seen of a running scheduler.
@@ -83,7 +87,7 @@ pub(crate) enum ViewCommand {
     Logs(logs::LogsArgs),
     /// Print past events
     Events(events::EventsArgs),
-    /// List nodes and the jobs on them
+    /// List nodes and the jobs on them, or remove machines that have joined
     Nodes(nodes::NodesArgs),
     /// Watch the cluster live
     Top(top::TopArgs),
@@ -136,5 +140,6 @@ pub(crate) fn run(command: &LiveCommand) -> anyhow::Result<()> {
         LiveCommand::Prune(args) => prune::run(args),
         LiveCommand::Doctor(args) => doctor::run(args),
         LiveCommand::Token(args) => token::run(args),
+        LiveCommand::Alloc(args) => alloc::run(args),
     }
 }

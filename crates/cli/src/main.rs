@@ -14,6 +14,7 @@ mod demo;
 mod experiment;
 mod fit;
 mod live;
+mod node;
 mod operator;
 mod output;
 mod plugin;
@@ -29,6 +30,7 @@ use std::{env, io};
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser, Subcommand};
+use pollux_backend_remote::AgentError;
 use pollux_client::ClientError;
 use pollux_kubectl::KubectlError;
 use pollux_lab::{ExperimentError, SimError};
@@ -45,6 +47,8 @@ struct Cli {
 enum Command {
     /// Schedule training jobs on this machine
     Up(up::UpArgs),
+    /// Lend this machine's GPUs to a scheduler on another machine
+    Node(Box<node::NodeArgs>),
     /// Schedule training jobs on a Kubernetes cluster; runs in a pod of it
     Operator(Box<operator::OperatorArgs>),
     #[command(flatten)]
@@ -146,6 +150,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
             output::print(args.output, &report, |out| experiment::write_text(&report, out))
         }
         Command::Up(args) => up::run(args),
+        Command::Node(args) => node::run(args),
         Command::Operator(args) => operator::run(args),
         Command::Live(command) => live::run(command),
         Command::Completions(args) => completions::run(args, &mut Cli::command()),
@@ -170,6 +175,7 @@ fn exit_code(error: &anyhow::Error) -> u8 {
         || error.downcast_ref::<SimError>().is_some_and(SimError::is_mistake)
         || error.downcast_ref::<ExperimentError>().is_some_and(ExperimentError::is_mistake)
         || error.downcast_ref::<up::UpError>().is_some_and(up::UpError::is_mistake)
+        || error.downcast_ref::<AgentError>().is_some_and(AgentError::is_mistake)
         || error.downcast_ref::<KubectlError>().is_some_and(KubectlError::is_mistake)
         || error.downcast_ref::<ClientError>().is_some_and(ClientError::is_mistake);
     if mistake { 2 } else { 1 }

@@ -142,6 +142,14 @@ pub(crate) struct SuperviseArgs {
     #[arg(long)]
     is_started: bool,
 
+    /// Tell by the exit code whether no replica of this container has ended, instead
+    #[arg(long, conflicts_with_all = ["install", "is_started"])]
+    is_whole: bool,
+
+    /// Run the replica that was written there, for the main process of a container with several
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["install", "is_started", "is_whole"])]
+    replica: Option<PathBuf>,
+
     /// The program and its arguments
     #[arg(last = true)]
     command: Vec<OsString>,
@@ -149,10 +157,12 @@ pub(crate) struct SuperviseArgs {
 
 /// The main process of a pod.
 pub(crate) fn supervise(args: &SuperviseArgs) -> ExitCode {
-    let outcome = match &args.install {
+    let outcome = match (&args.install, &args.replica) {
         _ if args.is_started => return ExitCode::from(u8::from(!pollux_supervisor::is_started())),
-        Some(file) => pollux_supervisor::install(file).map(|()| 0),
-        None => pollux_supervisor::supervise(&args.command),
+        _ if args.is_whole => return ExitCode::from(u8::from(!pollux_supervisor::is_whole())),
+        (Some(file), _) => pollux_supervisor::install(file).map(|()| 0),
+        (None, Some(folder)) => pollux_supervisor::run_replica(folder),
+        (None, None) => pollux_supervisor::supervise(&args.command),
     };
     outcome.map(ExitCode::from).unwrap_or_else(|error| {
         output::complain(&error.to_string());

@@ -35,7 +35,7 @@ pub(crate) struct Plugin {
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
     /// Create a PolluxJob
-    Submit(submit::SubmitArgs),
+    Submit(Box<submit::SubmitArgs>),
     #[command(flatten)]
     View(ViewCommand),
     /// End jobs: their resources are deleted

@@ -5,6 +5,7 @@ mod logging;
 mod plan_args;
 mod signals;
 
+use std::error::Error;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,16 @@ use std::{env, fs};
 use anyhow::Context;
 use clap::Args;
 use clap::builder::styling::Style;
-use pollux_backend_local::{LocalBackend, LocalError, LocalSettings, LogLimits, NodeLayout, NodeSummary};
+use pollux_backend_local::{
+    LocalBackend, LocalError, LocalSettings, LogLimits, MachineIdentity, NodeLayout, NodeSummary,
+};
+use pollux_backend_remote::{Nodes, RemoteBackend};
 use pollux_engine::EngineSettings;
 use pollux_lab::policy_named;
 use pollux_policy::PolicySettings;
-use pollux_server::http::{HttpSettings, TlsFiles};
+use pollux_server::http::{AllocationSettings, HttpSettings, TlsFiles};
 use pollux_server::{Daemon, Retention, ServerSettings};
+use pollux_slurm::Queues;
 use thiserror::Error;
 use tracing::{error, info};
 
@@ -47,9 +52,9 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     plan: PlanArgs,
 
-    /// Slots without GPUs [default: the GPUs of this machine, or a slot for each core]
+    /// Slots without GPUs [default: the GPUs of this machine, or a slot for each core]; 0 where only other machines work
     #[arg(long, value_name = "N", allow_negative_numbers = true, conflicts_with = "nodes")]
-    #[arg(value_parser = whole(1..=1_024_u32, "expected whole numbers from 1 to 1024"))]
+    #[arg(value_parser = whole(0..=1_024_u32, "expected whole numbers from 0 to 1024"))]
     slots: Option<u32>,
 
     /// Pretend nodes by slots of each, to try placement
@@ -88,6 +93,10 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE", requires = "worker_url")]
     worker_ca: Option<PathBuf>,
 
+    /// How often Slurm is asked about allocations, at most
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = interval)]
+    slurm_interval: u64,
+
     #[command(flatten)]
     log: LogArgs,
 }
@@ -115,10 +124,19 @@ fn schedule(args: &UpArgs) -> anyhow::Result<()> {
     let policy = policy_named(&args.plan.policy).map_err(UpError::Policy)?;
     let mut nodes = Vec::new();
     let local = local_settings(args)?;
+    let (joined, queues) = (Nodes::default(), Queues::default());
+    let program = local.program.clone();
     let open_backend = |observer| {
-        let backend = LocalBackend::new(&state_dir, local, observer)?;
-        nodes = backend.nodes().to_vec();
-        Ok::<_, LocalError>(Box::new(backend) as Box<_>)
+        // Nobody else has the state folder now.
+        queues.open(&state_dir, &program)?;
+        let own = |observer| {
+            let own = LocalBackend::new(&state_dir, local, observer)?;
+            own.warn_of_shared_disk();
+            nodes = own.nodes().to_vec();
+            Ok::<_, Box<dyn Error + Send + Sync>>(own)
+        };
+        let backend = RemoteBackend::open(&joined, &state_dir, own, observer)?;
+        Ok::<_, Box<dyn Error + Send + Sync>>(Box::new(backend) as Box<_>)
     };
     let settings = ServerSettings {
         worker_url: args.worker_url.clone(),
@@ -126,7 +144,10 @@ fn schedule(args: &UpArgs) -> anyhow::Result<()> {
         ..server_settings(args, &state_dir, policy.clone())
     };
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let daemon = Daemon::start(settings, &http_settings(args), open_backend).map_err(UpError::from)?;
+    let allocations = AllocationSettings { queues: queues.clone(), interval: Duration::from_secs(args.slurm_interval) };
+    let (nodes_joined, allocations) = (Some(joined.clone()), Some(allocations));
+    let http = HttpSettings { nodes: nodes_joined, allocations, ..http_settings(args) };
+    let daemon = Daemon::start(settings, &http, open_backend).map_err(UpError::from)?;
     let stopper = daemon.stopper();
     signals.stop(move || stopper.stop()).context("cannot listen for signals")?;
     print_banner(&Banner { url: daemon.url(), state_dir: &state_dir, nodes: &nodes, policy: &policy, args })?;
@@ -142,12 +163,33 @@ fn absolute(file: &Path) -> anyhow::Result<PathBuf> {
 
 fn local_settings(args: &UpArgs) -> anyhow::Result<LocalSettings> {
     Ok(LocalSettings {
-        nodes: args.nodes.or(args.slots.map(NodeLayout::Slots)).unwrap_or(NodeLayout::Gpus),
+        nodes: match (args.nodes, args.slots) {
+            (Some(layout), _) => layout,
+            (None, Some(0)) => NodeLayout::Nothing,
+            (None, Some(slots)) => NodeLayout::Slots(slots),
+            (None, None) => NodeLayout::Gpus,
+        },
         program: env::current_exe().context("cannot find this program")?,
         grace: Duration::from_secs(args.plan.grace),
         log: LogLimits::default(),
         checkpoint_dir: args.checkpoint_dir.clone(),
+        identity: own_identity(args.worker_url.as_deref()),
     })
+}
+
+/// Workers of other machines reach those of this one where they reach the scheduler.
+fn own_identity(worker_url: Option<&str>) -> MachineIdentity {
+    let host = worker_url.and_then(|url| {
+        let (_, rest) = url.split_once("://")?;
+        let end = rest.find('/').unwrap_or(rest.len());
+        let host = match rest[..end].strip_prefix('[') {
+            Some(literal) => literal.split(']').next()?,
+            None => rest[..end].split(':').next()?,
+        };
+        Some(host.to_owned())
+    });
+    let usual = MachineIdentity::default();
+    MachineIdentity { address: host.unwrap_or(usual.address), ..usual }
 }
 
 /// A machine is watched more closely than a cluster in a simulation: whoever submits a job waits for it.
@@ -225,6 +267,7 @@ impl Banner<'_> {
             }
         };
         match self.nodes {
+            [] => "no slots of its own: machines join by `pollux node --join`".to_owned(),
             [only] => node(only),
             [first, rest @ ..] if rest.iter().all(|it| it.slots == first.slots && it.gpu_type == first.gpu_type) => {
                 format!("{} pretend nodes of {}", self.nodes.len(), node(first))
@@ -236,6 +279,12 @@ impl Banner<'_> {
 
 pub(crate) fn address(text: &str) -> Result<SocketAddr, &'static str> {
     text.parse().map_err(|_| "expected ADDRESS:PORT, such as 127.0.0.1:7878")
+}
+
+/// Not so often that anybody would feel it.
+fn interval(text: &str) -> Result<u64, String> {
+    let seconds = pollux_job::seconds(text).map_err(|error| error.to_string())?;
+    if (1..=3_600).contains(&seconds) { Ok(seconds) } else { Err("expected 1s to 1h".to_owned()) }
 }
 
 fn layout(text: &str) -> Result<NodeLayout, &'static str> {

@@ -4,8 +4,9 @@ use std::io::{self, BufReader, Read};
 use std::time::Duration;
 
 use pollux_api::{
-    ClusterStatus, EventList, Explanation, Failure, IssuedToken, Job, JobDetail, JobList, NodeList, PruneReport,
-    PruneRequest, TokenList, TokenRequest, WhatIf, WhatIfRequest,
+    AllocationOutput, AllocationQueue, AllocationQueueList, AllocationQueueRequest, AllocationRehearsal, ClusterStatus,
+    EventList, Explanation, Failure, IssuedNodeToken, IssuedToken, Job, JobDetail, JobList, MachineRemoval, NodeList,
+    NodeTokenRequest, PruneReport, PruneRequest, TokenList, TokenRequest, WhatIf, WhatIfRequest,
 };
 use pollux_job::{JobSpec, Phase};
 use serde::Serialize;
@@ -161,6 +162,59 @@ impl Client {
             NodeAction::Undrain => "undrain",
         };
         self.order(&format!("nodes/{}/{verb}", escaped(name)))
+    }
+
+    /// A token that lets machines join for some time.
+    pub fn issue_node_token(&self, expires_s: u64) -> Result<IssuedNodeToken, ClientError> {
+        self.post("node-tokens", &NodeTokenRequest { expires_s })
+    }
+
+    /// Removes a machine that has joined.
+    pub fn remove_machine(&self, name: &str) -> Result<MachineRemoval, ClientError> {
+        let request = self.agent.delete(self.at(&format!("nodes/{}", escaped(name))));
+        self.read(self.call(request)?)
+    }
+
+    /// Queues of allocations.
+    pub fn allocation_queues(&self) -> Result<AllocationQueueList, ClientError> {
+        self.get("allocation-queues")
+    }
+
+    /// One of them.
+    pub fn allocation_queue(&self, name: &str) -> Result<AllocationQueue, ClientError> {
+        self.get(&format!("allocation-queues/{}", escaped(name)))
+    }
+
+    /// Adds a queue of allocations.
+    pub fn add_allocation_queue(&self, request: &AllocationQueueRequest) -> Result<AllocationQueue, ClientError> {
+        self.post("allocation-queues", request)
+    }
+
+    /// What Slurm would say to an allocation.
+    pub fn rehearse_allocation(&self, request: &AllocationQueueRequest) -> Result<AllocationRehearsal, ClientError> {
+        self.post("allocation-rehearsals", request)
+    }
+
+    /// Has a queue ask for nothing more.
+    pub fn pause_allocation_queue(&self, name: &str) -> Result<(), ClientError> {
+        self.order(&format!("allocation-queues/{}/pause", escaped(name)))
+    }
+
+    /// Has a queue go on.
+    pub fn resume_allocation_queue(&self, name: &str) -> Result<(), ClientError> {
+        self.order(&format!("allocation-queues/{}/resume", escaped(name)))
+    }
+
+    /// Removes a queue with all that it has.
+    pub fn remove_allocation_queue(&self, name: &str) -> Result<(), ClientError> {
+        let request = self.agent.delete(self.at(&format!("allocation-queues/{}", escaped(name))));
+        self.call(request).map(drop)
+    }
+
+    /// What an allocation has printed: one with a number in Slurm, or the newest.
+    pub fn allocation_output(&self, name: &str, job: Option<u64>) -> Result<AllocationOutput, ClientError> {
+        let path = format!("allocation-queues/{}/output", escaped(name));
+        self.get(&with_query(&path, [job.map(|job| format!("job={job}"))]))
     }
 
     /// When jobs would be complete, as the cluster is and with changes; nothing is changed.

@@ -78,4 +78,6 @@ pub enum StopReason {
     Failed,
     /// The group lost a node and cannot go on without it.
     NodeLost,
+    /// A node of the group ends, and it cannot go on without it: save.
+    NodeEnds,
 }

@@ -7,6 +7,7 @@ use pollux_policy::{NodeId, NodeResources, Plan, Policy, PolicySettings, Succeed
 use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
 use crate::rounds::Rounds;
+use crate::type_knowledge::TypeKnowledge;
 use crate::{Command, EngineSettings, Event, Job, Node, PlanChange, Refusal, SettingsError};
 
 /// The state of a cluster.
@@ -26,6 +27,8 @@ pub struct Engine {
     pub(crate) last_job: Option<JobId>,
     pub(crate) nodes: Nodes,
     pub(crate) gpu_types: GpuTypes,
+    /// Follows from what jobs reported.
+    pub(crate) type_knowledge: TypeKnowledge,
     /// The timer of every job that has one.
     pub(crate) timers: BTreeSet<(Timestamp, JobId)>,
     /// The time limit of every job that holds GPUs and has one.
@@ -54,6 +57,7 @@ impl Engine {
         Ok(Self {
             settings,
             policy_remembers: policy.save().is_some(),
+            type_knowledge: TypeKnowledge::new(policy.shares_measurements()),
             policy,
             now: Timestamp::default(),
             jobs: BTreeMap::new(),
@@ -95,6 +99,7 @@ impl Engine {
             Event::NodeRetired { node } => self.retire_node(node, out),
             Event::NodeUnreachable { node } => self.unreachable(node, out),
             Event::NodeReachable { node } => self.reachable(node),
+            Event::NodeEnds { node, end } => self.set_end(node, end, out),
             Event::NodeDrain { node } => self.drain(node, out),
             Event::NodeUndrain { node } => self.undrain(node),
             Event::Cancel { job } => self.cancel(job, out),
@@ -113,7 +118,7 @@ impl Engine {
     /// When the next [`Event::Tick`] is due; `None` while only other events can change anything.
     pub fn next_wakeup(&self) -> Option<Timestamp> {
         let timer = self.timers.first().map(|&(at, _)| at);
-        timer.into_iter().chain(self.next_deadline()).chain(self.next_round()).min()
+        timer.into_iter().chain(self.next_deadline()).chain(self.next_end()).chain(self.next_round()).min()
     }
 
     /// When the policy is asked next; `None` without jobs.
@@ -226,5 +231,6 @@ impl Engine {
             self.timer_expired(id, out);
         }
         self.expire_deadlines(out);
+        self.expire_nodes(out);
     }
 }

@@ -1,7 +1,7 @@
 use pollux_agent::AgentReport;
 use pollux_job::{JobId, JobSpec};
 use pollux_model::GpuTypeName;
-use pollux_policy::{Allocation, NodeId, Oracle};
+use pollux_policy::{Allocation, NodeEnd, NodeId, Oracle};
 
 use crate::Revision;
 
@@ -145,6 +145,14 @@ pub enum Event {
     NodeReachable {
         /// Which node.
         node: NodeId,
+    },
+    /// It is known when a node ends, or that it does not. In time before it nothing new comes there, and what is there
+    /// leaves in good order.
+    NodeEnds {
+        /// Which node.
+        node: NodeId,
+        /// When; nothing if it stays.
+        end: Option<NodeEnd>,
     },
     /// A node is to be emptied and to take nothing new.
     NodeDrain {

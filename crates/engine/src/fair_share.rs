@@ -120,6 +120,7 @@ mod tests {
                 gpu_type: gpu_type.clone(),
                 model: Parallelism::DataParallel.model(params).unwrap(),
                 replicas_profiled: 3,
+                local_batch_max: None,
             }],
             noise: Some(NoiseStatistics::new(1.0, 4000.0).unwrap()),
             progress: Progress { steps: 10, samples: 640, epochs: 0, baseline_steps: 10.0 },

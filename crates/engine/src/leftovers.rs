@@ -17,14 +17,21 @@ struct Leftover {
     node: NodeId,
     kind: GpuType,
     left: NodeResources,
+    /// Jobs that failed there lately.
+    failed: Vec<JobId>,
     /// Whether a job that spans several nodes is there.
     spanned: bool,
 }
 
 impl Leftovers {
     pub(crate) fn of(nodes: &Nodes, jobs: &BTreeMap<JobId, Job>, plan: &Plan, now: Timestamp, rule: bool) -> Self {
-        let leftover =
-            |node: &Node| Leftover { node: node.id(), kind: node.gpu_type(), left: node.resources(), spanned: false };
+        let leftover = |node: &Node| Leftover {
+            node: node.id(),
+            kind: node.gpu_type(),
+            left: node.resources(),
+            failed: node.failed_lately(now).collect(),
+            spanned: false,
+        };
         let mut left: BTreeMap<NodeId, Leftover> = nodes.iter().map(|node| (node.id(), leftover(node))).collect();
         for assignment in &plan.assignments {
             let Some(replica) = jobs.get(&assignment.job).map(Job::per_replica) else { continue };
@@ -45,10 +52,20 @@ impl Leftovers {
     }
 
     /// Takes the most replicas of a job that there is room for, within bounds, on GPUs of one kind: on the node with the
-    /// least room that suffices, otherwise on several.
+    /// least room that suffices, otherwise on several. Where it failed lately it is put only if there is no room elsewhere.
     pub(crate) fn take(&mut self, job: &JobView<'_>, sizes: RangeInclusive<u32>) -> Option<Allocation> {
+        let elsewhere = self.take_where(job, sizes.clone(), |node| !node.failed.contains(&job.id));
+        elsewhere.or_else(|| self.take_where(job, sizes, |_| true))
+    }
+
+    fn take_where(
+        &mut self,
+        job: &JobView<'_>,
+        sizes: RangeInclusive<u32>,
+        may_try: impl Fn(&Leftover) -> bool,
+    ) -> Option<Allocation> {
         let replica = job.per_replica();
-        let fits = |it: &Leftover| if job.allows(it.kind) { it.left.fits(replica) } else { 0 };
+        let fits = |it: &Leftover| if job.allows(it.kind) && may_try(it) { it.left.fits(replica) } else { 0 };
         let rule = self.one_multi_node_job_per_node;
         let may_span = |left: &Leftover| !(rule && left.spanned);
         let mut rooms: BTreeMap<GpuType, u32> = BTreeMap::new();

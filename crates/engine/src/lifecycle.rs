@@ -24,7 +24,7 @@ impl Engine {
         }
         self.last_job = Some(id);
         let mut job = Job::new(id, spec, self.now);
-        job.learn_types(&self.gpu_types);
+        job.learn_types(&self.gpu_types, &self.type_knowledge);
         self.jobs.insert(id, job);
         self.await_dependencies(id, out);
         self.rounds.request(self.now);
@@ -36,7 +36,7 @@ impl Engine {
         check_report(&report).map_err(|fault| Refusal::Report { job: id, fault })?;
         self.break_silence(id);
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.learn(self.now, report, &self.gpu_types);
+            job.learn(self.now, report, &self.gpu_types, &self.type_knowledge);
         }
         Ok(())
     }
@@ -60,6 +60,7 @@ impl Engine {
         job.measure_change(pause_s, now);
         job.silent = false;
         self.train(id);
+        self.hurry_on(id);
         Ok(())
     }
 
@@ -129,7 +130,11 @@ impl Engine {
     /// Success counts in every phase but an end: a group that was told to stop may have got there first.
     pub(crate) fn succeed(&mut self, id: JobId, revision: Revision, out: &mut Vec<Command>) -> Result<(), Refusal> {
         let now = self.now;
-        let usage = self.heard(id, revision)?.usage(now);
+        let job = self.heard(id, revision)?;
+        let usage = job.usage(now);
+        if let (Some(application), Some(ended)) = (job.spec.application.clone(), job.ended()) {
+            self.type_knowledge.end(now, &application, ended);
+        }
         let (attained_gpu_s, executed_s) = (usage.attained_gpu_s(), usage.executed_s());
         self.succeeded.push(SucceededJob { id, attained_gpu_s, executed_s });
         self.end(id, JobState::Succeeded, StopReason::Succeeded, out);

@@ -6,6 +6,9 @@ use pollux_policy::{Allocation, Flexibility, JobId, NodeId, NodeResources};
 use crate::gpu_types::GpuTypes;
 use crate::{Command, Engine, JobState, Refusal, ResizeCause, StopReason};
 
+/// What becomes of those who had replicas on a node that is gone, or is about to be.
+const LOST: (ResizeCause, StopReason) = (ResizeCause::NodeLoss, StopReason::NodeLost);
+
 impl Engine {
     pub(crate) fn join(&mut self, node: NodeId, has: NodeResources, gpu_type: GpuTypeName) -> Result<(), Refusal> {
         let limit = GpuTypes::LIMIT;
@@ -15,7 +18,7 @@ impl Engine {
         if is_new {
             self.gpu_types.push(gpu_type);
             // Some may have been there before.
-            self.jobs.values_mut().for_each(|job| job.learn_types(&self.gpu_types));
+            self.jobs.values_mut().for_each(|job| job.learn_types(&self.gpu_types, &self.type_knowledge));
         }
         self.rounds.request(self.now);
         Ok(())
@@ -27,7 +30,7 @@ impl Engine {
             let job = self.jobs.get_mut(&id).expect("it was just there");
             job.accrue(self.now);
             job.forget_leaving(node);
-            self.withdraw(id, node, out);
+            self.withdraw(id, node, LOST, out);
             self.retire(id);
             self.launch_if_free(id, out);
         }
@@ -40,7 +43,7 @@ impl Engine {
     pub(crate) fn retire_node(&mut self, node: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
         self.nodes.set_retired(node)?;
         for id in self.jobs_on(node) {
-            self.withdraw(id, node, out);
+            self.withdraw(id, node, LOST, out);
             self.launch_if_free(id, out);
         }
         self.nodes.remove_emptied([node].into_iter());
@@ -51,7 +54,7 @@ impl Engine {
 
     /// Jobs that have replicas on a node, or wait for it. Nodes go rarely: a scan is cheaper than an index that every
     /// release would have to keep.
-    fn jobs_on(&self, node: NodeId) -> Vec<JobId> {
+    pub(crate) fn jobs_on(&self, node: NodeId) -> Vec<JobId> {
         let touched = self.jobs.values().filter(|job| job.replicas_on(node) > 0 || job.target.replicas_on(node) > 0);
         touched.map(|job| job.id).collect()
     }
@@ -102,7 +105,7 @@ impl Engine {
     }
 
     /// Whoever waits for GPUs of a node does without them.
-    fn send_elsewhere(&mut self, id: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
+    pub(crate) fn send_elsewhere(&mut self, id: NodeId, out: &mut Vec<Command>) -> Result<(), Refusal> {
         let node = self.nodes.get(id).ok_or(Refusal::UnknownNode { node: id })?;
         for job in node.waiting().iter().copied().collect::<Vec<_>>() {
             // What one does without may be what another waited for.
@@ -124,7 +127,7 @@ impl Engine {
         let missing = job.target.minus(&job.group).replicas_on(node);
         let target = job.target.minus(&Allocation::on(node, missing));
         self.nodes.forget(id, &job.target);
-        if target.replicas() >= job.spec.fewest() {
+        if target.replicas() >= job.spec.fewest() && !job.kept(&target).is_empty() {
             self.resize(id, target, ResizeCause::Plan, out);
             self.launch_if_free(id, out);
         } else {
@@ -140,7 +143,13 @@ impl Engine {
 
     /// A job that trains goes on with what remains of its group, if that is enough for it. Everything else starts
     /// anew from its last saved state, where the next plan puts it. Neither counts as a retry.
-    fn withdraw(&mut self, id: JobId, node: NodeId, out: &mut Vec<Command>) {
+    pub(crate) fn withdraw(
+        &mut self,
+        id: JobId,
+        node: NodeId,
+        (cause, why): (ResizeCause, StopReason),
+        out: &mut Vec<Command>,
+    ) {
         let job = self.jobs.get_mut(&id).expect("the caller has seen it");
         if job.target.replicas_on(node) == 0 {
             return;
@@ -169,10 +178,10 @@ impl Engine {
         };
         if matches!(job.state, JobState::Queued { .. }) {
             self.aim(id, Allocation::NONE, None);
-        } else if trains && enough && !job.group.without(node).is_empty() {
-            self.resize(id, target, ResizeCause::NodeLoss, out);
+        } else if trains && enough && !job.kept(&target).is_empty() {
+            self.resize(id, target, cause, out);
         } else {
-            self.stop_group(id, JobState::QUEUED, StopReason::NodeLost, out);
+            self.stop_group(id, JobState::QUEUED, why, out);
         }
     }
 }

@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 
 use pollux_model::GpuType;
-use pollux_policy::{Allocation, JobId, NodeId, NodeResources, NodeView, ReplicaResources, Timestamp};
+use pollux_policy::{Allocation, JobId, NodeEnd, NodeId, NodeResources, NodeView, ReplicaResources, Timestamp};
 
 use crate::Refusal;
 use crate::job::HeldGpus;
@@ -24,6 +24,10 @@ pub struct Node {
     pub(crate) cpus: Option<u32>,
     pub(crate) memory: Option<u64>,
     pub(crate) draining: bool,
+    /// When it ends, if that is known.
+    pub(crate) end: Option<NodeEnd>,
+    /// Whether it is emptied because it ends.
+    pub(crate) ending: bool,
     pub(crate) unreachable: bool,
     /// Whether it goes with the last replica on it.
     pub(crate) retired: bool,
@@ -57,7 +61,17 @@ impl Node {
 
     /// Whether it is to be emptied.
     pub const fn is_draining(&self) -> bool {
-        self.draining
+        self.draining || self.ending
+    }
+
+    /// Whether it is to be emptied because it ends.
+    pub const fn is_ending(&self) -> bool {
+        self.ending
+    }
+
+    /// When it ends, if that is known.
+    pub const fn end(&self) -> Option<NodeEnd> {
+        self.end
     }
 
     /// Whether it does not answer.
@@ -127,7 +141,12 @@ impl Node {
 
     /// Whether it takes replicas.
     pub fn is_schedulable(&self, now: Timestamp) -> bool {
-        !self.draining && !self.unreachable && !self.retired && !self.is_overcommitted() && !self.is_cooling(now)
+        !self.is_draining() && !self.unreachable && !self.retired && !self.is_overcommitted() && !self.is_cooling(now)
+    }
+
+    /// Jobs that failed here so lately that another attempt is better made elsewhere.
+    pub(crate) fn failed_lately(&self, now: Timestamp) -> impl Iterator<Item = JobId> {
+        self.failures.iter().filter(move |(_, at)| now.since_s(*at) < SUSPICION_S).map(|(job, _)| *job)
     }
 
     /// Whether no process can be on it.
@@ -193,6 +212,8 @@ impl Nodes {
             cpus,
             memory,
             draining: false,
+            end: None,
+            ending: false,
             unreachable: false,
             retired: false,
             cooling_until: None,
@@ -384,7 +405,7 @@ impl Nodes {
         self.nodes.iter().filter(|node| !node.retired).map(|node| node.view(true)).collect()
     }
 
-    fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+    pub(crate) fn get_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         self.position(id).map(|idx| &mut self.nodes[idx])
     }
 

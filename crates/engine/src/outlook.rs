@@ -1,7 +1,7 @@
 //! What a job does now, and what it would do on other numbers of GPUs, as far as its agent has told.
 
 use pollux_agent::AgentReport;
-use pollux_model::{BatchChoice, BatchMode, GpuType, Shape};
+use pollux_model::{BatchChoice, BatchMode, GpuType, GpuTypeName, Shape};
 use pollux_policy::{JobId, ReplicaResources, TypeProfile};
 
 use crate::job::declared_samples;
@@ -38,6 +38,18 @@ pub struct SizeOutlook {
     pub choice: BatchChoice,
     /// Whether so many were measured, or the model goes beyond what it knows.
     pub is_measured: bool,
+}
+
+/// What a job is expected to do on a type of GPU, on as many replicas as it has, or on its fewest while it waits; on fewer
+/// where there are not so many.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TypeOutlook {
+    /// The type.
+    pub gpu_type: GpuType,
+    /// What it would run there, and what that is worth.
+    pub choice: BatchChoice,
+    /// Whether it never ran there, so that what is known of other types and other jobs stands for it.
+    pub is_estimated: bool,
 }
 
 impl Job {
@@ -113,6 +125,12 @@ impl Engine {
         (jobs > 0).then(|| f64::from(self.usable_gpus()) / jobs as f64)
     }
 
+    /// What is known or estimated of a job on types of GPU that a node has or had.
+    pub fn profiles(&self, id: JobId) -> impl Iterator<Item = (&GpuTypeName, &TypeProfile)> {
+        let profiles = self.jobs.get(&id).map_or(&[][..], |job| &job.profiles);
+        profiles.iter().filter_map(|profile| Some((self.gpu_type_name(profile.gpu_type)?, profile)))
+    }
+
     /// What a job is expected to do on other numbers of replicas that its bounds and the cluster allow, the one it has
     /// included; empty before its agent has told a model.
     pub fn outlook(&self, id: JobId) -> Vec<SizeOutlook> {
@@ -133,6 +151,31 @@ impl Engine {
             Some(SizeOutlook { choice, is_measured: shape.replicas() <= profile.replicas_profiled })
         };
         shapes.filter_map(outlook).collect()
+    }
+
+    /// What a job is expected to do on every type of GPU that it may use and that there is room on; empty before its agent
+    /// has told a model.
+    pub fn type_outlook(&self, id: JobId) -> Vec<TypeOutlook> {
+        let Some(job) = self.jobs.get(&id) else { return Vec::new() };
+        let mode = job.batch_mode(self.policy.adapts_batches());
+        let wanted = job.group.shape().map_or(job.spec.fewest(), Shape::replicas);
+        let here = job.group.iter().next().and_then(|(node, _)| self.node(node)).map(crate::Node::gpu_type);
+        let outlook = |profile: &TypeProfile| {
+            let gpu_type = profile.gpu_type;
+            if job.gpu_types.as_ref().is_some_and(|allowed| !allowed.contains(&gpu_type)) {
+                return None;
+            }
+            let capacities = self.capacities(gpu_type, job.per_replica());
+            let replicas = wanted.min(capacities.iter().sum());
+            let shape = match job.group.shape().filter(|_| here == Some(gpu_type)) {
+                Some(shape) => shape,
+                None if replicas < job.spec.fewest() => return None,
+                None => Shape::new(nodes_for(replicas, &capacities), replicas).ok()?,
+            };
+            let choice = profile.goodput.chosen(shape, mode)?;
+            Some(TypeOutlook { gpu_type, choice, is_estimated: profile.is_estimated })
+        };
+        job.profiles.iter().filter_map(outlook).collect()
     }
 
     /// Replicas that fit on each of the nodes of a kind that take any, the most first.

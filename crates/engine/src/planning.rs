@@ -1,6 +1,6 @@
 //! Rounds: what the policy sees, what it decides, and how that is carried out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_policy::{Allocation, Assignment, ClusterView, JobId, JobView, Plan, Reason, Timestamp};
 
@@ -33,14 +33,32 @@ impl Engine {
     pub(crate) fn view_with<R>(&self, now: Timestamp, all: bool, look: impl FnOnce(&ClusterView<'_>) -> R) -> R {
         let nodes = self.nodes.views(now);
         let jobs = job_views(&self.jobs, now, all, self.settings.restart_cost_default_s);
-        look(&ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &self.succeeded })
+        look(&ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &self.succeeded, gpu_types: self.gpu_types.names() })
+    }
+
+    /// What jobs learned is told to others of their application, and on types of GPU to those that never ran there.
+    pub(crate) fn share_what_was_measured(&mut self) {
+        let before = self.type_knowledge.version();
+        for job in self.jobs.values() {
+            if let Some(application) = &job.spec.application {
+                let epoch_samples = job.report.as_ref().and_then(|received| received.report.epoch_samples);
+                self.type_knowledge.learn(self.now, application, &job.profiles, epoch_samples);
+            }
+        }
+        if self.gpu_types.names().len() > 1 {
+            self.type_knowledge.compare(self.jobs.values().map(|job| job.profiles.as_slice()));
+        }
+        if self.type_knowledge.version() != before {
+            self.jobs.values_mut().for_each(|job| job.learn_types(&self.gpu_types, &self.type_knowledge));
+        }
     }
 
     pub(crate) fn round(&mut self, out: &mut Vec<Command>) {
+        self.share_what_was_measured();
         let nodes = self.nodes.views(self.now);
         let jobs = job_views(&self.jobs, self.now, false, self.settings.restart_cost_default_s);
         let succeeded = std::mem::take(&mut self.succeeded);
-        let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &succeeded };
+        let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &succeeded, gpu_types: self.gpu_types.names() };
         let mut plan = self.policy.plan(self.now, &view);
         let checked = plan.check(&view, self.policy.rules());
         self.rounds.ran(self.now);
@@ -88,7 +106,7 @@ impl Engine {
         assignments.sort_unstable_by_key(|assignment| assignment.job);
         let mut assignments = assignments.into_iter().peekable();
         let nodes = self.nodes.all_views();
-        let everything = ClusterView { nodes: &nodes, jobs: &[], succeeded: &[] };
+        let everything = ClusterView { nodes: &nodes, jobs: &[], succeeded: &[], gpu_types: self.gpu_types.names() };
         let mut changed: Vec<(JobId, Allocation, Option<JobId>)> = Vec::new();
         for job in self.jobs.values_mut().filter(|job| job.is_plannable()) {
             let (target, guest_of, mut reason) = match assignments.next_if(|assignment| assignment.job == job.id) {
@@ -113,7 +131,11 @@ impl Engine {
         let ids: Vec<JobId> = changed.iter().map(|&(id, ..)| id).collect();
         // Hosts before their guests: those that go leave them their GPUs, those that come are there to come to.
         changed.sort_by_key(|&(id, _, guest_of)| (guest_of.is_some(), self.jobs[&id].guest_of.is_some()));
+        let hosts: BTreeSet<JobId> = plan.assignments.iter().filter_map(|assignment| assignment.guest_of).collect();
         for (id, target, guest_of) in changed {
+            // Guests are to come to where their host was planned.
+            let is_alone = guest_of.is_none() && !hosts.contains(&id);
+            let target = self.bridge(id, &target).filter(|_| is_alone).unwrap_or(target);
             self.retarget(id, target, guest_of, out);
         }
         for id in ids {

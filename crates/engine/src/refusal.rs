@@ -192,4 +192,16 @@ pub enum ReportFault {
         /// The type of GPU.
         gpu_type: GpuTypeName,
     },
+    /// Memory that the smallest micro-batch does not fit.
+    #[error(
+        "local_batch_max {local_batch_max} on GPU type {gpu_type}: expected {local_batch_min} or more, the smallest"
+    )]
+    Memory {
+        /// The type of GPU.
+        gpu_type: GpuTypeName,
+        /// The largest micro-batch there.
+        local_batch_max: u32,
+        /// The smallest anywhere.
+        local_batch_min: u32,
+    },
 }

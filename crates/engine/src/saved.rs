@@ -3,13 +3,40 @@
 use std::collections::BTreeSet;
 
 use pollux_job::{Dependency, JobId, JobSpec};
-use pollux_model::GpuTypeName;
-use pollux_policy::{Allocation, NodeId, Oracle, Reason, Timestamp};
+use pollux_model::{Goodput, GpuTypeName};
+use pollux_policy::{Allocation, EndedJob, NodeEnd, NodeId, Oracle, Reason, Timestamp};
 
 use crate::gpu_types::GpuTypes;
 use crate::job::Job;
 use crate::node::Node;
+use crate::type_knowledge::TypeKnowledge;
 use crate::{JobState, JobUsage, Leaving, ReceivedReport, Revision, SizeChange, StartHistory};
+
+/// What is known of an application, whose jobs train alike.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedApplication {
+    /// Its name.
+    pub name: String,
+    /// When a job of it was last there.
+    pub seen: Timestamp,
+    /// What its jobs measured, one for each type of GPU.
+    pub types: Vec<MeasuredType>,
+    /// Samples of an epoch, as a job last told it.
+    pub epoch_samples: Option<u64>,
+    /// Jobs that succeeded, the last ones in that order.
+    pub ended: Vec<EndedJob>,
+}
+
+/// What jobs of an application measured on a type of GPU.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredType {
+    /// The type.
+    pub gpu_type: GpuTypeName,
+    /// Their model, the noise that they began with and their limits.
+    pub goodput: Goodput,
+    /// The most replicas that were measured.
+    pub replicas_profiled: u32,
+}
 
 /// A job that is not over. The fields are those of [`Job`], without what follows from them.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +79,8 @@ pub struct SavedNode {
     pub cpus: Option<u32>,
     pub memory: Option<u64>,
     pub draining: bool,
+    pub end: Option<NodeEnd>,
+    pub ending: bool,
     pub unreachable: bool,
     pub retired: bool,
     pub cooling_until: Option<Timestamp>,
@@ -92,6 +121,8 @@ impl Job {
             silent,
             // They follow from the report.
             profiles: _,
+            application_profiles: _,
+            application_ended: _,
             remaining_samples: _,
             gpu_types: _,
             oracle,
@@ -125,7 +156,7 @@ impl Job {
         }
     }
 
-    pub(crate) fn restored(saved: SavedJob, types: &GpuTypes) -> Self {
+    pub(crate) fn restored(saved: SavedJob, types: &GpuTypes, knowledge: &TypeKnowledge) -> Self {
         let mut job = Self {
             id: saved.id,
             spec: saved.spec,
@@ -152,13 +183,15 @@ impl Job {
             report: None,
             silent: saved.silent,
             profiles: Vec::new(),
+            application_profiles: Vec::new(),
+            application_ended: Vec::new(),
             remaining_samples: None,
             gpu_types: None,
             oracle: saved.oracle,
         };
         match saved.report {
-            Some(ReceivedReport { at, report }) => job.learn(at, report, types),
-            None => job.learn_types(types),
+            Some(ReceivedReport { at, report }) => job.learn(at, report, types, knowledge),
+            None => job.learn_types(types, knowledge),
         }
         job
     }
@@ -174,6 +207,8 @@ impl Node {
             cpus,
             memory,
             draining,
+            end,
+            ending,
             unreachable,
             retired,
             cooling_until,
@@ -191,6 +226,8 @@ impl Node {
             cpus,
             memory,
             draining,
+            end,
+            ending,
             unreachable,
             retired,
             cooling_until,
@@ -211,6 +248,8 @@ impl Node {
             cpus,
             memory,
             draining,
+            end,
+            ending,
             unreachable,
             retired,
             cooling_until,
@@ -229,6 +268,8 @@ impl Node {
             cpus,
             memory,
             draining,
+            end,
+            ending,
             unreachable,
             retired,
             cooling_until,

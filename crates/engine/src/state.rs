@@ -1,11 +1,15 @@
 use pollux_job::{JobId, Phase};
 use pollux_model::GpuTypeName;
-use pollux_policy::{ClusterView, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp};
+use pollux_policy::{
+    ClusterView, NodeId, PlacementRules, Plan, PolicySettings, PolicyState, SucceededJob, Timestamp, TypeProfile,
+};
 
 use crate::gpu_types::GpuTypes;
 use crate::node::Nodes;
 use crate::planning::job_views;
 use crate::rounds::RoundTimes;
+use crate::saved::{MeasuredType, SavedApplication};
+use crate::type_knowledge::Known;
 use crate::{Command, Engine, EngineSettings, Event, Job, Node, SavedJob, SavedNode, SettingsError};
 
 /// Everything an engine knows, and what its policy remembers: plain data that outlives the process. Whoever writes it to a
@@ -24,6 +28,10 @@ pub struct EngineState {
     pub last_node: Option<NodeId>,
     /// Types of GPU, in the order of the numbers that policies know them by.
     pub gpu_types: Vec<GpuTypeName>,
+    /// Compute time on the second type against that on the first, as jobs measured that ran on both.
+    pub type_ratios: Vec<(GpuTypeName, GpuTypeName, f64)>,
+    /// What is known of applications, by name.
+    pub applications: Vec<SavedApplication>,
     /// Rounds that were and will be.
     pub rounds: RoundTimes,
     /// Jobs that succeeded since the last round.
@@ -37,6 +45,8 @@ pub struct EngineState {
 impl Engine {
     /// All it knows. Jobs that are over are to be taken before.
     pub fn state(&self) -> EngineState {
+        let name = |number| self.gpu_types.name(number).cloned();
+        let named = |(from, to, ratio)| Some((name(from)?, name(to)?, ratio));
         EngineState {
             now: self.now,
             jobs: self.jobs.values().map(Job::saved).collect(),
@@ -44,6 +54,8 @@ impl Engine {
             nodes: self.nodes.iter().map(|node| node.saved(&self.gpu_types)).collect(),
             last_node: self.nodes.last(),
             gpu_types: self.gpu_types.names().to_vec(),
+            type_ratios: self.type_knowledge.ratios().filter_map(named).collect(),
+            applications: self.applications(),
             rounds: self.rounds.times(),
             succeeded: self.succeeded.clone(),
             outcomes: self.outcomes.iter().copied().collect(),
@@ -62,8 +74,15 @@ impl Engine {
         engine.now = state.now;
         engine.gpu_types = GpuTypes::from_names(state.gpu_types);
         let types = &mut engine.gpu_types;
+        let numbered = |(from, to, ratio)| Some((types.number(&from)?, types.number(&to)?, ratio));
+        engine.type_knowledge.resume(state.type_ratios.into_iter().filter_map(numbered));
+        for application in state.applications {
+            engine.type_knowledge.resume_application(application.name.clone(), known(application, types));
+        }
         let nodes = state.nodes.into_iter().map(|node| Node::restored(node, types)).collect();
-        engine.jobs = state.jobs.into_iter().map(|job| (job.id, Job::restored(job, &engine.gpu_types))).collect();
+        let restored = |job: SavedJob| (job.id, Job::restored(job, &engine.gpu_types, &engine.type_knowledge));
+        engine.jobs = state.jobs.into_iter().map(restored).collect();
+        engine.share_what_was_measured();
         engine.timers = engine.jobs.values().filter_map(|job| Some((job.timer?, job.id))).collect();
         engine.deadlines = engine.jobs.values().filter_map(|job| Some((job.deadline?, job.id))).collect();
         engine.index_dependents();
@@ -74,6 +93,24 @@ impl Engine {
         engine.outcomes = state.outcomes.into();
         let _is_of_this_policy = state.policy.is_some_and(|memory| engine.policy.restore(memory));
         Ok(engine)
+    }
+
+    fn applications(&self) -> Vec<SavedApplication> {
+        let saved = |(name, known): (&String, &Known)| {
+            let measured = |profile: &TypeProfile| {
+                let TypeProfile { gpu_type, goodput, replicas_profiled, is_estimated: _ } = *profile;
+                let gpu_type = self.gpu_types.name(gpu_type)?.clone();
+                Some(MeasuredType { gpu_type, goodput, replicas_profiled })
+            };
+            SavedApplication {
+                name: name.clone(),
+                seen: known.seen,
+                types: known.profiles.iter().filter_map(measured).collect(),
+                epoch_samples: known.epoch_samples,
+                ended: known.ended.clone(),
+            }
+        };
+        self.type_knowledge.applications().map(saved).collect()
     }
 
     /// Like [`Self::step`], for an event of the past: its rounds are told by [`Self::replay_round`], because a policy
@@ -92,6 +129,7 @@ impl Engine {
     /// decides.
     pub fn replay_round(&mut self, now: Timestamp, policy: Option<&str>, plan: Option<Plan>, out: &mut Vec<Command>) {
         self.now = self.now.max(now);
+        self.share_what_was_measured();
         if self.policy_remembers && policy == Some(self.policy.name()) {
             self.remember_round();
         }
@@ -111,7 +149,20 @@ impl Engine {
     fn remember_round(&mut self) {
         let nodes = self.nodes.views(self.now);
         let jobs = job_views(&self.jobs, self.now, false, self.settings.restart_cost_default_s);
-        let view = ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &self.succeeded };
+        let view =
+            ClusterView { nodes: &nodes, jobs: &jobs, succeeded: &self.succeeded, gpu_types: self.gpu_types.names() };
         drop(self.policy.plan(self.now, &view));
     }
+}
+
+/// What was measured on types that are known.
+fn known(saved: SavedApplication, types: &GpuTypes) -> Known {
+    let profile = |MeasuredType { gpu_type, goodput, replicas_profiled }| {
+        let gpu_type = types.number(&gpu_type)?;
+        Some(TypeProfile { gpu_type, goodput, replicas_profiled, is_estimated: false })
+    };
+    let mut profiles: Vec<TypeProfile> = saved.types.into_iter().filter_map(profile).collect();
+    profiles.sort_by_key(|profile| profile.gpu_type);
+    profiles.dedup_by_key(|profile| profile.gpu_type);
+    Known { profiles, ended: saved.ended, epoch_samples: saved.epoch_samples, seen: saved.seen }
 }

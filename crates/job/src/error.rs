@@ -62,6 +62,14 @@ pub enum SpecError {
         /// Most accepted.
         limit: u32,
     },
+    /// What it trains has no name, too long a one, or one that cannot be printed.
+    #[error("application of {bytes} bytes: expected 1 to {bytes_max} bytes, without control characters")]
+    Application {
+        /// Length of the name given.
+        bytes: usize,
+        /// Longest accepted.
+        bytes_max: usize,
+    },
     /// A batch was fixed, but of nothing.
     #[error("batch_size 0: expected 1 or more samples, or no batch")]
     NoBatch,

@@ -22,10 +22,14 @@ pub enum Phase {
     Failed,
     /// Ended by its user.
     Cancelled,
+    /// Said by a newer scheduler, in a word that this version does not know. No job of ours is ever in it, and nobody can
+    /// ask for it.
+    #[cfg_attr(feature = "serde", serde(skip_deserializing))]
+    Unknown,
 }
 
 impl Phase {
-    /// Every phase, in order.
+    /// Every phase that a job can be in, in order.
     pub const ALL: [Self; 8] = [
         Self::Queued,
         Self::Starting,
@@ -48,6 +52,7 @@ impl Phase {
             Self::Succeeded => "succeeded",
             Self::Failed => "failed",
             Self::Cancelled => "cancelled",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -70,7 +75,15 @@ mod tests {
     #[test]
     fn words_are_what_is_sent() {
         for phase in Phase::ALL {
-            assert_eq!(serde_json::to_string(&phase).unwrap(), format!("\"{phase}\""));
+            let word = format!("\"{phase}\"");
+            assert_eq!(serde_json::to_string(&phase).unwrap(), word);
+            assert_eq!(serde_json::from_str::<Phase>(&word).unwrap(), phase);
         }
+    }
+
+    #[test]
+    fn nobody_can_ask_for_a_phase_that_is_not_known() {
+        let refused = serde_json::from_str::<Phase>("\"unknown\"").unwrap_err().to_string();
+        assert!(refused.starts_with("unknown variant `unknown`, expected one of `queued`, "), "{refused}");
     }
 }

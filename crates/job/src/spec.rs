@@ -84,6 +84,10 @@ pub struct JobSpec {
     #[cfg_attr(feature = "serde", serde(skip))]
     #[cfg_attr(feature = "openapi", schema(ignore))]
     pub pods_per: PodsPer,
+    /// What it trains, by any name: jobs of one application train alike, so that one is taken to do what others did.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    #[cfg_attr(feature = "openapi", schema(min_length = 1, max_length = 128))]
+    pub application: Option<String>,
     /// Total batch that its user fixed, for policies that leave it to users; the baseline where nothing is said.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
     #[cfg_attr(feature = "openapi", schema(minimum = 1))]
@@ -132,6 +136,7 @@ impl Default for JobSpec {
             gpu_types: Vec::new(),
             flexibility: Flexibility::Elastic,
             pods_per: PodsPer::Replica,
+            application: None,
             batch_size: None,
             priority: 0,
             work: None,
@@ -184,6 +189,11 @@ impl JobSpec {
             return Err(SpecError::Name { bytes, bytes_max: NAME_BYTES_MAX });
         }
         self.check_resources()?;
+        if let Some(name) = &self.application
+            && (!(1..=NAME_BYTES_MAX).contains(&name.len()) || name.chars().any(char::is_control))
+        {
+            return Err(SpecError::Application { bytes: name.len(), bytes_max: NAME_BYTES_MAX });
+        }
         if self.batch_size == Some(0) {
             return Err(SpecError::NoBatch);
         }
@@ -236,6 +246,10 @@ mod tests {
         let good = || JobSpec::new("a", 1);
         assert_eq!(good().check(), Ok(()));
         for (spec, message) in [
+            (
+                JobSpec { application: Some(String::new()), ..good() },
+                "application of 0 bytes: expected 1 to 128 bytes, without control characters",
+            ),
             (JobSpec { batch_size: Some(0), ..good() }, "batch_size 0: expected 1 or more samples, or no batch"),
             (JobSpec { replicas_min: 2, ..good() }, "replicas_min 2, replicas 1, replicas_max 64: expected 1 <="),
             (JobSpec { gpus_per_replica: 0, ..good() }, "gpus_per_replica 0: expected 1 to 1024"),

@@ -1,7 +1,7 @@
-use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, EnvVar, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use pollux_job::{JobSpec, Work, check_variable};
-use pollux_operator::{Flexibility, PolluxJob, PolluxJobSpec};
+use pollux_operator::{Flexibility, PodsPer, PolluxJob, PolluxJobSpec};
 
 use crate::KubectlError;
 
@@ -19,6 +19,8 @@ pub struct PodSettings {
     pub queue: Option<String>,
     /// The service account of its pods.
     pub service_account: Option<String>,
+    /// What each of them holds.
+    pub pods_per: PodsPer,
 }
 
 /// The resource that asks for a job. Without a name the API server makes one of that of its program.
@@ -57,12 +59,14 @@ pub fn job_resource(job: &JobSpec, pods: &PodSettings) -> Result<PolluxJob, Kube
         ..PodSpec::default()
     };
     let spec = PolluxJobSpec {
-        template: PodTemplateSpec { metadata: None, spec: Some(pod) },
+        template: serde_json::json!({ "spec": pod }),
         replicas: Some(job.replicas),
         replicas_min: job.replicas_min,
         replicas_max: job.replicas_max,
         gpus_per_replica: job.gpus_per_replica,
+        pods_per: pods.pods_per,
         gpu_types: job.gpu_types.clone(),
+        application: job.application.clone(),
         flexibility: match job.flexibility {
             pollux_job::Flexibility::Elastic => Flexibility::Elastic,
             pollux_job::Flexibility::NonPreemptible => Flexibility::NonPreemptible,
@@ -112,6 +116,7 @@ mod tests {
             memory: Some(1 << 30),
             env: [("PRICE".to_owned(), "$(5)".to_owned())].into(),
             work: Some(Work::Epochs(3)),
+            application: Some("resnet50".to_owned()),
             ..JobSpec::new("", 2)
         }
     }
@@ -123,6 +128,7 @@ mod tests {
             checkpoint_claim: Some("disk".to_owned()),
             queue: Some("vision".to_owned()),
             service_account: None,
+            pods_per: PodsPer::Replica,
         };
         let resource = serde_json::to_value(job_resource(&job(), &pods).unwrap()).unwrap();
         assert_eq!(resource["metadata"], json!({"generateName": "train-it-"}));
@@ -135,6 +141,7 @@ mod tests {
         let spec = &resource["spec"];
         assert_eq!([&spec["replicas"], &spec["replicasMax"], &spec["work"]["epochs"]], [2, 8, 3]);
         assert_eq!([&spec["checkpointClaim"], &spec["flexibility"], &spec["queue"]], ["disk", "Elastic", "vision"]);
+        assert_eq!([&spec["podsPer"], &spec["application"]], ["Replica", "resnet50"]);
         let named = job_resource(&JobSpec { name: "resnet".to_owned(), ..job() }, &pods).unwrap();
         assert_eq!((named.metadata.name.as_deref(), named.metadata.generate_name), (Some("resnet"), None));
     }

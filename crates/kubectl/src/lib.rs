@@ -21,4 +21,5 @@ pub use access::{Access, OperatorName};
 pub use cluster::Cluster;
 pub use error::KubectlError;
 pub use job_resource::{PodSettings, job_resource};
+pub use pollux_operator::PodsPer;
 pub use tunnel::Tunnel;

@@ -91,6 +91,13 @@ impl BatchLimits {
         Self { batch_size_max: if batch_size_max > baseline { batch_size_max } else { baseline }, ..self }
     }
 
+    /// The same limits where another micro-batch fits the memory, which is never below the smallest.
+    #[must_use]
+    pub const fn with_local_batch_max(self, local_batch_max: u32) -> Self {
+        let smallest = self.local_batch_min;
+        Self { local_batch_max: if local_batch_max > smallest { local_batch_max } else { smallest }, ..self }
+    }
+
     /// The smallest micro-batch of a replica.
     pub const fn local_batch_min(&self) -> u32 {
         self.local_batch_min

@@ -146,6 +146,23 @@ impl StepParams {
         Self { alpha_compute, beta_compute, alpha_internode, beta_internode, alpha_intranode, beta_intranode, gamma }
     }
 
+    /// The nearest that a fit could return: overheads and slopes that became too small or too large are at their bounds.
+    #[must_use]
+    pub fn within_bounds(self) -> Self {
+        let [alpha_compute, beta_compute, alpha_internode, beta_internode, alpha_intranode, beta_intranode, gamma] =
+            self.to_array();
+        let bounded = |value: f64| value.clamp(PARAM_MIN_S, PARAM_MAX_S);
+        Self {
+            alpha_compute: bounded(alpha_compute),
+            beta_compute: bounded(beta_compute),
+            alpha_internode: bounded(alpha_internode),
+            beta_internode: bounded(beta_internode),
+            alpha_intranode: bounded(alpha_intranode),
+            beta_intranode: bounded(beta_intranode),
+            gamma: gamma.clamp(GAMMA_MIN, GAMMA_MAX),
+        }
+    }
+
     /// Refuses parameters that no fit would return.
     pub fn check(&self) -> Result<(), ModelError> {
         let names =

@@ -184,14 +184,14 @@ impl Certificates {
         let kept = Authorities::read(&secret)?;
         self.use_these(&kept)?;
         // Everybody has heard of this step before the next.
-        self.tell_pods().await?;
+        self.annotate_pods().await?;
         let Some(stepped) = kept.step(&self.instance, self.renew_after, now_s())? else { return Ok(()) };
         secret.data = Some(stepped.data());
         self.secrets.replace(&self.name(), &PostParams::default(), &secret).await?;
         let (next, last) = (stepped.next.is_some(), stepped.last.is_some());
         info!(next, last, "the authority that vouches for this operator is being replaced");
         self.use_these(&stepped)?;
-        self.tell_pods().await
+        self.annotate_pods().await
     }
 
     /// Shows a certificate that the current authority has signed, and has new pods trust all.
@@ -208,7 +208,7 @@ impl Certificates {
     }
 
     /// Has pods that run trust the same.
-    async fn tell_pods(&self) -> Result<(), OperatorError> {
+    async fn annotate_pods(&self) -> Result<(), OperatorError> {
         let trusted = self.trusted.get();
         let ours = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", self.instance));
         let pods = Api::<Pod>::all(self.client.clone()).list_metadata(&ours).await?;

@@ -6,18 +6,21 @@ use std::time::{Duration, Instant};
 
 use futures_util::{FutureExt, StreamExt, stream};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::DeserializeGuard;
+use kube::core::error_boundary::InvalidObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use pollux_backend_kube::{FINALIZER, JobPods, MANAGER, PodTemplates};
+use pollux_backend_kube::{FINALIZER, JobPods, KubeSettings, MANAGER, PodTemplates};
 use pollux_job::{JobId, Phase};
-use pollux_server::{Action, Handle, Refused, explain, views};
+use pollux_server::{Action, Handle, Outlook, Refused, explain, views};
 use serde_json::json;
 use tokio::sync::broadcast::error::RecvError;
 use tracing::{info, warn};
 
 use crate::event_writer::EventWriter;
 use crate::figures::{Told, those_due};
+use crate::forecast::Forecasts;
 use crate::spec::{UID_VARIABLE, job_spec, pods, saves_where_others_find_it};
 use crate::status::{Seen, checkpoints_kept, is_over, now, said, status, word};
 use crate::{PolluxJob, PolluxJobStatus};
@@ -32,6 +35,9 @@ const SUBMITTED_MAX: usize = 256;
 const REQUESTS_MAX: usize = 8;
 /// Jobs that are over and still known to the scheduler.
 const ENDED_MAX: usize = 1_000;
+
+/// A resource, or why it cannot be read.
+type Guarded = DeserializeGuard<PolluxJob>;
 
 /// What the pods of jobs are made from, for the backend.
 #[derive(Debug, Default)]
@@ -74,7 +80,7 @@ pub(crate) struct Controller {
     client: Client,
     handle: Handle,
     templates: Arc<Templates>,
-    checkpoint_dir: String,
+    settings: KubeSettings,
     /// By the uid of the resource.
     tracked: BTreeMap<String, Tracked>,
     /// Its keys, by the numbers of jobs.
@@ -85,21 +91,26 @@ pub(crate) struct Controller {
     known: BTreeMap<String, JobId>,
     /// Resources that are to become jobs.
     fresh: BTreeSet<String>,
+    /// Why resources cannot be read, as their statuses tell.
+    unreadable: BTreeMap<String, String>,
+    forecasts: Forecasts,
     is_complete: bool,
 }
 
 impl Controller {
-    pub(crate) fn new(client: Client, handle: Handle, templates: Arc<Templates>, checkpoint_dir: String) -> Self {
+    pub(crate) fn new(client: Client, handle: Handle, templates: Arc<Templates>, settings: KubeSettings) -> Self {
         Self {
             client,
             handle,
             templates,
-            checkpoint_dir,
+            settings,
             tracked: BTreeMap::new(),
             uids: BTreeMap::new(),
             listing: None,
             known: BTreeMap::new(),
             fresh: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
+            forecasts: Forecasts::new(),
             is_complete: false,
         }
     }
@@ -109,8 +120,8 @@ impl Controller {
         self.known = self.jobs_of_before().await?;
         let mut history = self.handle.history();
         let events = EventWriter::start(self.client.clone());
-        let slim = |resource: &mut PolluxJob| resource.meta_mut().managed_fields = None;
-        let resources = watcher(Api::<PolluxJob>::all(self.client.clone()), watcher::Config::default());
+        let slim = |resource: &mut Guarded| resource.meta_mut().managed_fields = None;
+        let resources = watcher(Api::<Guarded>::all(self.client.clone()), watcher::Config::default());
         let mut resources = resources.default_backoff().modify(slim).boxed();
         let mut ticks = tokio::time::interval(LOOK);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -152,20 +163,24 @@ impl Controller {
         Ok(known)
     }
 
-    async fn see(&mut self, event: watcher::Result<Event<PolluxJob>>) {
+    async fn see(&mut self, event: watcher::Result<Event<Guarded>>) {
         match event {
             Ok(Event::Init) => self.listing = Some(BTreeSet::new()),
             Ok(Event::InitApply(resource)) => {
                 if let Some(listing) = &mut self.listing {
                     listing.insert(resource.uid().unwrap_or_default());
                 }
-                self.learn(resource);
+                match resource.0 {
+                    Ok(resource) => self.learn(resource),
+                    Err(invalid) => self.tell_unreadable(&invalid).await,
+                }
             }
-            Ok(Event::Apply(resource)) => {
+            Ok(Event::Apply(DeserializeGuard(Ok(resource)))) => {
                 let uid = resource.uid().unwrap_or_default();
                 self.learn(resource);
                 self.settle(&uid).await;
             }
+            Ok(Event::Apply(DeserializeGuard(Err(invalid)))) => self.tell_unreadable(&invalid).await,
             Ok(Event::InitDone) => {
                 let seen = self.listing.take().unwrap_or_default();
                 let gone: Vec<String> = self.tracked.keys().filter(|uid| !seen.contains(*uid)).cloned().collect();
@@ -173,8 +188,8 @@ impl Controller {
                     self.lose(&uid).await;
                 }
                 // Jobs whose resource was deleted by force while nobody looked.
-                let known: Vec<JobId> =
-                    self.known.iter().filter(|(uid, _)| !self.tracked.contains_key(*uid)).map(|(_, id)| *id).collect();
+                let is_gone = |uid: &String| !self.tracked.contains_key(uid) && !seen.contains(uid);
+                let known: Vec<JobId> = self.known.iter().filter(|(uid, _)| is_gone(uid)).map(|(_, id)| *id).collect();
                 for id in known {
                     self.cancel(id).await;
                 }
@@ -199,13 +214,37 @@ impl Controller {
             refused: None,
         });
         if let Some(id) = tracked.id {
-            self.templates.learn(id, pods(&resource, &self.checkpoint_dir));
+            match pods(&resource, &self.settings.checkpoint_dir) {
+                Ok(pods) => self.templates.learn(id, pods),
+                Err(reason) => warn!(job = id.0, reason, "a job's template cannot be read"),
+            }
         }
         tracked.resource = resource;
     }
 
+    /// One that this version cannot read. Others are not kept from being read by it.
+    async fn tell_unreadable(&mut self, invalid: &InvalidObject) {
+        let InvalidObject { error, metadata } = invalid;
+        let (uid, name) = (metadata.uid.clone().unwrap_or_default(), metadata.name.clone().unwrap_or_default());
+        // Writing it is an event, too.
+        if self.unreadable.get(&uid) == Some(error) {
+            return;
+        }
+        warn!(resource = name, error, "a job cannot be read");
+        let message = format!("it cannot be read by this version: {error}");
+        let status =
+            said(&PolluxJobStatus::default(), "Invalid", "Misconfigured", &message, metadata.generation, &now());
+        let api = Api::<Guarded>::namespaced(self.client.clone(), metadata.namespace.as_deref().unwrap_or_default());
+        let patch = json!({"metadata": {"uid": uid}, "status": status});
+        match api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(_) => drop(self.unreadable.insert(uid, error.clone())),
+            Err(error) => warn!(%error, "a status cannot be written"),
+        }
+    }
+
     /// A resource is gone, finalizer or not.
     async fn lose(&mut self, uid: &str) {
+        self.unreadable.remove(uid);
         if let Some(id) = self.tracked.remove(uid).and_then(|tracked| tracked.id) {
             self.cancel(id).await;
             self.templates.forget(id);
@@ -229,6 +268,7 @@ impl Controller {
             Told::new(&it.told.phase, it.told.replicas, it.told_at).of_generation(generations.0, generations.1)
         };
         let told: BTreeMap<JobId, Told> = told.filter_map(|it| Some((it.id?, of(it)))).collect();
+        self.foresee().await?;
         let seen = self.handle.look(move |cluster| {
             let due = those_due(&told, Instant::now());
             let mut changed = 0;
@@ -244,7 +284,7 @@ impl Controller {
                 let group = cluster.assignment(id).map(|assignment| assignment.replicas).unwrap_or_default();
                 let nodes: BTreeSet<String> = group.into_iter().map(|replica| replica.node).collect();
                 let explanation = explain(cluster, id);
-                Some((id, Some(Seen { job, explanation, nodes: nodes.into_iter().collect() })))
+                Some((id, Some(Seen { job, explanation, nodes: nodes.into_iter().collect(), foreseen: None })))
             };
             cluster.live_jobs().filter_map(&mut one).collect::<BTreeMap<_, _>>()
         });
@@ -258,7 +298,10 @@ impl Controller {
                 Some(seen) => seen,
                 None => self.ended(id).await,
             };
-            let Some(now_seen) = now_seen else { continue };
+            let Some(mut now_seen) = now_seen else { continue };
+            if now_seen.job.phase == Phase::Queued {
+                now_seen.foreseen = self.forecasts.of(id).cloned();
+            }
             self.apply_suspend(uid, &now_seen).await;
             let status = status(&now_seen, &tracked.told, tracked.resource.metadata.generation, &now());
             statuses.push((uid.clone(), status));
@@ -266,6 +309,16 @@ impl Controller {
         self.write_statuses(statuses).await;
         for uid in uids {
             self.settle(&uid).await;
+        }
+        Ok(())
+    }
+
+    /// Has the future foreseen again, if somebody waits and it is time.
+    async fn foresee(&mut self) -> Result<(), Refused> {
+        if !self.tracked.values().any(|tracked| tracked.told.phase == word(Phase::Queued)) {
+            self.forecasts.forget();
+        } else if self.forecasts.is_due().await {
+            self.forecasts.begin(self.handle.look(Outlook::of).get().await?);
         }
         Ok(())
     }
@@ -284,7 +337,7 @@ impl Controller {
             }
         };
         row.ended.as_ref()?;
-        Some(Seen { job: views::job_of_row(&row), explanation: None, nodes: Vec::new() })
+        Some(Seen { job: views::job_of_row(&row), explanation: None, nodes: Vec::new(), foreseen: None })
     }
 
     /// Does what is to be done about one resource.
@@ -346,7 +399,7 @@ impl Controller {
         let mut asked = Vec::new();
         for uid in pinned {
             let Some(tracked) = self.tracked.get(&uid) else { continue };
-            match job_spec(&tracked.resource) {
+            match job_spec(&tracked.resource, &self.settings) {
                 Ok(spec) => asked.push((uid, self.handle.submit(spec))),
                 Err(reason) => refused.push((uid, reason)),
             }
@@ -374,7 +427,9 @@ impl Controller {
         info!(job = id.0, resource = %tracked.resource.name_any(), "job taken");
         tracked.id = Some(id);
         tracked.told.id = Some(id.0);
-        self.templates.learn(id, pods(&tracked.resource, &self.checkpoint_dir));
+        if let Ok(pods) = pods(&tracked.resource, &self.settings.checkpoint_dir) {
+            self.templates.learn(id, pods);
+        }
         self.uids.insert(id, uid.to_owned());
     }
 
@@ -452,7 +507,7 @@ impl Controller {
         let mut patches = Vec::new();
         for (uid, mut status) in statuses {
             let Some(tracked) = self.tracked.get_mut(&uid) else { continue };
-            let saves = saves_where_others_find_it(&tracked.resource, &self.checkpoint_dir);
+            let saves = saves_where_others_find_it(&tracked.resource, &self.settings.checkpoint_dir);
             status.conditions.push(checkpoints_kept(saves, &tracked.told, status.observed_generation, &now()));
             if tracked.told == status {
                 tracked.told_at = Some(Instant::now());

@@ -28,6 +28,9 @@ pub enum OperatorError {
     /// What was copied is not all there.
     #[error("the copy of the journal is damaged: {0}")]
     Journal(String),
+    /// The cluster does not keep what is written.
+    #[error("the journal cannot be kept: {0}")]
+    NotKept(String),
     /// A certificate cannot be made.
     #[error("certificate: {0}")]
     Certificate(String),

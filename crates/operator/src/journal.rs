@@ -118,12 +118,37 @@ impl KubeJournal {
                 None => None,
             };
             *self.place() = Place { next_lot: next + 1, head };
-            // The last lot of several may be missing: what is not whole was not acknowledged.
-            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-            let since = whole.lines().map(Batch::from_text).collect::<Result<_, _>>()?;
+            let since = whole(&text).lines().map(Batch::from_text).collect::<Result<_, _>>()?;
             return Ok(Kept { database, since });
         }
-        Err(OperatorError::Journal("somebody else writes it all the time".to_owned()))
+        Err(OperatorError::NotLeader("somebody else writes the journal all the time".to_owned()))
+    }
+
+    /// Takes over where what is kept makes no sense: nobody writes any more who wrote before, and what is written next counts.
+    pub(crate) async fn take_over_damaged(&self) -> Result<(), OperatorError> {
+        let version = self.maps.get_opt(&self.head_name()).await?.and_then(|map| map.resource_version());
+        let highest = |maps: &[ConfigMap], part| maps.iter().filter_map(|map| self.number_of(map, part)).max();
+        let lot = highest(&self.list(LOT).await?, LOT).map_or(0, |last| last + 1);
+        let copy = highest(&self.list(COPY).await?, COPY).unwrap_or(0);
+        if !self.claim(lot).await? {
+            return Err(OperatorError::NotLeader("somebody else writes the journal".to_owned()));
+        }
+        let head = Head { copy, pieces: 0, first_lot: lot };
+        *self.place() = Place { next_lot: lot + 1, head: version.map(|version| (head, version)) };
+        Ok(())
+    }
+
+    /// Keeps a database in the place of all that was there.
+    pub(crate) async fn replace_all(&self, database: Vec<u8>) -> Result<(), OperatorError> {
+        self.replace_copy(database).await.map_err(|error| match error {
+            CopyError::Superseded => OperatorError::NotLeader(error.to_string()),
+            CopyError::Unavailable(reason) => OperatorError::NotKept(reason),
+        })
+    }
+
+    /// What names it to people.
+    pub(crate) fn meta_of_head(&self) -> ObjectMeta {
+        ObjectMeta { namespace: self.maps.namespace().map(str::to_owned), ..self.meta(self.head_name(), "journal") }
     }
 
     async fn head(&self) -> Result<Option<(Head, String)>, OperatorError> {
@@ -140,15 +165,7 @@ impl KubeJournal {
             let text = map.data.and_then(|mut data| data.remove(LINES));
             lots.extend(number.filter(|number| *number >= first).zip(text));
         }
-        let mut text = String::new();
-        for (expected, (number, lot)) in (first..).zip(&lots) {
-            if *number != expected {
-                let missing = format!("lot {expected} is missing, but there is lot {number}");
-                return Err(OperatorError::Journal(missing));
-            }
-            text.push_str(lot);
-        }
-        Ok((text, lots.keys().last().map_or(first, |last| last + 1)))
+        joined(first, &lots).map_err(OperatorError::Journal)
     }
 
     /// Takes the number of a lot, unless somebody has it already.
@@ -294,6 +311,23 @@ impl KubeJournal {
     }
 }
 
+/// The text of lots from a number on, which must follow each other, and the number after the last.
+fn joined(first: u64, lots: &BTreeMap<u64, String>) -> Result<(String, u64), String> {
+    let mut text = String::new();
+    for (expected, (number, lot)) in (first..).zip(lots) {
+        if *number != expected {
+            return Err(format!("lot {expected} is missing, but there is lot {number}"));
+        }
+        text.push_str(lot);
+    }
+    Ok((text, lots.keys().last().map_or(first, |last| last + 1)))
+}
+
+/// Whole lines: the last lot of several may be missing, and what is not whole was not acknowledged.
+fn whole(text: &str) -> &str {
+    text.rfind('\n').map_or("", |end| &text[..end])
+}
+
 #[expect(clippy::needless_pass_by_value, reason = "it is what map_err gives")]
 fn unavailable(error: kube::Error) -> CopyError {
     CopyError::Unavailable(error.to_string())
@@ -307,5 +341,59 @@ impl JournalCopy for KubeJournal {
     fn replace(&self, database: &Path) -> Result<(), CopyError> {
         let bytes = fs::read(database).map_err(|error| CopyError::Unavailable(error.to_string()))?;
         self.wait(self.replace_copy(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::Config;
+
+    use super::*;
+
+    /// A journal that nobody asks for anything.
+    fn journal(runtime: &tokio::runtime::Runtime) -> KubeJournal {
+        let _entered = runtime.enter();
+        let client = Client::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+        KubeJournal::new(client, "ns", "pollux", runtime.handle().clone())
+    }
+
+    #[test]
+    fn a_head_is_read_as_it_was_written_and_one_that_makes_no_sense_is_none() {
+        let head = Head { copy: 12, pieces: 2, first_lot: 346 };
+        let map = |data: BTreeMap<String, String>| ConfigMap { data: Some(data), ..ConfigMap::default() };
+        assert_eq!(Head::of(&map(head.data())), Some(head));
+        for key in ["copy", "pieces", "first_lot"] {
+            let mut data = head.data();
+            data.insert(key.to_owned(), "-1".to_owned());
+            assert_eq!(Head::of(&map(data.clone())), None, "{key}");
+            data.remove(key);
+            assert_eq!(Head::of(&map(data)), None, "{key}");
+        }
+        assert_eq!(Head::of(&ConfigMap::default()), None);
+    }
+
+    #[test]
+    fn lots_follow_each_other_and_only_whole_lines_count() {
+        let lots = |lots: &[(u64, &str)]| lots.iter().map(|(number, text)| (*number, (*text).to_owned())).collect();
+        assert_eq!(joined(7, &BTreeMap::new()), Ok((String::new(), 7)));
+        let (text, next) = joined(7, &lots(&[(7, ""), (8, "a\nb"), (9, "c\nd")])).unwrap();
+        assert_eq!((whole(&text), next), ("a\nbc", 10), "a line may be in two lots, and the last may be cut off");
+        assert_eq!(whole("cut off"), "");
+        let missing = joined(7, &lots(&[(7, "a\n"), (9, "b\n")])).unwrap_err();
+        assert_eq!(missing, "lot 8 is missing, but there is lot 9");
+        assert!(joined(0, &lots(&[(346, "a\n")])).is_err(), "the head is gone that says where they begin");
+    }
+
+    #[test]
+    fn parts_are_known_by_their_names() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let journal = journal(&runtime);
+        let head = Head { copy: 12, pieces: 2, first_lot: 346 };
+        let piece = ConfigMap { metadata: journal.meta(journal.piece_name(head, 1), COPY), ..ConfigMap::default() };
+        assert_eq!(piece.name_any(), "pollux-copy-12-346-1");
+        assert_eq!((journal.number_of(&piece, COPY), journal.number_of(&piece, LOT)), (Some(12), None));
+        let lot = journal.lot(345, "a\n");
+        assert_eq!((lot.name_any(), journal.number_of(&lot, LOT)), ("pollux-lot-345".to_owned(), Some(345)));
+        assert_eq!(lot.labels()[PART_LABEL], LOT);
     }
 }

@@ -26,6 +26,7 @@ use crate::cordons;
 use crate::group_secret;
 use crate::journal::KubeJournal;
 use crate::leader::Leadership;
+use crate::salvage::{are_numbered, salvage};
 use crate::token_review::TokenReviews;
 
 /// For those who would change jobs or nodes over the REST interface.
@@ -150,7 +151,6 @@ impl<'a> Operator<'a> {
             audience: Some(audience.clone()),
             ..settings.kube.clone()
         };
-        let checkpoint_dir = kube.checkpoint_dir.to_string_lossy().into_owned();
         let namespace = &settings.kube.namespace;
         let reviews = TokenReviews::new(client.clone(), &audience, namespace, self.runtime.handle().clone());
         let http = HttpSettings {
@@ -161,12 +161,13 @@ impl<'a> Operator<'a> {
             ..HttpSettings::new(settings.listen)
         };
         let server = ServerSettings { journal_copy: Some(journal), ..server_settings(settings) };
-        let pods = Arc::clone(&templates);
+        let (pods, followed) = (Arc::clone(&templates), kube.clone());
         let daemon = Daemon::start(server, &http, |observer| {
             KubeBackend::new(connect, kube, pods, observer).map(|backend| Box::new(backend) as Box<_>)
         })?;
-        let cordons = cordons::follow(client.clone(), daemon.handle().clone());
-        let controller = Controller::new(client, daemon.handle().clone(), templates, checkpoint_dir);
+        let gpu_resource = settings.kube.gpu_resource.clone();
+        let cordons = cordons::follow(client.clone(), daemon.handle().clone(), Arc::clone(&templates), gpu_resource);
+        let controller = Controller::new(client, daemon.handle().clone(), templates, followed);
         let (stopper, stop) = (daemon.stopper(), stop.clone());
         let announced = leadership.clone();
         let watching = self.runtime.spawn(async move {
@@ -191,19 +192,49 @@ impl<'a> Operator<'a> {
         Ok(outcome?)
     }
 
+    /// Makes the state folder from what is kept; why that cannot be used, if it is damaged.
+    async fn read(&self, client: &Client, journal: &KubeJournal, epoch: u64) -> Result<Option<String>, OperatorError> {
+        let kept = match journal.take_over().await {
+            Ok(kept) => kept,
+            Err(error) if is_damaged(&error) => {
+                journal.take_over_damaged().await?;
+                return Ok(Some(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        };
+        let batches = kept.since.len();
+        if kept.database.is_none() && batches == 0 && are_numbered(client.clone()).await? {
+            return Ok(Some("there is none, but jobs have numbers".to_owned()));
+        }
+        match Store::rebuild(&self.settings.state_dir, kept.database.as_deref(), &kept.since, epoch) {
+            Ok(()) => info!(batches, epoch, "what was known is read"),
+            Err(error) if error.is_damage() => return Ok(Some(error.to_string())),
+            Err(error) => return Err(error.into()),
+        }
+        Ok(None)
+    }
+
     async fn prepare(&self, client: Client) -> Result<Prepared, OperatorError> {
         let settings = self.settings;
         let KubeSettings { namespace, instance, .. } = &settings.kube;
         let journal = Arc::new(KubeJournal::new(client.clone(), namespace, instance, self.runtime.handle().clone()));
         let epoch = EpochGate::new(client.clone(), &settings.kube).highest().await?;
-        let kept = journal.take_over().await?;
-        let batches = kept.since.len();
-        Store::rebuild(&settings.state_dir, kept.database.as_deref(), &kept.since, epoch.0)?;
-        info!(batches, epoch = epoch.0, "what was known is read");
+        if let Some(reason) = self.read(&client, &journal, epoch.0).await? {
+            let (kube, folder) = (&settings.kube, &settings.state_dir);
+            salvage(client.clone(), kube, folder, &journal, epoch.0, &reason).await?;
+        }
         group_secret::prepare(client.clone(), namespace, instance, &settings.state_dir).await?;
         let (host, folder, renew_after) = (&settings.host, &settings.state_dir, settings.renew_authority_after);
         let certificates = Certificates::prepare(client, namespace, instance, host, folder, renew_after).await?;
         Ok(Prepared { journal, certificates })
+    }
+}
+
+fn is_damaged(error: &OperatorError) -> bool {
+    match error {
+        OperatorError::Journal(_) => true,
+        OperatorError::Store(error) => error.is_damage(),
+        _ => false,
     }
 }
 
@@ -215,6 +246,8 @@ fn server_settings(settings: &OperatorSettings) -> ServerSettings {
         replans_on_events: true,
         restart_cost_default_s: 30.0,
         settle_timeout_s: 600.0,
+        // Nodes that would take its pods may be added later.
+        machine_failures_max: 1_000,
         ..EngineSettings::default()
     };
     ServerSettings {

@@ -1,11 +1,11 @@
 //! The custom resource. Its schema follows from these types; the file in `deploy` is made from them.
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, CustomResourceExt};
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A training job. Fields have the names that they have everywhere else, written as Kubernetes writes them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -25,11 +25,12 @@ use serde::{Deserialize, Serialize};
     printcolumn(json_path = ".status.batchSize", name = "Batch", type_ = "integer"),
     printcolumn(json_path = ".status.goodput", name = "Goodput", type_ = "number"),
     printcolumn(json_path = ".status.progress", name = "Progress", type_ = "string"),
+    printcolumn(json_path = ".status.estimatedStart", name = "ETA", type_ = "string"),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date"),
     printcolumn(json_path = ".spec.queue", name = "Queue", type_ = "string", priority = 1),
     printcolumn(json_path = ".status.efficiency", name = "Efficiency", type_ = "number", priority = 1),
     printcolumn(json_path = ".status.restarts", name = "Restarts", type_ = "integer", priority = 1),
-    printcolumn(json_path = ".status.estimatedEnd", name = "End", type_ = "date", priority = 1),
+    printcolumn(json_path = ".status.estimatedEnd", name = "End", type_ = "string", priority = 1),
     printcolumn(json_path = ".status.message", name = "Message", type_ = "string", priority = 1),
     validation = Rule::new("!has(self.spec.replicas) || self.spec.replicasMin <= self.spec.replicas").message(
         "replicasMin is larger than replicas: expected replicasMin <= replicas <= replicasMax"
@@ -51,12 +52,15 @@ use serde::{Deserialize, Serialize};
          has(self.spec.replicasMax) == has(oldSelf.spec.replicasMax) && \
          (!has(self.spec.replicasMax) || self.spec.replicasMax == oldSelf.spec.replicasMax) && \
          self.spec.gpusPerReplica == oldSelf.spec.gpusPerReplica && self.spec.gpuTypes == oldSelf.spec.gpuTypes && \
+         self.spec.podsPer == oldSelf.spec.podsPer && \
          self.spec.flexibility == oldSelf.spec.flexibility && self.spec.priority == oldSelf.spec.priority && \
          self.spec.retries == oldSelf.spec.retries && \
          has(self.spec.batchSize) == has(oldSelf.spec.batchSize) && \
          (!has(self.spec.batchSize) || self.spec.batchSize == oldSelf.spec.batchSize) && \
          has(self.spec.work) == has(oldSelf.spec.work) && \
          (!has(self.spec.work) || self.spec.work == oldSelf.spec.work) && \
+         has(self.spec.application) == has(oldSelf.spec.application) && \
+         (!has(self.spec.application) || self.spec.application == oldSelf.spec.application) && \
          has(self.spec.timeLimit) == has(oldSelf.spec.timeLimit) && \
          (!has(self.spec.timeLimit) || self.spec.timeLimit == oldSelf.spec.timeLimit) && \
          has(self.spec.queue) == has(oldSelf.spec.queue) && \
@@ -70,7 +74,7 @@ use serde::{Deserialize, Serialize};
 pub struct PolluxJobSpec {
     /// What every replica runs, as in a Deployment. The first container trains: it must name its command.
     #[schemars(schema_with = "template_schema")]
-    pub template: PodTemplateSpec,
+    pub template: Value,
     /// Replicas it begins with, where so many fit; `replicasMin`, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65536))]
@@ -87,16 +91,23 @@ pub struct PolluxJobSpec {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 1024))]
     pub gpus_per_replica: u32,
+    /// What its pods hold.
+    #[serde(default)]
+    pub pods_per: PodsPer,
     /// Types of GPU it may run on, as nodes name them; any, if left out.
     #[serde(default)]
     #[schemars(length(max = 64), inner(length(min = 1, max = 64)))]
     pub gpu_types: Vec<String>,
+    /// What it trains, by any name: jobs of one application train alike, so that one is taken to do what others did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub application: Option<String>,
     /// How it may be moved and resized.
     #[serde(default)]
     pub flexibility: Flexibility,
     /// Total batch that its user fixed, for policies that leave it to users.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 4294967295u32))]
     pub batch_size: Option<u32>,
     /// Higher goes first. A job below 0 uses what others leave.
     #[serde(default)]
@@ -137,9 +148,20 @@ const fn retries() -> u32 {
     3
 }
 
-/// The API server checks a pod when it is made; what a later version of Kubernetes knows is kept.
+/// Kept as it was written, whatever it holds: one that makes no sense must not keep the others from being read. The API server checks
+/// a pod when it is made.
 fn template_schema(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// What the pods of a job hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum PodsPer {
+    /// All replicas that it has on a node, which reach each other's GPUs by NVLink. Another number of them is another pod.
+    #[default]
+    Node,
+    /// One replica, so that it grows and shrinks by single ones while the others train on.
+    Replica,
 }
 
 /// How a job may be moved and resized.
@@ -160,11 +182,11 @@ pub enum Flexibility {
 pub struct Work {
     /// Passes over its data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 4294967295u32))]
     pub epochs: Option<u32>,
     /// Steps of its baseline batch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
+    #[schemars(range(min = 1, max = 9007199254740991u64))]
     pub baseline_steps: Option<u64>,
 }
 
@@ -204,6 +226,8 @@ pub struct PolluxJobStatus {
     pub start_time: Option<Time>,
     /// When it ended.
     pub completion_time: Option<Time>,
+    /// When it gets GPUs, if it waits for them and that can be known.
+    pub estimated_start: Option<Time>,
     /// When its declared work is done, if nothing changes.
     pub estimated_end: Option<Time>,
     /// The same for programs.

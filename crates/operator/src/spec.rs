@@ -1,14 +1,16 @@
 //! From a resource to a job of the scheduler and what its pods are made from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{
-    Container, EmptyDirVolumeSource, PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume, VolumeMount,
+    Container, EmptyDirVolumeSource, NodeSelectorTerm, PersistentVolumeClaimVolumeSource, PodSpec, PodTemplateSpec,
+    Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
-use pollux_backend_kube::{JobPods, amount};
-use pollux_job::{Flexibility, JobSpec, Work, check_variable};
+use pollux_backend_kube::{JobPods, KubeSettings, asked_by};
+use pollux_job::{Flexibility, JobSpec, PodsPer, Work, check_variable};
+use serde_json::Value;
 
 use crate::{PolluxJob, resource};
 
@@ -16,11 +18,21 @@ use crate::{PolluxJob, resource};
 pub(crate) const UID_VARIABLE: &str = "KUBERNETES_RESOURCE_UID";
 /// The volume of checkpoints in every pod.
 const CHECKPOINTS: &str = "pollux-checkpoints";
+const NO_CONTAINER: &str = "template.spec.containers: expected one that trains";
+
+/// What its user wrote of pods, or where that makes no sense.
+fn template(resource: &PolluxJob) -> Result<PodTemplateSpec, String> {
+    serde_path_to_error::deserialize(&resource.spec.template).map_err(|error| match error.path().to_string().as_str() {
+        "." => format!("template: {}", error.inner()),
+        path => format!("template.{path}: {}", error.inner()),
+    })
+}
 
 /// The job that a resource asks for, or why there can be none.
-pub(crate) fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
+pub(crate) fn job_spec(resource: &PolluxJob, settings: &KubeSettings) -> Result<JobSpec, String> {
     let spec = &resource.spec;
-    let main = main(&spec.template).ok_or("template.spec.containers: expected one that trains")?;
+    let template = template(resource)?;
+    let main = main(&template).ok_or(NO_CONTAINER)?;
     let command: Vec<String> = main.command.iter().chain(&main.args).flatten().cloned().collect();
     if main.command.as_ref().is_none_or(Vec::is_empty) {
         return Err("template.spec.containers[0].command: expected the program and its arguments".to_owned());
@@ -29,9 +41,9 @@ pub(crate) fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
     let mut variables = main.env.iter().flatten().map(|it| it.name.as_str()).filter(|name| !name.starts_with("CUDA_"));
     let refused = |error| format!("template.spec.containers[0].env: {error}");
     variables.try_for_each(check_variable).map_err(refused)?;
-    let requests = main.resources.as_ref().and_then(|resources| resources.requests.as_ref());
-    let asked =
-        |name: &str| requests.and_then(|requests| amount(requests.get(name)?)).map(|amount| amount.ceil() as u64);
+    let pod = template.spec.as_ref().ok_or(NO_CONTAINER)?;
+    check_gpus(pod, &settings.gpu_resource)?;
+    let asked = |name: &str| asked_by(pod, name).ceil() as u64;
     let job = JobSpec {
         owner: resource.namespace().unwrap_or_default(),
         command,
@@ -40,9 +52,14 @@ pub(crate) fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
         replicas_min: spec.replicas_min,
         replicas_max: spec.replicas_max,
         gpus_per_replica: spec.gpus_per_replica,
-        cpus: asked("cpu").filter(|cpus| *cpus > 0).map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX)),
-        memory: asked("memory").filter(|memory| *memory > 0),
-        gpu_types: spec.gpu_types.clone(),
+        cpus: Some(asked("cpu")).filter(|cpus| *cpus > 0).map(|cpus| u32::try_from(cpus).unwrap_or(u32::MAX)),
+        memory: Some(asked("memory")).filter(|memory| *memory > 0),
+        pods_per: match spec.pods_per {
+            resource::PodsPer::Node => PodsPer::Node,
+            resource::PodsPer::Replica => PodsPer::Replica,
+        },
+        gpu_types: gpu_types(&spec.gpu_types, pod, &settings.type_label)?,
+        application: spec.application.clone(),
         flexibility: match spec.flexibility {
             resource::Flexibility::Elastic => Flexibility::Elastic,
             resource::Flexibility::NonPreemptible => Flexibility::NonPreemptible,
@@ -59,30 +76,84 @@ pub(crate) fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
     Ok(job)
 }
 
+/// GPUs are the first container's: whoever else took some would do so behind the scheduler's back.
+fn check_gpus(pod: &PodSpec, gpu_resource: &str) -> Result<(), String> {
+    let asks = |container: &Container| {
+        let resources = container.resources.as_ref();
+        resources
+            .is_some_and(|it| [&it.requests, &it.limits].into_iter().flatten().any(|of| of.contains_key(gpu_resource)))
+    };
+    let others = pod.containers.iter().enumerate().skip(1).map(|(idx, it)| ("containers", idx, it));
+    let init = pod.init_containers.iter().flatten().enumerate().map(|(idx, it)| ("initContainers", idx, it));
+    match others.chain(init).find(|(_, _, container)| asks(container)) {
+        Some((list, idx, _)) => Err(format!(
+            "template.spec.{list}[{idx}].resources: {gpu_resource} is for the first container alone: expected none here"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Types of GPU that a job may run on, by its own word and by what its pods require of nodes.
+fn gpu_types(named: &[String], pod: &PodSpec, type_label: &str) -> Result<Vec<String>, String> {
+    let mut types: Option<Vec<String>> = (!named.is_empty()).then(|| named.to_vec());
+    for required in required_types(pod, type_label) {
+        let narrowed = match types {
+            Some(types) => types.into_iter().filter(|name| required.contains(name)).collect(),
+            None => required,
+        };
+        if narrowed.is_empty() {
+            return Err(format!(
+                "template.spec requires a node whose {type_label} is none of gpuTypes: expected one of them"
+            ));
+        }
+        types = Some(narrowed);
+    }
+    Ok(types.unwrap_or_default())
+}
+
+/// The values that a label must have: one of each list.
+fn required_types(pod: &PodSpec, label: &str) -> Vec<Vec<String>> {
+    let selected = pod.node_selector.as_ref().and_then(|labels| labels.get(label)).map(|value| vec![value.clone()]);
+    let required = pod.affinity.as_ref().and_then(|it| it.node_affinity.as_ref());
+    let required = required.and_then(|it| it.required_during_scheduling_ignored_during_execution.as_ref());
+    // Terms are alternatives: only what all of them say is required.
+    let alternatives = required.filter(|it| !it.node_selector_terms.is_empty()).and_then(|required| {
+        let values = |term: &NodeSelectorTerm| {
+            let expression =
+                term.match_expressions.iter().flatten().find(|it| it.key == label && it.operator == "In")?;
+            expression.values.clone()
+        };
+        required.node_selector_terms.iter().map(values).collect::<Option<Vec<_>>>().map(|lists| lists.concat())
+    });
+    selected.into_iter().chain(alternatives).collect()
+}
+
 fn main(template: &PodTemplateSpec) -> Option<&Container> {
     template.spec.as_ref()?.containers.first()
 }
 
 /// Whether checkpoints of a job outlive its pods: on a claim, or on a volume of the user's own. A rigid job that is never
 /// moved needs none.
-pub(crate) fn saves_where_others_find_it(resource: &PolluxJob, checkpoint_dir: &str) -> bool {
-    let mounts = main(&resource.spec.template).and_then(|main| main.volume_mounts.as_deref()).unwrap_or_default();
+pub(crate) fn saves_where_others_find_it(resource: &PolluxJob, checkpoint_dir: &Path) -> bool {
+    let checkpoint_dir = checkpoint_dir.to_string_lossy();
+    let mounts = resource.spec.template.pointer("/spec/containers/0/volumeMounts").and_then(Value::as_array);
     resource.spec.checkpoint_claim.is_some()
         || resource.spec.flexibility == resource::Flexibility::Rigid
-        || mounts.iter().any(|mount| mount.mount_path == checkpoint_dir)
+        || mounts.into_iter().flatten().any(|mount| mount["mountPath"] == *checkpoint_dir)
 }
 
 /// What the pods of a job are made from: its template, with a place for checkpoints.
-pub(crate) fn pods(resource: &PolluxJob, checkpoint_dir: &str) -> JobPods {
-    let mut template = resource.spec.template.clone();
+pub(crate) fn pods(resource: &PolluxJob, checkpoint_dir: &Path) -> Result<JobPods, String> {
+    let checkpoint_dir = checkpoint_dir.to_string_lossy();
+    let mut template = template(resource)?;
     if let Some(spec) = &mut template.spec
         && let Some(main) = spec.containers.first_mut()
     {
         let mounts = main.volume_mounts.get_or_insert_default();
-        if !mounts.iter().any(|mount| mount.mount_path == checkpoint_dir) {
+        if !mounts.iter().any(|mount| mount.mount_path == *checkpoint_dir) {
             mounts.push(VolumeMount {
                 name: CHECKPOINTS.to_owned(),
-                mount_path: checkpoint_dir.to_owned(),
+                mount_path: checkpoint_dir.clone().into_owned(),
                 ..VolumeMount::default()
             });
             let claim = resource.spec.checkpoint_claim.clone();
@@ -103,14 +174,18 @@ pub(crate) fn pods(resource: &PolluxJob, checkpoint_dir: &str) -> JobPods {
         controller: Some(true),
         block_owner_deletion: Some(true),
     };
-    JobPods { namespace: resource.namespace().unwrap_or_default(), owner: Some(owner), template }
+    Ok(JobPods { namespace: resource.namespace().unwrap_or_default(), owner: Some(owner), template })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
+
+    fn job_spec(resource: &PolluxJob) -> Result<JobSpec, String> {
+        super::job_spec(resource, &KubeSettings::default())
+    }
 
     #[expect(clippy::needless_pass_by_value, reason = "it is what json! makes")]
     fn resource(spec: Value) -> PolluxJob {
@@ -134,6 +209,7 @@ mod tests {
         let job = job_spec(&resource(json!({
             "template": container(requests), "replicas": 2, "replicasMax": 8, "gpusPerReplica": 4, "gpuTypes": ["A100"],
             "flexibility": "NonPreemptible", "priority": -1, "work": {"epochs": 3}, "timeLimit": 60,
+            "application": "resnet50",
         })))
         .unwrap();
         let expected = JobSpec {
@@ -143,9 +219,11 @@ mod tests {
             env: [(UID_VARIABLE.to_owned(), "u-1".to_owned())].into(),
             replicas_max: Some(8),
             gpus_per_replica: 4,
+            pods_per: PodsPer::Node,
             cpus: Some(2),
             memory: Some(1 << 30),
             gpu_types: vec!["A100".to_owned()],
+            application: Some("resnet50".to_owned()),
             flexibility: Flexibility::NonPreemptible,
             priority: -1,
             work: Some(Work::Epochs(3)),
@@ -153,6 +231,62 @@ mod tests {
             ..JobSpec::new("resnet", 2)
         };
         assert_eq!(job, expected);
+        let single = job_spec(&resource(json!({"template": container(json!({})), "podsPer": "Replica"}))).unwrap();
+        assert_eq!(single.pods_per, PodsPer::Replica);
+    }
+
+    #[test]
+    fn a_job_is_counted_with_all_that_its_pods_ask_for() {
+        let asks = |cpu: &str| json!({"name": "a", "command": ["x"], "resources": {"requests": {"cpu": cpu}}});
+        let limited = json!({"name": "b", "resources": {"limits": {"cpu": "2", "memory": "1Gi"}}});
+        let counted = |first: &str| {
+            let pod = json!({"initContainers": [asks(first)], "containers": [asks("500m"), limited]});
+            let job = job_spec(&resource(json!({"template": {"spec": pod}}))).unwrap();
+            (job.cpus, job.memory)
+        };
+        assert_eq!(counted("1"), (Some(3), Some(1 << 30)));
+        assert_eq!(counted("4"), (Some(4), Some(1 << 30)), "what runs before the others may ask for more");
+    }
+
+    #[test]
+    fn what_pods_require_of_the_type_of_their_gpus_is_planned_with() {
+        const LABEL: &str = "nvidia.com/gpu.product";
+        let term = |values: Value| json!({"matchExpressions": [{"key": LABEL, "operator": "In", "values": values}]});
+        let any = json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}]});
+        let affinity = |terms: Value| {
+            let terms = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+            json!({"affinity": {"nodeAffinity": terms}})
+        };
+        let types = |more: Value, named: Value| {
+            let mut template = container(json!({}));
+            template["spec"].as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            job_spec(&resource(json!({"template": template, "gpuTypes": named}))).map(|job| job.gpu_types)
+        };
+        let selector = json!({"nodeSelector": {LABEL: "A100"}});
+        assert_eq!(types(selector.clone(), json!([])).unwrap(), ["A100"]);
+        assert_eq!(types(selector.clone(), json!(["T4", "A100"])).unwrap(), ["A100"]);
+        let refused = types(selector, json!(["T4"])).unwrap_err();
+        assert!(refused.contains("nvidia.com/gpu.product is none of gpuTypes"), "{refused}");
+        let both = affinity(json!([term(json!(["A100"])), term(json!(["H100"]))]));
+        assert_eq!(types(both.clone(), json!([])).unwrap(), ["A100", "H100"]);
+        assert_eq!(types(both, json!(["H100"])).unwrap(), ["H100"]);
+        assert_eq!(types(affinity(json!([term(json!(["A100"])), any])), json!([])).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn gpus_are_for_the_first_container_alone() {
+        let mut template = container(json!({"resources": {"limits": {"nvidia.com/gpu": "1"}}}));
+        assert!(job_spec(&resource(json!({ "template": template.clone() }))).is_ok());
+        let asks = json!({"name": "b", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+        template["spec"]["initContainers"] = json!([asks.clone()]);
+        let refused = |template: &Value| job_spec(&resource(json!({ "template": template }))).unwrap_err();
+        assert!(
+            refused(&template)
+                .starts_with("template.spec.initContainers[0].resources: nvidia.com/gpu is for the first")
+        );
+        template["spec"]["initContainers"] = json!([]);
+        template["spec"]["containers"].as_array_mut().unwrap().push(asks);
+        assert!(refused(&template).starts_with("template.spec.containers[1].resources: "));
     }
 
     #[test]
@@ -169,6 +303,15 @@ mod tests {
                 ),
                 "template.spec.containers[0].env: variable \"RANK\" is set by Pollux for each replica: expected another name",
             ),
+            (
+                json!({"spec": {"containers": "x"}}),
+                "template.spec.containers: invalid type: string \"x\", expected a sequence",
+            ),
+            (
+                container(json!({"env": [{"name": "A", "value": 9}]})),
+                "template.spec.containers[0].env[0].value: invalid type: integer `9`, expected a string",
+            ),
+            (json!({"metadata": 1}), "template.metadata: invalid type: integer `1`, expected ObjectMeta"),
         ] {
             assert_eq!(job_spec(&resource(json!({ "template": template }))).unwrap_err(), message);
         }
@@ -177,8 +320,11 @@ mod tests {
     #[test]
     fn pods_have_a_place_for_checkpoints_and_are_deleted_with_their_resource() {
         let with = |claim: Value| {
-            let pods =
-                pods(&resource(json!({"template": container(json!({})), "checkpointClaim": claim})), "/checkpoints");
+            let pods = pods(
+                &resource(json!({"template": container(json!({})), "checkpointClaim": claim})),
+                "/checkpoints".as_ref(),
+            )
+            .unwrap();
             let owner = pods.owner.unwrap();
             assert_eq!((owner.kind.as_str(), owner.uid.as_str()), ("PolluxJob", "u-1"));
             serde_json::to_value(pods.template.spec.unwrap()).unwrap()
@@ -187,13 +333,13 @@ mod tests {
         assert_eq!(spec["containers"][0]["volumeMounts"][0]["mountPath"], "/checkpoints");
         assert_eq!(spec["volumes"][0]["persistentVolumeClaim"]["claimName"], "disk");
         assert_eq!(with(Value::Null)["volumes"][0]["emptyDir"], json!({}));
-        let saves = |spec: Value| saves_where_others_find_it(&resource(spec), "/checkpoints");
+        let saves = |spec: Value| saves_where_others_find_it(&resource(spec), "/checkpoints".as_ref());
         assert!(saves(json!({"template": container(json!({})), "checkpointClaim": "disk"})));
         assert!(!saves(json!({"template": container(json!({}))})));
         assert!(saves(json!({"template": container(json!({})), "flexibility": "Rigid"})));
         let own = json!({"volumeMounts": [{"name": "mine", "mountPath": "/checkpoints"}]});
         assert!(saves(json!({"template": container(own.clone())})));
-        let own = pods(&resource(json!({ "template": container(own) })), "/checkpoints");
+        let own = pods(&resource(json!({ "template": container(own) })), "/checkpoints".as_ref()).unwrap();
         assert_eq!(own.template.spec.unwrap().volumes, None);
     }
 }

@@ -5,12 +5,16 @@ use pollux_api::{Explanation, Job};
 use pollux_job::Phase;
 
 use crate::PolluxJobStatus;
+use crate::forecast::Moments;
 
 /// Longest message of a status.
 const MESSAGE_CHARS_MAX: usize = 1_000;
 
+/// Two moments that are less apart are the same; in the distance, a twentieth of it.
+const NEAR_S: i64 = 30;
+
 /// Kinds of condition. Each is always there, true or false.
-const CONDITIONS: [&str; 5] = ["Running", "Resizing", "Suspended", "Succeeded", "Failed"];
+const CONDITIONS: [&str; 6] = ["Admitted", "Running", "Resizing", "Suspended", "Succeeded", "Failed"];
 
 /// Not one of those: it does not follow from the phase.
 const CHECKPOINTS_KEPT: &str = "CheckpointsKept";
@@ -22,6 +26,8 @@ pub(crate) struct Seen {
     /// Of a job that is not over, if it was asked for.
     pub(crate) explanation: Option<Explanation>,
     pub(crate) nodes: Vec<String>,
+    /// Of a job that waits, if it is known.
+    pub(crate) foreseen: Option<Moments>,
 }
 
 /// A phase as a status names it.
@@ -35,6 +41,7 @@ pub(crate) const fn word(phase: Phase) -> &'static str {
         Phase::Succeeded => "Succeeded",
         Phase::Failed => "Failed",
         Phase::Cancelled => "Cancelled",
+        Phase::Unknown => "Unknown",
     }
 }
 
@@ -48,6 +55,7 @@ fn reason(seen: &Seen) -> &'static str {
         Phase::Succeeded => "Completed",
         Phase::Failed => "GivenUp",
         Phase::Cancelled => "Cancelled",
+        Phase::Unknown => "Unknown",
     }
 }
 
@@ -55,6 +63,9 @@ fn reason(seen: &Seen) -> &'static str {
 fn waiting(seen: &Seen) -> &'static str {
     let explanation = seen.explanation.as_ref();
     match explanation.and_then(|explanation| explanation.wait.as_deref()) {
+        Some("gpus") if explanation.and_then(|it| it.binding.as_deref()).is_some_and(no_node_could) => {
+            "NoMatchingFlavor"
+        }
         Some("gpus") if explanation.is_some_and(|it| it.payer.is_some()) => "BetterUsedElsewhere",
         Some("gpus") => "WaitingForGPUs",
         Some("release") => "WaitingForPreemptedWorkloads",
@@ -64,6 +75,11 @@ fn waiting(seen: &Seen) -> &'static str {
         Some("resume") => "Suspended",
         Some(_) | None => "PendingEvaluation",
     }
+}
+
+/// Whether what keeps a job from having GPUs would keep it from having them if all nodes were empty.
+fn no_node_could(binding: &str) -> bool {
+    matches!(binding, "no_such_type" | "too_large_for_a_node" | "not_enough_cpus" | "not_enough_memory" | "impossible")
 }
 
 /// The status of a job.
@@ -76,7 +92,13 @@ pub(crate) fn status(seen: &Seen, before: &PolluxJobStatus, generation: Option<i
         (None, None) if job.ended_ms.is_some() => format!("it has {}", phase.to_lowercase()),
         (None, None) => before.message.clone(),
     };
-    let told = PolluxJobStatus {
+    let foreseen = seen.foreseen.clone().unwrap_or_default();
+    // Who trains tells it from its own speed; who waits has none.
+    let end = match job.phase {
+        Phase::Queued => foreseen.end,
+        _ => job.remaining_s.and_then(|left| after(now, left)),
+    };
+    PolluxJobStatus {
         id: Some(job.id),
         replicas: job.replicas,
         gpus: job.gpus(),
@@ -89,17 +111,19 @@ pub(crate) fn status(seen: &Seen, before: &PolluxJobStatus, generation: Option<i
         restarts: job.restarts,
         start_time: job.started_ms.and_then(moment),
         completion_time: job.ended_ms.and_then(moment),
-        estimated_end: job.remaining_s.and_then(|left| after(now, left)),
+        estimated_start: steady(foreseen.start, before.estimated_start.as_ref(), now),
+        estimated_end: steady(end, before.estimated_end.as_ref(), now),
         ..said(before, phase, reason, &message, generation, now)
-    };
-    // A moment that is only a little other than it was is the same for people.
-    let is_near = |a: &Time, b: &Time| a.0.duration_since(b.0).as_secs().abs() < 30;
-    match (&told.estimated_end, &before.estimated_end) {
-        (Some(new), Some(old)) if is_near(new, old) => {
-            PolluxJobStatus { estimated_end: before.estimated_end.clone(), ..told }
-        }
-        _ => told,
     }
+}
+
+/// A moment that is only a little other than it was is the same for people, and is not written again.
+fn steady(moment: Option<Time>, before: Option<&Time>, now: &Time) -> Option<Time> {
+    // What has not come true is not foreseen any more.
+    let moment = moment.filter(|moment| moment.0 > now.0)?;
+    let left_s = moment.0.duration_since(now.0).as_secs();
+    let is_near = |old: &&Time| moment.0.duration_since(old.0).as_secs().abs() < NEAR_S.max(left_s / 20);
+    Some(before.filter(|old| old.0 > now.0).filter(is_near).cloned().unwrap_or(moment))
 }
 
 /// A phase, a reason and conditions that follow from them.
@@ -114,6 +138,7 @@ pub(crate) fn said(
     let message: String = message.chars().take(MESSAGE_CHARS_MAX).collect();
     let follows = |kind: &str| {
         let holds = match kind {
+            "Admitted" => matches!(phase, "Starting" | "Running" | "Resizing"),
             "Running" => matches!(phase, "Running" | "Resizing"),
             "Failed" => matches!(phase, "Failed" | "Cancelled" | "Invalid"),
             kind => kind == phase,
@@ -189,7 +214,7 @@ fn moment(ms: u64) -> Option<Time> {
     jiff::Timestamp::from_second(i64::try_from(ms / 1000).ok()?).ok().map(Time)
 }
 
-fn after(now: &Time, seconds: f64) -> Option<Time> {
+pub(crate) fn after(now: &Time, seconds: f64) -> Option<Time> {
     if !(0.0..1e9).contains(&seconds) {
         return None;
     }
@@ -224,6 +249,7 @@ mod tests {
             job: serde_json::from_value(job).unwrap(),
             explanation: Some(serde_json::from_value(explanation).unwrap()),
             nodes: vec!["node-1".to_owned()],
+            foreseen: None,
         }
     }
 
@@ -247,6 +273,42 @@ mod tests {
     }
 
     #[test]
+    fn a_job_is_admitted_for_as_long_as_it_has_gpus() {
+        for (phase, expected) in [
+            ("queued", "False"),
+            ("starting", "True"),
+            ("running", "True"),
+            ("resizing", "True"),
+            ("paused", "False"),
+            ("succeeded", "False"),
+        ] {
+            let status = status(&seen(phase, None), &PolluxJobStatus::default(), None, &at(100));
+            assert_eq!(condition(&status, "Admitted").status, expected, "{phase}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_waits_tells_when_it_would_start_and_end() {
+        let foreseen = |start: i64| Some(Moments { start: Some(at(start)), end: Some(at(start + 1_000)) });
+        let waits = |start: i64| Seen { foreseen: foreseen(start), ..seen("queued", Some("gpus")) };
+        let moments = |status: &PolluxJobStatus| (status.estimated_start.clone(), status.estimated_end.clone());
+        let first = status(&waits(400), &PolluxJobStatus::default(), None, &at(100));
+        assert_eq!(moments(&first), (Some(at(400)), Some(at(1_400))));
+        let second = status(&waits(420), &first, None, &at(110));
+        assert_eq!(moments(&second), moments(&first), "nearly the same is not written again");
+        let third = status(&waits(500), &second, None, &at(120));
+        assert_eq!(moments(&third), (Some(at(500)), Some(at(1_500))));
+        let late = status(&waits(510), &third, None, &at(505));
+        assert_eq!(late.estimated_start, Some(at(510)), "a moment that is over is none that is estimated");
+        let over = status(&waits(400), &first, None, &at(400));
+        assert_eq!(moments(&over), (None, Some(at(1_400))), "what should have begun by now is not foreseen");
+        assert_eq!(moments(&status(&waits(400), &first, None, &at(1_401))), (None, None), "nor what should be over");
+        let unknown = status(&seen("queued", Some("gpus")), &third, None, &at(130));
+        assert_eq!(moments(&unknown), (None, None), "what nobody knows is left out");
+        assert_eq!(status(&seen("running", None), &third, None, &at(130)).estimated_start, None);
+    }
+
+    #[test]
     fn reasons_are_the_words_that_others_use() {
         for (wait, expected) in [
             (Some("round"), "PendingEvaluation"),
@@ -256,6 +318,20 @@ mod tests {
             (None, "PendingEvaluation"),
         ] {
             assert_eq!(reason(&seen("queued", wait)), expected);
+        }
+        for (binding, expected) in [
+            ("no_such_type", "NoMatchingFlavor"),
+            ("too_large_for_a_node", "NoMatchingFlavor"),
+            ("not_enough_cpus", "NoMatchingFlavor"),
+            ("not_enough_memory", "NoMatchingFlavor"),
+            ("impossible", "NoMatchingFlavor"),
+            ("contention", "WaitingForGPUs"),
+        ] {
+            let mut seen = seen("queued", Some("gpus"));
+            seen.explanation.as_mut().unwrap().binding = Some(binding.to_owned());
+            assert_eq!(reason(&seen), expected, "{binding}");
+            seen.explanation.as_mut().unwrap().wait = Some("round".to_owned());
+            assert_eq!(reason(&seen), "PendingEvaluation", "{binding}");
         }
     }
 

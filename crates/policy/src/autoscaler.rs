@@ -193,7 +193,7 @@ impl Autoscaler {
     fn look(&mut self, now: Timestamp, view: &ClusterView<'_>, pool: NodePool, nodes: u32) -> Outlook {
         let imagined = imagined_nodes(view, pool, nodes);
         let jobs: Vec<JobView<'_>> = view.jobs.iter().map(|job| imagined_job(job, &imagined)).collect();
-        let plan = self.policy.plan(now, &ClusterView { nodes: &imagined, jobs: &jobs, succeeded: view.succeeded });
+        let plan = self.policy.plan(now, &ClusterView { nodes: &imagined, jobs: &jobs, ..*view });
         let mut speedups = 0.0;
         let mut used = BTreeSet::new();
         let adapts = self.policy.adapts_batches();

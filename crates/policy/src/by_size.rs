@@ -37,11 +37,41 @@ impl BySize {
         self.figures.chunks_exact(self.stride().max(1)).map(|figures| figures.split_at(self.single_max))
     }
 
+    /// Leaves out whatever is refused by its kind, its replicas and whether they are over several nodes.
+    pub(crate) fn retain(&mut self, keeps: impl Fn(usize, u32, bool) -> bool) {
+        let (single_max, stride) = (self.single_max, self.stride().max(1));
+        for (kind, figures) in self.figures.chunks_exact_mut(stride).enumerate() {
+            let (single, multi) = figures.split_at_mut(single_max);
+            for (figures, is_multi_node) in [(single, false), (multi, true)] {
+                for (figure, replicas) in figures.iter_mut().zip(1..) {
+                    if !keeps(kind, replicas, is_multi_node) {
+                        *figure = f64::NEG_INFINITY;
+                    }
+                }
+            }
+        }
+    }
+
+    /// One kind by itself.
+    pub(crate) fn only(&self, kind: usize) -> Self {
+        let figures = self.figures.chunks_exact(self.stride().max(1)).nth(kind).unwrap_or_default();
+        Self { figures: figures.to_vec(), ..*self }
+    }
+
     /// The figure of so many replicas, on one node or over several.
     pub(crate) fn at(&self, kind: usize, replicas: u32, is_multi_node: bool) -> Option<f64> {
         let (before, most) = if is_multi_node { (self.single_max, self.multi_max) } else { (0, self.single_max) };
         let idx = (replicas as usize).checked_sub(1).filter(|&idx| idx < most)?;
         self.figures.get(kind * self.stride() + before + idx).copied()
+    }
+
+    /// The best figure of the fewest replicas that have one above 0, over all kinds.
+    pub(crate) fn first(&self) -> f64 {
+        let of = |replicas: usize| {
+            let at = |figures: &[f64]| figures.get(replicas).copied().unwrap_or(0.0);
+            self.by_kind().map(|(single, multi)| at(single).max(at(multi))).fold(0.0, f64::max)
+        };
+        (0..self.largest()).map(of).find(|figure| *figure > 0.0).unwrap_or(1.0)
     }
 
     /// The most replicas that there is a figure for.

@@ -1,41 +1,54 @@
-use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
+use crate::elastic::{Elastic, GoodputTables, Preferences, restart_factor};
 use crate::optimiser::solve;
 use crate::priority::{OPPORTUNISTIC, opportunistic, priority_ranks, priority_step};
 use crate::waiting::WaitLimits;
-use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
+use crate::work_left::{WorkLeft, work_left};
+use crate::{ClusterView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
 
 /// Its weights let nobody wait who has had too little; this is for gangs that others would have to make room for together.
 const PATIENCE_S: f64 = 1_800.0;
+
+/// The exponent of ranks is this over what jobs lose by being larger, at the most [`SIZE_PREFERENCE_MAX`].
+const SIZE_PREFERENCE_SCALE: f64 = 1.25;
+const SIZE_PREFERENCE_MAX: f64 = 10.0;
+/// What the fewest replicas are worth to a job against none, in logarithms of its speedup.
+const FIRST_REPLICAS_GAIN: f64 = 1.5;
 
 /// Settings of [`PolicySettings::Castor`](crate::PolicySettings::Castor).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct CastorSettings {
-    /// How strongly the jobs soonest done are preferred: 1 treats all alike, 3 finishes short ones early.
-    pub size_preference: f64,
+    /// How strongly the jobs soonest done are preferred: 1 treats all alike, 3 finishes short ones early. If left out it
+    /// follows from how much jobs would gain by more GPUs.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "Option::is_none"))]
+    pub size_preference: Option<f64>,
     /// The same for jobs of undeclared length, which are taken to last as long as they are old: a guess weighs less.
     pub age_preference: f64,
-    /// How many times less than its share of the cluster a job may have had before it weighs more: lower is fairer,
-    /// higher lets long jobs wait longer for short ones.
-    pub patience: f64,
+    /// Share of the weight that all jobs have alike, whatever is left of them: higher is fairer, lower lets long jobs wait
+    /// longer for short ones.
+    pub uniform_weight: f64,
     /// Most replicas as a multiple of the most a job was measured on; higher explores more boldly.
     pub profile_limit: f64,
     /// Gain below which an allocation is left alone.
     pub hysteresis: f64,
     /// Keep two multi-node jobs off the same node, because they would fight over its network.
     pub avoid_interference: bool,
+    /// What `uniform_weight` replaced: files that name it are read, and it means nothing.
+    #[cfg_attr(feature = "serde", serde(skip_serializing))]
+    pub patience: Option<f64>,
 }
 
 impl Default for CastorSettings {
     fn default() -> Self {
         Self {
-            size_preference: 3.0,
+            size_preference: None,
             age_preference: 1.75,
-            patience: 10.0,
+            uniform_weight: 0.05,
             profile_limit: 4.0,
             hysteresis: 0.2,
             avoid_interference: true,
+            patience: None,
         }
     }
 }
@@ -53,35 +66,44 @@ impl Castor {
         Self { settings, tables: GoodputTables::default() }
     }
 
-    /// The i-th largest of n jobs weighs `(i/n)^a - ((i-1)/n)^a`, scaled to a mean of 1; but a job that has had much less
-    /// than its share of the cluster since it came weighs more and more.
-    fn weights(&self, now: Timestamp, view: &ClusterView<'_>, elastic: &Elastic<'_>) -> Vec<f64> {
-        let jobs = view.jobs.iter().zip(&elastic.speedups);
-        let sizes: Vec<f64> = jobs.map(|(job, speedups)| remaining_gpu_s(job, speedups.single_goodput, now)).collect();
+    /// The i-th largest of n jobs weighs `(i/n)^a - ((i-1)/n)^a`, scaled to a mean of 1; a part of all weight is everybody's
+    /// alike, so that nobody has none.
+    fn weights(&self, view: &ClusterView<'_>, elastic: &Elastic<'_>, left: &[WorkLeft]) -> Vec<f64> {
         let mut order: Vec<usize> = (0..view.jobs.len()).collect();
         // Higher priorities rank as if they were sooner done than all of the lower ones.
         let ranks = priority_ranks(view);
-        order.sort_by(|&a, &b| ranks[a].cmp(&ranks[b]).then(sizes[b].total_cmp(&sizes[a])).then(b.cmp(&a)));
+        order.sort_by(|&a, &b| {
+            ranks[a]
+                .cmp(&ranks[b])
+                .then(left[b].size.total_cmp(&left[a].size))
+                .then(left[a].trust.total_cmp(&left[b].trust))
+                .then(b.cmp(&a))
+        });
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let opportunistic = opportunistic(view);
         let count = order.len() as f64;
-        let share = f64::from(view.gpus()) / count;
+        let by_size = self.settings.size_preference.unwrap_or_else(|| size_preference(elastic));
+        let uniform = self.settings.uniform_weight;
         let mut weights = vec![0.0; order.len()];
         for (rank, &job) in order.iter().enumerate() {
-            let preference = match view.jobs[job].remaining_samples {
-                Some(_) => self.settings.size_preference,
-                None => self.settings.age_preference,
-            };
+            // The less is certain of what is left of it, the less that counts.
+            let by_age = self.settings.age_preference.min(by_size);
+            let preference = by_age + (by_size - by_age) * left[job].trust;
             let power = |rank: usize| (rank as f64 / count).powf(preference);
-            let by_rank = (power(rank + 1) - power(rank)) * count;
-            let owed = view.jobs[job].age_s(now) * share / view.jobs[job].attained_gpu_s.max(1.0);
-            // The largest rank weighs about the preference: twice that goes before everybody.
-            let by_need = (owed / self.settings.patience - 1.0).clamp(0.0, 2.0 * self.settings.size_preference);
-            let by_need = by_need * priority_step(ranks[job]) / priority_step(highest);
-            weights[job] = if opportunistic[job] { by_rank * OPPORTUNISTIC } else { by_rank.max(by_need) };
+            let by_rank = (1.0 - uniform) * (power(rank + 1) - power(rank)) * count;
+            let alike = uniform * priority_step(ranks[job]) / priority_step(highest);
+            weights[job] = if opportunistic[job] { by_rank * OPPORTUNISTIC } else { by_rank + alike };
         }
         weights
     }
+}
+
+/// The less jobs gain by more GPUs, the less it costs the others to let the shortest have what it can use; where everybody
+/// would gain in proportion, one after the other is best.
+fn size_preference(elastic: &Elastic<'_>) -> f64 {
+    let elasticities: f64 = elastic.speedups.iter().map(|speedups| speedups.elasticity).sum();
+    let left = 1.0 - elasticities / elastic.speedups.len().max(1) as f64;
+    (SIZE_PREFERENCE_SCALE / left.max(f64::MIN_POSITIVE)).clamp(1.0, SIZE_PREFERENCE_MAX)
 }
 
 impl Policy for Castor {
@@ -98,13 +120,14 @@ impl Policy for Castor {
         let limits =
             WaitLimits { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
         let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &limits);
-        let weights = self.weights(now, view, &elastic);
+        let left = work_left(now, view, &|idx| elastic.speedups[idx].single_goodput);
+        let weights = self.weights(view, &elastic, &left);
         let factor = |idx: usize, speedup: f64| {
             let job = &view.jobs[idx];
             if job.allocation.is_empty() {
                 return 1.0;
             }
-            let left_s = match (declared(job), elastic.speedups[idx].fair_goodput) {
+            let left_s = match (left[idx].samples, elastic.speedups[idx].fair_goodput) {
                 (Some(samples), Some(goodput)) => samples / (goodput * speedup),
                 _ => job.age_s(now),
             };
@@ -112,10 +135,12 @@ impl Policy for Castor {
             let trained_share = left_s / (left_s + job.restart_cost_s).max(f64::MIN_POSITIVE);
             trained_share.min(restart_factor(job, now)) / (1.0 + settings.hysteresis)
         };
+        let floors: Vec<f64> =
+            elastic.speedups.iter().map(|speedups| speedups.first / FIRST_REPLICAS_GAIN.exp_m1()).collect();
         let preferences = Preferences {
             rules,
             restart_factor: &factor,
-            utility: &|job, speedup| weights[job] * (speedup + SPEEDUP_FLOOR).ln(),
+            utility: &|job, speedup| weights[job] * ((speedup + floors[job]) / (1.0 + floors[job])).ln(),
         };
         let problem = elastic.problem(&preferences);
         let solution = solve(&problem);
@@ -140,22 +165,23 @@ impl Policy for Castor {
     fn plans_on_events(&self) -> bool {
         true
     }
-}
 
-/// Seconds of work left on one GPU. A job that was never measured goes first, because a minute measures it. One that
-/// declared nothing, or has outlived what it declared, is taken to have as much left as it is old: of jobs of unknown
-/// length the older ones last longer, and their order never changes.
-fn remaining_gpu_s(job: &JobView<'_>, single_goodput: Option<f64>, now: Timestamp) -> f64 {
-    if job.profiles.is_empty() {
-        return 0.0;
-    }
-    match (declared(job), single_goodput) {
-        (Some(samples), Some(goodput)) if goodput > 0.0 => samples / goodput * f64::from(job.per_replica().gpus),
-        _ => job.age_s(now),
+    fn shares_measurements(&self) -> bool {
+        true
     }
 }
 
-/// Samples left of what was declared, if there are any.
-fn declared(job: &JobView<'_>) -> Option<f64> {
-    job.remaining_samples.filter(|samples| *samples > 0.0)
+#[cfg(all(test, feature = "serde"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_that_were_written_with_a_patience_are_read_without_it() {
+        let text = r#"{"size_preference": 3.0, "age_preference": 2.0, "patience": 10.0, "hysteresis": 0.1}"#;
+        let settings: CastorSettings = serde_json::from_str(text).unwrap();
+        let CastorSettings { size_preference, age_preference, uniform_weight, hysteresis, .. } = settings;
+        assert_eq!((size_preference, age_preference, uniform_weight, hysteresis), (Some(3.0), 2.0, 0.05, 0.1));
+        let written = serde_json::to_value(CastorSettings::default()).unwrap();
+        assert_eq!((written.get("patience"), written.get("size_preference")), (None, None));
+    }
 }

@@ -29,6 +29,8 @@ pub(crate) struct Preferences<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct GoodputTables {
     tables: BTreeMap<JobId, Vec<Table>>,
+    /// Whether jobs are judged by batches up to the one that their users asked for.
+    within_requests: bool,
 }
 
 #[derive(Debug)]
@@ -43,7 +45,7 @@ struct Table {
 
 /// Speedups of one job by kind of GPU and size.
 pub(crate) struct Speedups {
-    sizes: BySize,
+    pub(crate) sizes: BySize,
     /// Replicas that the profile allows, before the job's own maximum.
     profile_max: u32,
     /// Replicas that the cluster has room for when nobody else is there.
@@ -52,6 +54,10 @@ pub(crate) struct Speedups {
     pub(crate) fair_goodput: Option<f64>,
     /// Goodput on one replica, likewise.
     pub(crate) single_goodput: Option<f64>,
+    /// Speedup on the fewest replicas that have a feasible batch, likewise.
+    pub(crate) first: f64,
+    /// By how many percent goodput grows with one percent more GPUs, at the fair share.
+    pub(crate) elasticity: f64,
 }
 
 /// A view in the words of the optimiser.
@@ -75,6 +81,22 @@ struct Room {
 }
 
 impl GoodputTables {
+    /// Of the best batches up to the one that the user of each job asked for.
+    pub(crate) fn within_requests() -> Self {
+        Self { within_requests: true, ..Self::default() }
+    }
+
+    /// What a job would do where it was measured, at the batches that it is judged by.
+    fn judged(&self, job: &JobView<'_>, profile: &TypeProfile) -> Goodput {
+        let goodput = profile.goodput;
+        match job.batch_size.filter(|_| self.within_requests) {
+            Some(most) if most < goodput.limits.batch_size_max() => {
+                Goodput { limits: goodput.limits.with_batch_size_max(most), ..goodput }
+            }
+            Some(_) | None => goodput,
+        }
+    }
+
     /// Forgets jobs that are gone.
     fn retain(&mut self, view: &ClusterView<'_>) {
         if self.tables.len() > view.jobs.len() {
@@ -87,13 +109,17 @@ impl GoodputTables {
     /// The tables of a job on the kinds of GPU that it was measured on, at least up to `single_max` and `multi_max`
     /// replicas on those given.
     fn of(&mut self, job: &JobView<'_>, kinds: &[GpuType], single_max: u32, multi_max: u32) -> &[Table] {
+        let judged = |profile: &TypeProfile| (profile.gpu_type, self.judged(job, profile));
+        let profiles: Vec<(GpuType, Goodput)> = job.profiles.iter().map(judged).collect();
         let tables = self.tables.entry(job.id).or_default();
-        let holds = |table: &Table, profile: &TypeProfile| {
-            table.gpu_type == profile.gpu_type && table.goodput == profile.goodput
+        let holds = |table: &Table, &(gpu_type, goodput): &(GpuType, Goodput)| {
+            table.gpu_type == gpu_type && table.goodput == goodput
         };
-        tables.retain(|table| job.profiles.iter().any(|profile| holds(table, profile)));
-        let wanted = |profile: &&TypeProfile| kinds.contains(&profile.gpu_type) && job.allows(profile.gpu_type);
-        for &TypeProfile { gpu_type, goodput, .. } in job.profiles.iter().filter(wanted) {
+        tables.retain(|table| profiles.iter().any(|profile| holds(table, profile)));
+        let is_here = |gpu_type: GpuType| kinds.contains(&gpu_type) && job.allows(gpu_type);
+        // Where a job was only measured elsewhere, that is what there is to go by.
+        let none_here = !profiles.iter().any(|&(gpu_type, _)| is_here(gpu_type));
+        for (gpu_type, goodput) in profiles.into_iter().filter(|&(gpu_type, _)| none_here || is_here(gpu_type)) {
             let idx = tables.iter().position(|table| table.gpu_type == gpu_type).unwrap_or_else(|| {
                 tables.push(Table { gpu_type, goodput, single: Vec::new(), multi: Vec::new() });
                 tables.len() - 1
@@ -135,12 +161,13 @@ impl<'a> Elastic<'a> {
         kinds.dedup();
         let rooms = rooms(view, &kinds);
         let fair_gpus = view.gpus().div_ceil((view.jobs.len() as u32).max(1)).max(1);
+        let share = f64::from(view.gpus()) / (view.jobs.len().max(1) as f64);
         let sizes = |job: &JobView<'_>| {
             let allowed = kinds.iter().zip(&rooms[&job.per_replica()]).filter(|&(&kind, _)| job.allows(kind));
             let (single_max, multi_max) = allowed.fold((0, 0), |(single_max, multi_max): (u32, u32), (_, room)| {
                 (single_max.max(room.on_a_node), multi_max.saturating_add(room.in_all))
             });
-            Sizes { single_max, multi_max, fair_gpus, profile_limit }
+            Sizes { single_max, multi_max, fair_gpus, share, profile_limit }
         };
         let speedups: Vec<Speedups> =
             view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes(job))).collect();
@@ -149,6 +176,17 @@ impl<'a> Elastic<'a> {
         };
         let settled = settle(now, view, limits, &possible);
         Self { view, usable, kinds, rooms, speedups, settled }
+    }
+
+    /// GPUs of the largest node of each kind.
+    pub(crate) fn node_gpus(&self) -> Vec<u32> {
+        let mut largest = vec![1; self.kinds.len()];
+        for node in self.usable.iter().map(|&idx| &self.view.nodes[idx]) {
+            if let Ok(kind) = self.kinds.binary_search(&node.gpu_type) {
+                largest[kind] = largest[kind].max(node.gpus);
+            }
+        }
+        largest
     }
 
     pub(crate) fn problem(&self, preferences: &Preferences<'_>) -> Problem {
@@ -352,6 +390,8 @@ struct Sizes {
     multi_max: u32,
     /// GPUs of a fair share, which may be less than a replica or no whole number of them.
     fair_gpus: u32,
+    /// The same, not rounded.
+    share: f64,
     profile_limit: f64,
 }
 
@@ -368,13 +408,22 @@ impl Speedups {
         let size_max = job.replicas_max.min(profile_max).min(sizes.multi_max).max(job.allocation.replicas());
         let single_max = size_max.min(sizes.single_max);
         let gpus = job.per_replica().gpus;
-        let tabled_max = single_max.max(sizes.fair_gpus.div_ceil(gpus));
+        // One more than the share, which tells what jobs would gain by it.
+        let tabled_max = single_max.max(sizes.fair_gpus.div_ceil(gpus) + 1);
         let (mut fair_goodput, mut single_goodput): (Option<f64>, Option<f64>) = (None, None);
         let tables = tables.of(job, kinds, tabled_max, size_max);
-        let table = |kind: GpuType| tables.iter().find(|table| table.gpu_type == kind);
+        // A kind that nothing is known of is taken to be like the slowest that something is.
+        let is_whole =
+            |table: &&Table| table.single.len() >= tabled_max as usize && table.multi.len() >= size_max as usize;
+        let slowest = tables.iter().filter(is_whole).min_by(|a, b| a.single_goodput().total_cmp(&b.single_goodput()));
+        let table = |kind: GpuType| tables.iter().find(|table| table.gpu_type == kind).or(slowest);
+        let mut elasticity = 1.0;
         for &gpu_type in kinds.iter().filter(|&&kind| job.allows(kind)) {
             if let Some(table) = table(gpu_type) {
-                let (fair, on_one) = (table.fair(sizes.fair_gpus, gpus), table.single[0]);
+                let (fair, on_one) = (table.fair(sizes.fair_gpus, gpus), table.single_goodput());
+                if fair_goodput.is_none_or(|other| fair > other) {
+                    elasticity = table.elasticity(sizes.share / f64::from(gpus), sizes.single_max);
+                }
                 fair_goodput = Some(fair_goodput.map_or(fair, |other| other.max(fair)));
                 single_goodput = Some(single_goodput.map_or(on_one, |other| other.max(on_one)));
             }
@@ -397,7 +446,8 @@ impl Speedups {
                 }
             }
         }
-        Self { sizes: by_size, profile_max, room: sizes.multi_max, fair_goodput, single_goodput }
+        let first = by_size.first();
+        Self { sizes: by_size, profile_max, room: sizes.multi_max, fair_goodput, single_goodput, first, elasticity }
     }
 
     fn at(&self, kind: usize, replicas: u32, multi: bool) -> f64 {
@@ -410,6 +460,27 @@ impl Speedups {
 }
 
 impl Table {
+    /// Goodput on one replica.
+    fn single_goodput(&self) -> f64 {
+        self.single.first().copied().unwrap_or(0.0)
+    }
+
+    /// By how many percent goodput grows with one percent more replicas, around so many of which a node takes some; up to
+    /// one replica it grows in proportion.
+    fn elasticity(&self, replicas: f64, on_a_node: u32) -> f64 {
+        let at = |replicas: usize| {
+            let idx = replicas - 1;
+            let multi = self.multi.get(idx).filter(|_| replicas > on_a_node as usize);
+            multi.or(self.single.get(idx)).copied().unwrap_or(0.0)
+        };
+        let (fewer, more) = ((replicas / 2.0).max(1.0) as usize, replicas as usize + 1);
+        let (low, high) = (at(fewer), at(more));
+        if replicas <= 1.0 || low <= 0.0 || high <= 0.0 {
+            return 1.0;
+        }
+        ((high / low).ln() / (more as f64 / fewer as f64).ln()).clamp(0.0, 1.0)
+    }
+
     /// Goodput on the fair share, or on the most replicas below it that have a feasible batch. A share between two
     /// numbers of replicas is worth what lies between them, and less than one as much of the first.
     fn fair(&self, fair_gpus: u32, gpus_per_replica: u32) -> f64 {

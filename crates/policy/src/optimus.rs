@@ -101,9 +101,9 @@ impl Policy for OptimusOracle {
 
     fn plan(&mut self, _now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let order: Vec<usize> = (0..view.jobs.len()).collect();
-        let gain = |idx: usize, _kind, replicas: u32| {
+        let gain = |idx: usize, kind: GpuType, replicas: u32| {
             let oracle = view.jobs[idx].oracle.ok_or(Binding::Profile)?;
-            let step_s = |replicas: u32| oracle.step_s.get(replicas as usize - 1).ok_or(Binding::Maximum);
+            let step_s = |replicas: u32| oracle.step_s(kind, replicas).ok_or(Binding::Maximum);
             Ok((step_s(replicas)? - step_s(replicas + 1)?) * oracle.remaining_steps)
         };
         // As published: whatever is known from the start need not be measured.

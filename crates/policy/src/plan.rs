@@ -85,6 +85,10 @@ pub enum Binding {
     NotEnoughCpus,
     /// A replica needs more memory than any node with enough GPUs and CPUs has.
     NotEnoughMemory,
+    /// The best shares could not be computed, so that it has an equal share.
+    EqualShare,
+    /// Even with all that it can be given it will not be done as soon as it should.
+    Late,
 }
 
 /// Rules that a policy promises its plans to keep, beside capacity and the bounds of each job.

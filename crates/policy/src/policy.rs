@@ -60,4 +60,14 @@ pub trait Policy {
     fn needs_oracle(&self) -> bool {
         false
     }
+
+    /// Whether it plans by what others of a job's application measured, where the job itself was measured less.
+    fn shares_measurements(&self) -> bool {
+        false
+    }
+
+    /// Whether jobs are to be measured on one GPU of every type before they first start, which takes a few steps each.
+    fn profiles_types(&self) -> bool {
+        false
+    }
 }

@@ -60,20 +60,41 @@ impl NodeResources {
         by_gpus.min(by_cpus).min(by_memory)
     }
 
+    /// Whether so many replicas fit, without the divisions of [`Self::fits`].
+    pub fn has_room(&self, replica: ReplicaResources, replicas: u32) -> bool {
+        self.gpus >= replica.gpus_of(replicas)
+            && (replica.cpus == 0 || self.cpus.is_none_or(|cpus| u64::from(cpus) >= replica.cpus_of(replicas)))
+            && (replica.memory == 0 || self.memory.is_none_or(|memory| memory >= replica.memory_of(replicas)))
+    }
+
     /// Takes what so many replicas need, as far as it is there.
     pub fn take(&mut self, replica: ReplicaResources, replicas: u32) {
         self.gpus = self.gpus.saturating_sub(replica.gpus_of(replicas));
-        let cpus = u32::try_from(replica.cpus_of(replicas)).unwrap_or(u32::MAX);
-        self.cpus = self.cpus.map(|left| left.saturating_sub(cpus));
-        self.memory = self.memory.map(|left| left.saturating_sub(replica.memory_of(replicas)));
+        if replica.cpus > 0
+            && let Some(left) = &mut self.cpus
+        {
+            *left = left.saturating_sub(u32::try_from(replica.cpus_of(replicas)).unwrap_or(u32::MAX));
+        }
+        if replica.memory > 0
+            && let Some(left) = &mut self.memory
+        {
+            *left = left.saturating_sub(replica.memory_of(replicas));
+        }
     }
 
     /// Takes back what was taken for so many replicas.
     pub fn give_back(&mut self, replica: ReplicaResources, replicas: u32) {
         self.gpus = self.gpus.saturating_add(replica.gpus_of(replicas));
-        let cpus = u32::try_from(replica.cpus_of(replicas)).unwrap_or(u32::MAX);
-        self.cpus = self.cpus.map(|left| left.saturating_add(cpus));
-        self.memory = self.memory.map(|left| left.saturating_add(replica.memory_of(replicas)));
+        if replica.cpus > 0
+            && let Some(left) = &mut self.cpus
+        {
+            *left = left.saturating_add(u32::try_from(replica.cpus_of(replicas)).unwrap_or(u32::MAX));
+        }
+        if replica.memory > 0
+            && let Some(left) = &mut self.memory
+        {
+            *left = left.saturating_add(replica.memory_of(replicas));
+        }
     }
 }
 
@@ -89,6 +110,16 @@ mod tests {
         assert_eq!([fits(1, 3, 0), fits(1, 0, 300), fits(2, 1, 1_001), fits(1, u32::MAX, u64::MAX)], [3, 3, 0, 0]);
         let uncounted = NodeResources { gpus: 8, cpus: None, memory: None };
         assert_eq!(uncounted.fits(ReplicaResources { gpus: 4, cpus: u32::MAX, memory: u64::MAX }), 2);
+        for (gpus, cpus, memory) in
+            [(1, 0, 0), (3, 0, 0), (0, 3, 0), (1, 3, 300), (2, 1, 1_001), (9, u32::MAX, u64::MAX)]
+        {
+            let replica = ReplicaResources { gpus, cpus, memory };
+            for node in [node, uncounted] {
+                let has_room: Vec<bool> = (1..10).map(|replicas| node.has_room(replica, replicas)).collect();
+                let fits: Vec<bool> = (1..10).map(|replicas| node.fits(replica) >= replicas).collect();
+                assert_eq!(has_room, fits, "{replica:?} on {node:?}");
+            }
+        }
     }
 
     #[test]

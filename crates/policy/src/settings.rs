@@ -6,8 +6,10 @@ use crate::antman::{AntMan, AntManSettings};
 use crate::castor::{Castor, CastorSettings};
 use crate::fifo::Fifo;
 use crate::gandiva::{Gandiva, GandivaSettings};
+use crate::gavel::{Gavel, GavelSettings};
 use crate::optimus::{Optimus, OptimusOracle, OptimusSettings};
 use crate::pollux::{Pollux, PolluxSettings};
+use crate::sia::{Sia, SiaSettings};
 use crate::slaq::{Slaq, SlaqSettings};
 use crate::srtf::Srtf;
 use crate::themis::{Themis, ThemisSettings};
@@ -25,6 +27,10 @@ pub enum PolicySettings {
     Pollux(PolluxSettings),
     /// The lowest average completion time.
     Castor(CastorSettings),
+    /// The best types and sizes for the sum of powers of all goodputs.
+    Sia(SiaSettings),
+    /// Shares of time on types of GPU, by a linear program.
+    Gavel(GavelSettings),
     /// First come, first served.
     #[cfg_attr(feature = "serde", serde(deserialize_with = "no_settings"))]
     Fifo,
@@ -62,6 +68,8 @@ impl PolicySettings {
         match self {
             Self::Pollux(settings) => Box::new(Pollux::new(*settings)),
             Self::Castor(settings) => Box::new(Castor::new(*settings)),
+            Self::Sia(settings) => Box::new(Sia::new(*settings)),
+            Self::Gavel(settings) => Box::new(Gavel::new(settings.clone())),
             Self::Fifo => Box::new(Fifo),
             Self::Tiresias(settings) => Box::new(Tiresias::new(settings.clone())),
             Self::Srtf => Box::new(Srtf),
@@ -86,10 +94,17 @@ impl PolicySettings {
                 profile_limit(settings.profile_limit)
             }
             Self::Castor(settings) => {
-                within("size_preference", settings.size_preference, 1.0..=10.0, "1 to 10")?;
+                within("size_preference", settings.size_preference.unwrap_or(1.0), 1.0..=10.0, "1 to 10")?;
                 within("age_preference", settings.age_preference, 1.0..=10.0, "1 to 10")?;
-                within("patience", settings.patience, 1.0..=f64::INFINITY, "1 or more")?;
+                within("uniform_weight", settings.uniform_weight, 0.0..=1.0, "a share from 0 to 1")?;
                 within("hysteresis", settings.hysteresis, 0.0..=10.0, "0 to 10")?;
+                profile_limit(settings.profile_limit)
+            }
+            Self::Sia(settings) => {
+                within("fairness", settings.fairness, -10.0..=10.0, "numbers from -10 to 10 but 0")?;
+                let magnitude = settings.fairness.abs();
+                within("fairness", magnitude, 0.01..=10.0, "numbers from -10 to 10 but 0")?;
+                within("waiting_penalty", settings.waiting_penalty, 1.0f64.next_up()..=1e3, "more than 1, up to 1000")?;
                 profile_limit(settings.profile_limit)
             }
             Self::Tiresias(settings) => {
@@ -114,6 +129,16 @@ impl PolicySettings {
                 within("packing_rate_min", settings.packing_rate_min, 0.0..=f64::INFINITY, "0 or more")?;
                 within("gain_min", settings.gain_min, 0.0..=10.0, "0 to 10")
             }
+            Self::Gavel(settings) => {
+                within("round_s", settings.round_s, 1.0..=86_400.0, "1 to 86400 seconds")?;
+                for &cost in settings.gpu_costs.values() {
+                    within("gpu_costs", cost, 1e-6..=1e6, "numbers from 1e-6 to 1e6")?;
+                }
+                for owner in settings.owners.values() {
+                    within("owners.weight", owner.weight, 1e-3..=1e3, "numbers from 0.001 to 1000")?;
+                }
+                within("slowdown_max", settings.slowdown_max.unwrap_or(1.0), 1.0..=1e6, "1 to 1e6")
+            }
             Self::AntMan(settings) => within("slowdown_max", settings.slowdown_max, 0.0..=1.0, "a share from 0 to 1"),
             Self::Optimus(settings) => {
                 within("convergence_threshold", settings.convergence_threshold, 1e-6..=0.99, "1e-6 to 0.99")?;
@@ -130,10 +155,12 @@ impl PolicySettings {
     }
 
     /// Every policy with its default settings.
-    pub fn all() -> [Self; 11] {
+    pub fn all() -> [Self; 13] {
         [
             Self::Pollux(PolluxSettings::default()),
             Self::Castor(CastorSettings::default()),
+            Self::Sia(SiaSettings::default()),
+            Self::Gavel(GavelSettings::default()),
             Self::Optimus(OptimusSettings::default()),
             Self::OptimusOracle,
             Self::Tiresias(TiresiasSettings::default()),
@@ -176,6 +203,11 @@ impl PolicySettings {
     /// See [`Policy::sharing`].
     pub fn sharing(&self) -> Sharing {
         self.build().sharing()
+    }
+
+    /// See [`Policy::profiles_types`].
+    pub fn profiles_types(&self) -> bool {
+        self.build().profiles_types()
     }
 
     /// See [`Policy::needs_oracle`].

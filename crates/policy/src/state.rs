@@ -1,5 +1,6 @@
 use crate::antman::AntManMemory;
 use crate::gandiva::GandivaMemory;
+use crate::gavel::GavelMemory;
 use crate::themis::ThemisMemory;
 use crate::tiresias::TiresiasMemory;
 
@@ -20,6 +21,7 @@ pub(crate) enum Memory {
     Tiresias(TiresiasMemory),
     Themis(ThemisMemory),
     Gandiva(GandivaMemory),
+    Gavel(GavelMemory),
     #[cfg_attr(feature = "serde", serde(rename = "antman"))]
     AntMan(AntManMemory),
 }
@@ -34,6 +36,7 @@ impl PolicyState {
             Memory::Tiresias(_) => "tiresias",
             Memory::Themis(_) => "themis",
             Memory::Gandiva(_) => "gandiva",
+            Memory::Gavel(_) => "gavel",
             Memory::AntMan(_) => "antman",
         }
     }

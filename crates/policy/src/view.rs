@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use pollux_model::{Goodput, GpuType, LossCurve};
+use pollux_model::{Goodput, GpuType, GpuTypeName, LossCurve};
 
 use crate::{Allocation, Binding, Flexibility, JobId, NodeId, NodeResources, ReplicaResources, Timestamp};
 
@@ -13,6 +13,8 @@ pub struct ClusterView<'a> {
     pub jobs: &'a [JobView<'a>],
     /// Jobs that succeeded since the last round, in that order.
     pub succeeded: &'a [SucceededJob],
+    /// Names of kinds of GPU, by their numbers; empty where nobody named them.
+    pub gpu_types: &'a [GpuTypeName],
 }
 
 /// A job that trained to its end.
@@ -26,6 +28,17 @@ pub struct SucceededJob {
     pub attained_gpu_s: f64,
     /// Seconds it has held GPUs.
     pub executed_s: f64,
+}
+
+/// How long a job trained that succeeded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+pub struct EndedJob {
+    /// Samples, each counted at full efficiency.
+    pub samples: f64,
+    /// The same as its user had declared it, if it was declared.
+    pub samples_declared: Option<f64>,
 }
 
 /// A node that is up.
@@ -43,6 +56,15 @@ pub struct NodeView {
     pub memory: Option<u64>,
     /// Whether replicas may be placed there; a draining node keeps what it has until a plan moves it.
     pub schedulable: bool,
+}
+
+/// When a node is to be empty, because its machine is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeEnd {
+    /// From here on nothing is placed there, and what is there leaves.
+    pub drains_at: Timestamp,
+    /// When its machine is gone, where that is known.
+    pub ends_at: Option<Timestamp>,
 }
 
 /// A job that runs or waits.
@@ -86,10 +108,19 @@ pub struct JobView<'a> {
     pub flexibility: Flexibility,
     /// Total batch the user fixed, for policies that leave it to users; otherwise the baseline.
     pub batch_size: Option<u32>,
+    /// Whose it is; empty where nobody said so.
+    pub owner: &'a str,
     /// Higher goes first, where a policy knows priorities. A job below 0 is opportunistic: it uses what others leave.
     pub priority: i32,
-    /// What its agent learned, one per kind of GPU, ordered by kind; empty before the first report.
+    /// What the training is of, if its user said so: jobs of one application train alike.
+    pub application: Option<&'a str>,
+    /// What its agent learned, one per kind of GPU, ordered by kind; empty before the first report. From then on every kind
+    /// that it may run on is there: one that it never ran on as an estimate.
     pub profiles: &'a [TypeProfile],
+    /// What others of its application learned, likewise; empty where nobody has.
+    pub application_profiles: &'a [TypeProfile],
+    /// Jobs of its application that succeeded, the last ones in that order; empty where nobody asks for them.
+    pub application_ended: &'a [EndedJob],
     /// Samples still to be worked off at full efficiency, where the user declared how long to train.
     pub remaining_samples: Option<f64>,
     /// Progress so far, in steps at the baseline batch.
@@ -113,6 +144,22 @@ pub struct Oracle {
     pub remaining_steps: f64,
     /// Seconds of such a step; at index `r - 1` on `r` replicas, on as few nodes as possible.
     pub step_s: Vec<f64>,
+    /// The same on kinds of GPU where it is another.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub by_type: Vec<(GpuType, Vec<f64>)>,
+}
+
+impl Oracle {
+    /// The truth where all kinds of GPU are alike.
+    pub const fn alike(remaining_steps: f64, step_s: Vec<f64>) -> Self {
+        Self { remaining_steps, step_s, by_type: Vec::new() }
+    }
+
+    /// Seconds of a step on so many replicas of a kind; none if they are more than can share the batch.
+    pub fn step_s(&self, kind: GpuType, replicas: u32) -> Option<f64> {
+        let typed = self.by_type.iter().find(|(gpu_type, _)| *gpu_type == kind).map(|(_, step_s)| step_s);
+        typed.unwrap_or(&self.step_s).get((replicas as usize).checked_sub(1)?).copied()
+    }
 }
 
 /// What an agent learned on one kind of GPU.
@@ -122,8 +169,10 @@ pub struct TypeProfile {
     pub gpu_type: GpuType,
     /// Goodput on any shape.
     pub goodput: Goodput,
-    /// The most replicas it was measured on.
+    /// The most replicas it was measured on; 0 if it never was.
     pub replicas_profiled: u32,
+    /// Whether it never ran there, so that what is known of other kinds and other jobs stands for it.
+    pub is_estimated: bool,
 }
 
 impl JobView<'_> {

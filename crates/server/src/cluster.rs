@@ -21,6 +21,8 @@ pub struct Cluster<'a> {
     pub(crate) registry: &'a NodeRegistry,
     pub(crate) specs: &'a BTreeMap<JobId, JobSpec>,
     pub(crate) checkpoints: &'a dyn Checkpoints,
+    /// How the last replica of a job ended that failed.
+    pub(crate) last_failures: &'a BTreeMap<JobId, String>,
     pub(crate) epoch: Epoch,
     pub(crate) is_degraded: bool,
     pub(crate) last_event: u64,

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
 
 use crate::history_event::Sentence;
-use crate::http::{AppState, HttpSettings, Listeners, prune_regularly, sample, serve};
+use crate::http::{AppState, HttpSettings, Listeners, prune_regularly, sample, serve, take_turns};
 use crate::tokens::LOCAL_TOKEN;
 use crate::{Handle, Server, ServerError, ServerSettings, files};
 
@@ -65,13 +65,18 @@ impl Daemon {
             .enable_all()
             .build()
             .map_err(ServerError::Thread)?;
+        let workers_look_at = url.clone();
         let server = Server::start(ServerSettings { url, ..settings }, open_backend)?;
         if let Some(record) = server.damaged() {
             warn!(record, "{}", Sentence(&HistoryEvent::Damaged { record }));
         }
         let published = publish_address(&server, &listeners).and_then(|()| group_secret(server.state_dir()));
         match published {
-            Ok(secret) => Ok(Self::answer(server, runtime, listeners, &http, &secret)),
+            Ok(secret) => {
+                let state = AppState::new(&server, listeners.public.hosts.clone()).with(&http);
+                let state = state.with_group_secret(&secret).with_worker_url(&workers_look_at);
+                Ok(Self::answer(server, runtime, listeners, state))
+            }
             Err(error) => {
                 // What cannot be reached must not schedule.
                 if let Err(reason) = server.handle().shut_down().wait() {
@@ -83,17 +88,17 @@ impl Daemon {
         }
     }
 
-    fn answer(server: Server, runtime: Runtime, listeners: Listeners, http: &HttpSettings, group_secret: &str) -> Self {
+    fn answer(server: Server, runtime: Runtime, listeners: Listeners, state: AppState) -> Self {
         let (url, server_file) = (listeners.url(), server.state_dir().join(SERVER_FILE));
         let Listeners { public, workers, missed } = listeners;
         if let Some(port) = missed {
             warn!(port, "workers of an earlier server look for it at a port that another program has taken");
         }
-        let state = AppState::new(&server, public.hosts.clone()).with(http).with_group_secret(group_secret);
         let listeners = [Some(public), workers].into_iter().flatten();
         let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
         serving.push(runtime.spawn(sample(state.clone())));
         serving.push(runtime.spawn(prune_regularly(state.clone())));
+        serving.push(runtime.spawn(take_turns(state.clone())));
         Self { server, state, runtime, serving, url, server_file }
     }
 

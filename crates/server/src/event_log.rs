@@ -31,6 +31,10 @@ pub(crate) fn event(event: &Event, node: &str) {
         Event::NodeRetired { .. } => warn!(node, "node retired: its machine has changed, what runs there has to leave"),
         Event::NodeUnreachable { .. } => warn!(node, "node does not answer; what it runs is kept"),
         Event::NodeReachable { .. } => info!(node, "node answers again"),
+        Event::NodeEnds { end: Some(end), .. } => {
+            info!(node, drains_at = end.drains_at.0, ends_at = end.ends_at.map(|at| at.0), "node has an end");
+        }
+        Event::NodeEnds { end: None, .. } => info!(node, "node has no end any more"),
         Event::NodeDrain { .. } => info!(node, "node is drained"),
         Event::NodeUndrain { .. } => info!(node, "node is used again"),
         Event::ReplicaFailed { job, revision, kind, .. } => {

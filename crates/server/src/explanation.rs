@@ -2,6 +2,9 @@
 
 mod plan;
 mod shortage;
+mod other_types;
+
+use std::collections::BTreeMap;
 
 use pollux_api as api;
 use pollux_engine::{Explanation, Job, SizeChange, Wait};
@@ -10,6 +13,7 @@ use pollux_policy::{Binding, Timestamp};
 
 use crate::Cluster;
 use crate::history_event::counted;
+use other_types::{types, worth_of_types};
 pub(crate) use plan::plan_status;
 use shortage::{drained, most_of_one_type, shortage};
 
@@ -42,13 +46,14 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
         goodput: size.choice.goodput,
         is_measured: size.is_measured,
     });
+    let types = types(cluster, job);
     Some(api::Explanation {
         id: id.0,
         name: job.spec().name.clone(),
         phase: job.phase(),
         replicas: job.group().replicas(),
         gpus_per_replica: job.per_replica().gpus,
-        sentences: sentences(cluster, job, &explanation, (one_more, one_fewer), payer.as_ref()),
+        sentences: sentences(cluster, job, &explanation, (one_more, one_fewer), payer.as_ref(), &types),
         wait: explanation.wait.map(|wait| wait_word(wait).to_owned()),
         binding: reason.map(|reason| binding_word(reason.binding).to_owned()),
         one_more,
@@ -57,6 +62,7 @@ pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
         fair_share: engine.fair_share(),
         next_round_ms: explanation.next_round.map(|at| at.0),
         sizes: sizes.collect(),
+        types,
     })
 }
 
@@ -68,7 +74,9 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
         Phase::Succeeded => "succeeded",
         Phase::Cancelled => "was cancelled",
         Phase::Failed => "failed",
-        Phase::Queued | Phase::Starting | Phase::Running | Phase::Resizing | Phase::Paused => "is not over",
+        Phase::Queued | Phase::Starting | Phase::Running | Phase::Resizing | Phase::Paused | Phase::Unknown => {
+            "is not over"
+        }
     };
     let ended = job.ended_ms.map_or_else(String::new, |at| format!(" {} ago", since(at)));
     let mut sentences = vec![
@@ -91,6 +99,7 @@ pub fn explain_ended(job: &api::Job, now_ms: u64) -> api::Explanation {
         fair_share: None,
         next_round_ms: None,
         sizes: Vec::new(),
+        types: Vec::new(),
     }
 }
 
@@ -100,10 +109,14 @@ fn sentences(
     explanation: &Explanation,
     (one_more, one_fewer): (Option<f64>, Option<f64>),
     payer: Option<&api::Payer>,
+    types: &[api::TypeOutlook],
 ) -> Vec<String> {
     let mut sentences = vec![situation(cluster, job)];
     sentences.extend(job.size_change().and_then(|change| size_change(cluster.now(), job, change)));
     sentences.extend(explanation.wait.and_then(|wait| waiting(cluster, job, wait)));
+    let has_failed = job.phase() == Phase::Queued && job.machine_failures() > 0;
+    let failure = cluster.last_failures.get(&job.id()).filter(|_| has_failed);
+    sentences.extend(failure.map(|failure| format!("The last time: {failure}.")));
     let unreachable = job
         .group()
         .iter()
@@ -115,9 +128,12 @@ fn sentences(
     let is_given = job.group().is_empty() && !job.target().is_empty();
     if let Some(reason) = explanation.reason.filter(|_| job.is_plannable() && !is_given) {
         sentences.push(format!("It {}.", binding(cluster, job, reason.binding)));
-        sentences.extend(drained(cluster).filter(|_| job.target().is_empty()));
+        if job.target().is_empty() {
+            sentences.extend(drained(cluster));
+        }
         let has_told = job.report().is_some() && job.spec().flexibility != Flexibility::Rigid;
         sentences.extend(worth(job, one_more, one_fewer).filter(|_| has_told));
+        sentences.extend(worth_of_types(types));
         let competes = matches!(reason.binding, Binding::Contention | Binding::RestartCost);
         sentences.extend(payer.filter(|_| competes).map(|payer| {
             let loss = percent(-payer.change);
@@ -162,7 +178,9 @@ fn situation(cluster: &Cluster<'_>, job: &Job) -> String {
         Phase::Queued => format!("{name} has waited for {since}."),
         Phase::Starting => format!("{name} is starting on {gpus}, for {since} now."),
         Phase::Paused => format!("{name} was paused {since} ago."),
-        Phase::Succeeded | Phase::Failed | Phase::Cancelled => format!("{name} {} {since} ago.", job.phase()),
+        Phase::Succeeded | Phase::Failed | Phase::Cancelled | Phase::Unknown => {
+            format!("{name} {} {since} ago.", job.phase())
+        }
         Phase::Running | Phase::Resizing => match job.pace() {
             None => format!("{name} is running on {gpus}; no progress reported yet."),
             Some(pace) => {
@@ -284,6 +302,10 @@ fn binding(cluster: &Cluster<'_>, job: &Job, binding: Binding) -> String {
             let memory = size(replica.memory);
             format!("needs {memory} of memory for each replica, and no node with enough GPUs has as much: {added}")
         }
+        Binding::EqualShare => "has an equal share of time: the best shares could not be computed".to_owned(),
+        Binding::Late => {
+            "will not be done as soon as it should, even with all the time on fast GPUs that it can be given".to_owned()
+        }
         // Reasons may gain others.
         _ => "has what the policy gives it".to_owned(),
     }
@@ -340,6 +362,18 @@ pub(crate) fn duration(seconds: f64) -> String {
     }
 }
 
+/// All words for what jobs wait for.
+pub(crate) const WAIT_WORDS: [&str; 8] = ["round", "gpus", "release", "ready", "pending", "backoff", "jobs", "resume"];
+
+/// How many jobs wait, by what for.
+pub(crate) fn waiting_jobs(cluster: &Cluster<'_>) -> BTreeMap<&'static str, u64> {
+    let mut waiting = BTreeMap::new();
+    for wait in cluster.live_jobs().filter_map(|id| cluster.engine().explain(id)?.wait) {
+        *waiting.entry(wait_word(wait)).or_default() += 1;
+    }
+    waiting
+}
+
 const fn wait_word(wait: Wait) -> &'static str {
     match wait {
         Wait::Round => "round",
@@ -366,6 +400,8 @@ fn binding_word(binding: Binding) -> &'static str {
         Binding::TooLargeForANode => "too_large_for_a_node",
         Binding::NotEnoughCpus => "not_enough_cpus",
         Binding::NotEnoughMemory => "not_enough_memory",
+        Binding::EqualShare => "equal_share",
+        Binding::Late => "late",
         // Reasons may gain others.
         _ => "other",
     }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_backend::{Exit, ReplicaId};
 use pollux_engine::{Command, Event, FailureKind, Revision, StopReason};
+use pollux_job::PodsPer;
 use pollux_policy::{Allocation, JobId, NodeId, Timestamp};
 use pollux_store::{GroupRow, ReplicaRow};
 
@@ -32,6 +33,8 @@ pub(crate) struct Replica {
     pub(crate) node: NodeId,
     /// The replica whose GPU it uses as a guest.
     pub(crate) shares_with: Option<ReplicaId>,
+    /// The first of those that were launched with it to be one pod, if there are others.
+    bundle: Option<ReplicaId>,
     /// Not kept: the engine tells again who is to leave, the backend who runs and who has ended.
     state: ReplicaState,
 }
@@ -49,22 +52,26 @@ enum ReplicaState {
     Ended,
     /// Told to leave, and not counted by the engine any more.
     Untracked,
+    /// Told to leave, by a command of this revision if the engine counts it, and ended before others of its bundle.
+    Left(Option<Revision>),
 }
 
 impl Replica {
     fn recovered(row: &ReplicaRow) -> Self {
         let state = ReplicaState::default();
-        Self { job: row.job, node: row.node, shares_with: row.shares_with.map(ReplicaId), state }
+        let (shares_with, bundle) = (row.shares_with.map(ReplicaId), row.bundle.map(ReplicaId));
+        Self { job: row.job, node: row.node, shares_with, bundle, state }
     }
 
     /// What is kept of it.
     pub(crate) fn row(&self, id: ReplicaId) -> ReplicaRow {
-        ReplicaRow { id: id.0, job: self.job, node: self.node, shares_with: self.shares_with.map(|host| host.0) }
+        let (shares_with, bundle) = (self.shares_with.map(|host| host.0), self.bundle.map(|first| first.0));
+        ReplicaRow { id: id.0, job: self.job, node: self.node, shares_with, bundle }
     }
 
     /// Whether its end is known.
     pub(crate) fn has_ended(&self) -> bool {
-        self.state == ReplicaState::Ended
+        matches!(self.state, ReplicaState::Ended | ReplicaState::Left(_))
     }
 }
 
@@ -156,10 +163,10 @@ impl Fleet {
     }
 
     /// Takes a command of the engine apart. One that was carried out before is not carried out again.
-    pub(crate) fn apply(&mut self, command: &Command, out: &mut Effects) {
+    pub(crate) fn apply(&mut self, command: &Command, pods_per: PodsPer, out: &mut Effects) {
         match command {
             Command::Launch { job, revision, allocation, guest_of } => {
-                self.launch(*job, *revision, allocation, *guest_of, out);
+                self.launch(*job, *revision, allocation, *guest_of, pods_per, out);
             }
             Command::Resize { job, revision, remove, add, .. } => {
                 self.resize(*job, *revision, remove, add, out);
@@ -184,6 +191,7 @@ impl Fleet {
         revision: Revision,
         allocation: &Allocation,
         guest_of: Option<JobId>,
+        pods_per: PodsPer,
         out: &mut Effects,
     ) {
         let group = self.groups.entry(job).or_default();
@@ -193,10 +201,13 @@ impl Fleet {
         }
         let mut newcomers = Vec::new();
         for (node, count) in allocation.iter() {
+            let is_bundle = pods_per == PodsPer::Node && guest_of.is_none() && count > 1;
+            let bundle = is_bundle.then_some(ReplicaId(self.last.0 + 1));
             for _ in 0..count {
                 let shares_with = guest_of.and_then(|host| self.unshared(host, node));
                 self.last.0 += 1;
-                self.replicas.insert(self.last, Replica { job, node, shares_with, state: ReplicaState::Ordered });
+                let replica = Replica { job, node, shares_with, bundle, state: ReplicaState::Ordered };
+                self.replicas.insert(self.last, replica);
                 newcomers.push(self.last);
             }
         }
@@ -278,7 +289,7 @@ impl Fleet {
         let members = self.groups.get(&job).map_or(&[][..], |group| &group.members);
         let is_here = |replica: &Replica| match replica.state {
             ReplicaState::Ordered | ReplicaState::Running | ReplicaState::Ended => true,
-            ReplicaState::Leaving(_) | ReplicaState::Untracked => false,
+            ReplicaState::Leaving(_) | ReplicaState::Untracked | ReplicaState::Left(_) => false,
         };
         let there = self.replicas.iter().filter(|(_, it)| it.job == job && it.node == node && is_here(it));
         let mut there: Vec<ReplicaId> = there.map(|(&id, _)| id).collect();
@@ -345,7 +356,7 @@ impl Fleet {
 
     /// Nothing of a replica runs any more.
     pub(crate) fn ended(&mut self, id: ReplicaId, ending: Ending, now: Timestamp, out: &mut Effects) {
-        self.pending.remove(&id);
+        let has_waited = self.pending.remove(&id).is_some();
         let Some(replica) = self.replicas.get_mut(&id) else { return };
         match replica.state {
             ReplicaState::Leaving(revision) => {
@@ -358,10 +369,11 @@ impl Fleet {
                 self.left(id, out);
             }
             ReplicaState::Untracked => self.left(id, out),
-            ReplicaState::Ended => {}
+            ReplicaState::Ended | ReplicaState::Left(_) => {}
             ReplicaState::Ordered | ReplicaState::Running => {
                 replica.state = ReplicaState::Ended;
                 let (job, node) = (replica.job, replica.node);
+                self.release(id, out);
                 let Some(group) = self.groups.get(&job) else { return };
                 let revision = group.revision;
                 let is_over = group.members.iter().all(|id| self.replicas.get(id).is_none_or(Replica::has_ended));
@@ -381,7 +393,12 @@ impl Fleet {
                         let kind = FailureKind::Retryable;
                         out.events.push(Event::ReplicaFailed { job, revision, node, kind });
                     }
-                    // No fault of the job's.
+                    // No fault of the job's; nor of the node's, if it waited for something outside of the cluster in vain: others
+                    // may find it there.
+                    Ending::NotStarted(FailureKind::Machine) if has_waited => {
+                        let kind = FailureKind::Machine;
+                        out.events.push(Event::ReplicaFailed { job, revision, node, kind });
+                    }
                     Ending::Exited(Exit::Evicted) => {
                         let kind = FailureKind::Machine;
                         out.events.push(Event::ReplicaFailed { job, revision, node, kind });
@@ -392,14 +409,41 @@ impl Fleet {
         }
     }
 
-    /// A replica that was told to leave is gone.
+    /// A replica that was told to leave has ended.
     fn left(&mut self, id: ReplicaId, out: &mut Effects) {
-        let Some(replica) = self.replicas.remove(&id) else { return };
-        if let ReplicaState::Leaving(revision) = replica.state {
-            let (job, allocation) = (replica.job, Allocation::on(replica.node, 1));
-            out.events.push(Event::ReplicasReleased { job, revision, allocation });
+        let Some(replica) = self.replicas.get_mut(&id) else { return };
+        replica.state = ReplicaState::Left(match replica.state {
+            ReplicaState::Leaving(revision) => Some(revision),
+            ReplicaState::Ordered
+            | ReplicaState::Running
+            | ReplicaState::Ended
+            | ReplicaState::Untracked
+            | ReplicaState::Left(_) => None,
+        });
+        self.release(id, out);
+    }
+
+    /// What those have that have left is free, once all of their bundle have ended.
+    fn release(&mut self, id: ReplicaId, out: &mut Effects) {
+        let bundle = self.bundle(id);
+        if !bundle.iter().all(|id| self.replicas[id].has_ended()) {
+            return;
         }
-        self.note_gone(id, &replica, out);
+        for id in bundle {
+            let ReplicaState::Left(revision) = self.replicas[&id].state else { continue };
+            let Some(replica) = self.replicas.remove(&id) else { continue };
+            let (job, allocation) = (replica.job, Allocation::on(replica.node, 1));
+            out.events.extend(revision.map(|revision| Event::ReplicasReleased { job, revision, allocation }));
+            self.note_gone(id, &replica, out);
+        }
+    }
+
+    /// All that come and go with a replica, itself included.
+    pub(crate) fn bundle(&self, id: ReplicaId) -> Vec<ReplicaId> {
+        let Some(first) = self.replicas.get(&id).and_then(|replica| replica.bundle) else { return vec![id] };
+        // They were numbered one after the other.
+        let others = self.replicas.range(first..).take_while(|(_, replica)| replica.bundle == Some(first));
+        others.map(|(&id, _)| id).collect()
     }
 
     fn note_gone(&mut self, id: ReplicaId, replica: &Replica, out: &mut Effects) {
@@ -465,7 +509,7 @@ impl Fleet {
             ReplicaState::Ordered | ReplicaState::Running | ReplicaState::Ended => {
                 !self.groups.get(&replica.job).is_some_and(|group| group.members.contains(id))
             }
-            ReplicaState::Leaving(_) | ReplicaState::Untracked => false,
+            ReplicaState::Leaving(_) | ReplicaState::Untracked | ReplicaState::Left(_) => false,
         };
         self.replicas.iter().filter(is_unassigned).map(|(&id, _)| id).collect()
     }

@@ -35,6 +35,7 @@ impl fmt::Display for Sentence<'_> {
                     StopReason::TimeLimit => "it reached its time limit",
                     StopReason::Failed => "a replica failed",
                     StopReason::NodeLost => "a node was lost",
+                    StopReason::NodeEnds => "a node of it ends",
                 };
                 write!(f, "stopping {}: {why}", counted(*replicas, "replica"))
             }
@@ -117,6 +118,7 @@ pub(crate) fn of_event(event: &Event, name: &str) -> Option<(Option<JobId>, Hist
         | Event::GroupPending { .. }
         | Event::GroupPlaced { .. }
         | Event::NodeResources { .. }
+        | Event::NodeEnds { .. }
         | Event::ReplicasReleased { .. }
         | Event::JobSucceeded { .. }
         | Event::ReplicaFailed { .. }

@@ -7,6 +7,8 @@
 //! [`app`] is all routes, and can be called without a socket. A handler takes a request apart, asks the [`crate::Handle`]
 //! and converts the answer; it decides nothing. What is refused is told in one line.
 
+mod allocation_turns;
+mod allocations;
 mod assets;
 mod authenticator;
 mod checkpoints;
@@ -21,6 +23,7 @@ mod jobs;
 mod listeners;
 mod logs;
 mod metrics;
+mod nodes;
 mod timeout_stream;
 mod plan;
 mod rates;
@@ -35,11 +38,12 @@ mod tokens;
 mod what_if;
 mod workers;
 
+pub(crate) use allocation_turns::take_turns;
 pub use authenticator::{Authenticator, Identity, Unverified, Verification};
 pub(crate) use checkpoints::prune_regularly;
 pub use hosts::Hosts;
 pub(crate) use listeners::Listeners;
-pub use listeners::{HttpSettings, TlsFiles};
+pub use listeners::{AllocationSettings, HttpSettings, TlsFiles};
 pub use routes::{app, app_with, openapi};
 pub(crate) use series::sample;
 pub(crate) use serve::serve;

@@ -32,6 +32,7 @@ pub mod views;
 mod explanation;
 mod series;
 mod what_if;
+mod demand;
 mod handle;
 mod scheduler;
 mod recovery;
@@ -53,7 +54,7 @@ pub use series::{Sample, Series};
 pub use server::Server;
 pub use settings::ServerSettings;
 pub use tokens::{Caller, random as random_token};
-pub use what_if::WhatIfError;
+pub use what_if::{Foreseen, Outlook, WhatIfError};
 
 /// Plain data of ours as it is kept.
 fn text(value: &impl serde::Serialize) -> String {

@@ -1,5 +1,6 @@
 //! What an operator counts and measures, for Prometheus.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
+
+use crate::explanation::WAIT_WORDS;
 
 /// Seconds of work inside of the scheduler.
 const WORK_S: [f64; 12] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0];
@@ -57,6 +60,7 @@ pub struct Metrics {
 #[derive(Debug, Default)]
 struct Levels {
     jobs: Family<Label, Gauge>,
+    waiting: Family<Label, Gauge>,
     nodes: Gauge,
     gpus: Gauge,
     gpus_held: Gauge,
@@ -70,6 +74,8 @@ struct Levels {
 #[derive(Debug)]
 pub(crate) struct Reading {
     pub(crate) status: ClusterStatus,
+    /// Jobs that wait, by what for.
+    pub(crate) waiting: BTreeMap<&'static str, u64>,
     pub(crate) nodes: usize,
     pub(crate) events: u64,
     pub(crate) journal_records: u64,
@@ -106,6 +112,7 @@ impl Metrics {
         let info = Info::new([("version", env!("CARGO_PKG_VERSION")), ("policy", policy)]);
         registry.register("build", "Version and policy", info);
         registry.register("jobs", "Live jobs by phase", levels.jobs.clone());
+        registry.register("jobs_waiting", "Live jobs that wait, by what for", levels.waiting.clone());
         registry.register("nodes", "Nodes that are up", levels.nodes.clone());
         registry.register("gpus", "GPUs of nodes that are up", levels.gpus.clone());
         registry.register("gpus_held", "GPUs that replicas hold", levels.gpus_held.clone());
@@ -209,12 +216,18 @@ impl Metrics {
 
     /// The page that Prometheus reads.
     pub(crate) fn text(&self, reading: &Reading) -> String {
-        let Reading { status, nodes, events, journal_records } = reading;
+        let Reading { status, waiting, nodes, events, journal_records } = reading;
         let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         self.levels.jobs.clear();
         for (phase, count) in &status.jobs {
             let labels = label("phase", &word(phase));
             self.levels.jobs.get_or_create(&labels).set(whole(*count));
+        }
+        // Those that are not there any more are 0, so that what is drawn of them ends.
+        self.levels.waiting.clear();
+        for reason in WAIT_WORDS {
+            let count = waiting.get(reason).copied().unwrap_or_default();
+            self.levels.waiting.get_or_create(&label("reason", reason)).set(whole(count));
         }
         self.levels.nodes.set(whole(*nodes as u64));
         self.levels.gpus.set(status.gpus.into());

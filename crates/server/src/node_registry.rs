@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use pollux_backend::{NodeInfo, ReplicaId};
+use pollux_backend::{NodeEnd, NodeInfo, ReplicaId};
 use pollux_engine::{Engine, Event};
 use pollux_model::GpuTypeName;
-use pollux_policy::NodeId;
+use pollux_policy::{NodeId, Timestamp};
 use pollux_store::NodeRow;
 use tracing::{debug, info};
 
@@ -28,9 +28,14 @@ pub(crate) struct NodeRegistry {
     unreachable: BTreeSet<NodeId>,
     /// CPUs and memory that the engine was told.
     resources: BTreeMap<NodeId, (Option<u32>, Option<u64>)>,
+    /// Ends that the engine was told.
+    ends: BTreeMap<NodeId, NodeEnd>,
     /// Nodes that were seen and are not let in yet, by name, and what they wait for.
     held_back: BTreeMap<String, String>,
 }
+
+/// An end that is told anew is the same up to here: each time it took another time to be told.
+const SAME_END_MS: u64 = 2_000;
 
 /// What is kept of a node.
 fn row(node: &NodeInfo) -> NodeRow {
@@ -51,7 +56,12 @@ impl NodeRegistry {
         let missing = current.keys().cloned().collect();
         let unreachable = used().filter(|node| node.is_unreachable()).map(pollux_engine::Node::id).collect();
         let resources = used().map(|node| (node.id(), (node.cpus(), node.memory()))).collect();
-        Self { known, current, missing, unreachable, resources, ..Self::default() }
+        let end = |end: pollux_policy::NodeEnd| NodeEnd {
+            drains_at_ms: end.drains_at.0,
+            ends_at_ms: end.ends_at.map(|at| at.0),
+        };
+        let ends = used().filter_map(|node| Some((node.id(), end(node.end()?)))).collect();
+        Self { known, current, missing, unreachable, resources, ends, ..Self::default() }
     }
 
     /// The name of a node, also of one that is gone.
@@ -100,11 +110,39 @@ impl NodeRegistry {
                 if self.resources.insert(node, (cpus, memory)) != Some((cpus, memory)) {
                     out.events.push(Event::NodeResources { node, cpus, memory });
                 }
+                self.note_end(node, seen.end, out);
             } else {
                 self.retire(&seen.name, out);
             }
         }
         self.seen.insert(seen.name.clone(), seen);
+    }
+
+    /// Tells the engine when a node ends, if that is news.
+    fn note_end(&mut self, node: NodeId, end: Option<NodeEnd>, out: &mut Effects) {
+        let known = self.ends.get(&node).copied();
+        let is_close = |one: u64, other: u64| one.abs_diff(other) < SAME_END_MS;
+        let is_same = match (known, end) {
+            (None, None) => true,
+            (Some(known), Some(end)) => {
+                is_close(known.drains_at_ms, end.drains_at_ms)
+                    && known.ends_at_ms.is_some() == end.ends_at_ms.is_some()
+                    && known.ends_at_ms.zip(end.ends_at_ms).is_none_or(|(known, end)| is_close(known, end))
+            }
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if is_same {
+            return;
+        }
+        match end {
+            Some(end) => drop(self.ends.insert(node, end)),
+            None => drop(self.ends.remove(&node)),
+        }
+        let end = end.map(|end| pollux_policy::NodeEnd {
+            drains_at: Timestamp(end.drains_at_ms),
+            ends_at: end.ends_at_ms.map(Timestamp),
+        });
+        out.events.push(Event::NodeEnds { node, end });
     }
 
     /// The backend lost a node, and every replica on it.
@@ -192,6 +230,7 @@ impl NodeRegistry {
             joined.push((node, detail.clone()));
             self.known.insert(node, detail);
             self.resources.insert(node, (seen.cpus, seen.memory));
+            self.note_end(node, seen.end, out);
             self.current.insert(seen.name, node);
         }
         joined

@@ -60,6 +60,7 @@ pub(crate) fn assignment(
     let at = |(address, port)| Rendezvous::At(Endpoint { address, port });
     Assignment {
         generation: group.generation,
+        epoch: None,
         state: if group.stopping { AssignmentState::Stop } else { AssignmentState::Run },
         replicas: replicas.collect(),
         rendezvous: published.map_or(Rendezvous::Awaited, at),
@@ -93,10 +94,11 @@ pub(crate) enum WorkerToken<'a> {
     File(&'a Path),
 }
 
-/// The order for a member of a group.
+/// The order for a member of a group, and of a bundle if it does not come alone.
 pub(crate) fn order(
     id: ReplicaId,
     replica: &Replica,
+    bundle: Vec<ReplicaId>,
     spec: &JobSpec,
     assignment: &Assignment,
     context: LaunchContext<'_>,
@@ -137,6 +139,7 @@ pub(crate) fn order(
         cpus: spec.cpus,
         memory: spec.memory,
         shares_with: replica.shares_with,
+        bundle: if bundle.len() > 1 { bundle } else { Vec::new() },
         command: spec.command.clone(),
         working_dir: spec.working_dir.clone(),
         checkpoint_dir: context.checkpoint_dir.to_owned(),

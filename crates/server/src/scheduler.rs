@@ -284,6 +284,7 @@ impl Scheduler {
             | Event::NodeRetired { node }
             | Event::NodeUnreachable { node }
             | Event::NodeReachable { node }
+            | Event::NodeEnds { node, .. }
             | Event::NodeDrain { node }
             | Event::NodeUndrain { node } => self.registry.name(node),
             // The others are about jobs.
@@ -353,6 +354,7 @@ impl Scheduler {
             registry: &self.registry,
             specs: &self.specs,
             checkpoints: &*self.checkpoints,
+            last_failures: &self.last_failures,
             epoch: self.epoch,
             is_degraded: !self.unwritten.is_empty(),
             last_event: self.last_history,

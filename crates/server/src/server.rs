@@ -2,6 +2,7 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use pollux_backend::{Backend, Observer};
 use tokio::sync::oneshot;
@@ -16,6 +17,7 @@ pub struct Server {
     state_dir: PathBuf,
     policy: &'static str,
     retention: Retention,
+    grace: Duration,
     damaged: Option<u64>,
     /// Closed when the scheduler has ended, however that came.
     ended: oneshot::Receiver<Infallible>,
@@ -29,7 +31,7 @@ impl Server {
         open_backend: impl FnOnce(Observer) -> Result<Box<dyn Backend>, E>,
     ) -> Result<Self, ServerError> {
         let open = |observer| open_backend(observer).map_err(|error| ServerError::Backend(error.into()));
-        let (policy, retention) = (settings.policy.name(), settings.retention);
+        let (policy, retention, grace) = (settings.policy.name(), settings.retention, settings.grace);
         let (mut scheduler, handle) = recover(settings, open)?;
         let (state_dir, damaged) = (scheduler.settings.state_dir.clone(), scheduler.damaged);
         let (running, ended) = oneshot::channel();
@@ -39,7 +41,7 @@ impl Server {
             scheduler.run()
         };
         let thread = thread::Builder::new().name("scheduler".to_owned()).spawn(run).map_err(ServerError::Thread)?;
-        Ok(Self { handle, state_dir, policy, retention, damaged, ended, thread })
+        Ok(Self { handle, state_dir, policy, retention, grace, damaged, ended, thread })
     }
 
     /// How to speak to it.
@@ -60,6 +62,11 @@ impl Server {
     /// How long checkpoints of jobs that are over are kept.
     pub const fn retention(&self) -> Retention {
         self.retention
+    }
+
+    /// What a replica may take to save and leave.
+    pub const fn grace(&self) -> Duration {
+        self.grace
     }
 
     /// The number of a record at the end of the journal that made no sense and was set aside.

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use pollux_backend_remote::NodeCaller;
 use pollux_policy::JobId;
 use pollux_store::TokenRow;
 use sha2::{Digest, Sha256};
@@ -24,6 +25,8 @@ pub enum Caller {
     Monitor(String),
     /// The workers of a job, who may speak for it and nothing else.
     Job(JobId),
+    /// A machine that has joined or may, which is told what to run and nothing else.
+    Machine(NodeCaller),
 }
 
 impl fmt::Display for Caller {
@@ -33,6 +36,7 @@ impl fmt::Display for Caller {
             Self::Viewer(owner) => write!(f, "viewer of {owner}"),
             Self::Monitor(name) => write!(f, "monitor {name}"),
             Self::Job(job) => write!(f, "workers of {job}"),
+            Self::Machine(machine) => write!(f, "{machine}"),
         }
     }
 }

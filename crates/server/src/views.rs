@@ -190,10 +190,13 @@ pub fn nodes(cluster: &Cluster<'_>) -> api::NodeList {
             memory: node.memory(),
             memory_held: node.memory_held(),
             is_draining: node.is_draining(),
+            drains_at_ms: node.end().map(|end| end.drains_at.0),
+            ends_at_ms: node.end().and_then(|end| end.ends_at).map(|at| at.0),
             is_unreachable: node.is_unreachable(),
             is_retired: node.is_retired(),
             cooling_until_ms: node.cooling_until().filter(|until| *until > cluster.now()).map(|until| until.0),
             jobs: jobs.remove(&node.id()).unwrap_or_default(),
+            agent: None,
         })
         .collect();
     nodes.sort_by(|a, b| a.name.cmp(&b.name));

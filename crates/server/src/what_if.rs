@@ -1,10 +1,12 @@
 //! Questions about a future: what comes in becomes a question for the simulator, what it says becomes an answer.
 
 mod answer;
+mod outlook;
 mod question;
 
 use thiserror::Error;
 
+pub use outlook::{Foreseen, Outlook};
 pub(crate) use question::{JobTemplate, Question, question};
 
 /// Why a question about the future has no answer.
@@ -29,11 +31,13 @@ pub enum WhatIfError {
         /// How many may be, of each.
         limit: u32,
     },
-    /// A kind of GPU that no node has.
-    #[error("gpu_type {gpu_type:?}: expected kinds of the cluster's nodes, or none")]
+    /// A type of GPU that no node has and no job was measured on: nobody knows how fast jobs would be there.
+    #[error("gpu_type {gpu_type:?}: expected one that nodes have or jobs were measured on: {known}")]
     GpuType {
-        /// The kind given.
+        /// The type given.
         gpu_type: String,
+        /// Those known, divided by commas.
+        known: String,
     },
     /// No policy has that name.
     #[error(transparent)]

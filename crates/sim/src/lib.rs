@@ -44,8 +44,8 @@ mod workload;
 pub use cluster::{ClusterError, ClusterSpec, NodeGroup};
 pub use physics::profile;
 pub use physics::{
-    Application, ApplicationName, ApplicationSet, Parametric, PhysicsError, Profile, Recorded, Reported, StepTime,
-    UnknownApplication,
+    Application, ApplicationName, ApplicationSet, OnType, Parametric, PhysicsError, Profile, Recorded, Reported,
+    StepTime, UnknownApplication,
 };
 pub use progress::{Outcome, Running, TrainingState};
 pub use report::{PageHeader, report_page};

@@ -47,7 +47,7 @@ impl Application {
         let Running { placement, batch, slowdown } = *running;
         let gain = self.gain(epoch, batch.size(placement.iter().sum()));
         let step_s = self.step_time(placement, batch.local_batch).with_accumulation(batch.accumulation_steps);
-        gain / step_s * (1.0 - slowdown)
+        gain / step_s * (1.0 - slowdown) / self.slowness()
     }
 
     /// Trains for `seconds`, or until the epoch ends if that comes first. The time to the end of an epoch is rounded to

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::format::{FORMAT, write};
 use crate::store::DATABASE;
 use crate::{
-    Batch, EndedJob, GroupRow, HistoryEntry, HistoryEvent, NodeRow, ReplicaRow, Store, StoreError, SubmittedJob,
-    TokenRow, schema, v2,
+    Batch, EndedJob, GroupRow, HistoryEntry, HistoryEvent, NodeRow, Store, StoreError, SubmittedJob, TokenRow, schema,
+    v2,
 };
 
 /// Jobs that are over, and lines of history, that a copy holds. The rest is for people, and may be lost.
@@ -44,13 +44,12 @@ struct Format {
 impl Batch {
     /// As one line, which [`Batch::from_text`] of this and later versions reads.
     pub fn to_text(&self) -> Result<String, StoreError> {
-        let replica = |row: &ReplicaRow| v2::Replica { node: row.node.0, shares_with: row.shares_with };
         write(&Text {
             format: FORMAT,
             records: self.records.iter().map(Into::into).collect(),
             submitted: self.submitted.iter().map(|job| (job.id.0, job.submitted.0, (&job.spec).into())).collect(),
             ended: self.ended.iter().map(|job| (job.id.0, job.ended.0, (&job.summary).into())).collect(),
-            replicas_ordered: self.replicas_ordered.iter().map(|row| (row.id, row.job.0, replica(row))).collect(),
+            replicas_ordered: self.replicas_ordered.iter().map(|row| (row.id, row.job.0, row.into())).collect(),
             replicas_gone: self.replicas_gone.clone(),
             groups: self.groups.iter().map(|(job, group)| (job.0, group.clone())).collect(),
             tokens: self.tokens.iter().map(|row| (row.digest, row.job.map(|job| job.0), row.label.clone())).collect(),
@@ -82,12 +81,7 @@ impl Batch {
             ended: Timestamp(at),
             summary: summary.into(),
         };
-        let replica = |(id, job, row): (u64, u64, v2::Replica)| ReplicaRow {
-            id,
-            job: JobId(job),
-            node: NodeId(row.node),
-            shares_with: row.shares_with,
-        };
+        let replica = |(id, job, row): (u64, u64, v2::Replica)| row.row(id, JobId(job));
         let line = |(sequence, at, job, event): (u64, u64, Option<u64>, HistoryEvent)| HistoryEntry {
             sequence,
             at: Timestamp(at),
@@ -159,7 +153,7 @@ mod tests {
     use pollux_job::JobSpec;
 
     use super::*;
-    use crate::Record;
+    use crate::{Record, ReplicaRow};
 
     fn batches() -> Vec<Batch> {
         let spec = JobSpec { command: vec!["train".to_owned()], working_dir: "/".into(), ..JobSpec::new("a", 1) };
@@ -174,7 +168,13 @@ mod tests {
             ..Batch::default()
         };
         let second = Batch {
-            replicas_ordered: vec![ReplicaRow { id: 7, job: JobId(1), node: NodeId(0), shares_with: None }],
+            replicas_ordered: vec![ReplicaRow {
+                id: 7,
+                job: JobId(1),
+                node: NodeId(0),
+                shares_with: None,
+                bundle: Some(6),
+            }],
             tokens: vec![TokenRow { digest: [3; 32], job: Some(JobId(1)), label: String::new() }],
             ..Batch::default()
         };

@@ -75,6 +75,21 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether what is written makes no sense: not that it cannot be read now, or only by a later version.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            Self::Unreadable { .. } | Self::Damaged { .. } | Self::Foreign { .. } => true,
+            Self::Database(error) => {
+                matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase))
+            }
+            Self::Folder { .. }
+            | Self::Busy { .. }
+            | Self::NewerVersion { .. }
+            | Self::NewerRecord { .. }
+            | Self::Full => false,
+        }
+    }
+
     /// Whether the same call may succeed later, with nothing lost meanwhile.
     pub const fn is_retryable(&self) -> bool {
         matches!(self, Self::Full)
@@ -103,5 +118,17 @@ mod tests {
             |code| StoreError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).is_retryable();
         assert!([ffi::SQLITE_FULL, ffi::SQLITE_IOERR_WRITE, ffi::SQLITE_IOERR_SHMSIZE].into_iter().all(is_retryable));
         assert!(![ffi::SQLITE_IOERR_FSYNC, ffi::SQLITE_CORRUPT].into_iter().any(is_retryable));
+    }
+    #[test]
+    fn a_full_disk_or_a_later_version_is_no_damage() {
+        let is_damage =
+            |code| StoreError::from(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)).is_damage();
+        assert!([ffi::SQLITE_CORRUPT, ffi::SQLITE_NOTADB].into_iter().all(is_damage));
+        assert!(![ffi::SQLITE_FULL, ffi::SQLITE_IOERR_READ, ffi::SQLITE_BUSY].into_iter().any(is_damage));
+        let file = PathBuf::from("f");
+        assert!(StoreError::Foreign { file: file.clone() }.is_damage());
+        assert!(!StoreError::NewerVersion { file, found: 9, supported: 3 }.is_damage());
+        let what = "a batch".to_owned();
+        assert!(!StoreError::NewerRecord { what, found: 9, supported: 3 }.is_damage());
     }
 }

@@ -135,6 +135,8 @@ pub struct ReplicaRow {
     pub node: NodeId,
     /// The replica whose GPUs it uses as a guest.
     pub shares_with: Option<u64>,
+    /// The first of those that come and go with it, if it does not come alone.
+    pub bundle: Option<u64>,
 }
 
 /// Something that happened, for people.

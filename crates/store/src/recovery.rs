@@ -141,7 +141,7 @@ fn replicas(connection: &Connection, formats: &Formats) -> Result<Vec<ReplicaRow
     let rows = rows(connection, query, |row| Ok((unsigned(row, 0)?, unsigned(row, 1)?, written(row, 2)?)))?;
     let read = |(id, job, written)| {
         let replica = formats.replica(written).map_err(|unread| unread.of(|| format!("replica {id}")))?;
-        Ok(ReplicaRow { id, job: JobId(job), node: NodeId(replica.node), shares_with: replica.shares_with })
+        Ok(replica.row(id, JobId(job)))
     };
     rows.into_iter().map(read).collect()
 }

@@ -161,7 +161,7 @@ fn write_replicas(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), St
     let mut insert =
         transaction.prepare_cached("INSERT INTO replicas (id, job, version, detail) VALUES (?1, ?2, ?3, ?4)")?;
     for replica in &batch.replicas_ordered {
-        let detail = write(&v2::Replica { node: replica.node.0, shares_with: replica.shares_with })?;
+        let detail = write(&v2::Replica::from(replica))?;
         insert.execute(params![number(replica.id), number(replica.job.0), FORMAT, detail])?;
     }
     if let Some(last) = batch.replicas_ordered.iter().map(|replica| replica.id).max() {

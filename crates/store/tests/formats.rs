@@ -5,12 +5,15 @@ use std::collections::BTreeSet;
 use pollux_agent::{AgentReport, Progress, Tuning, TypeReport};
 use pollux_engine::{
     Engine, EngineSettings, EngineState, Event, FailureCause, FailureKind, FailureReason, HeldGpus, JobState, Leaving,
-    ResizeCause, Revision, SavedJob, SizeChange, StartHistory, StopReason,
+    MeasuredType, ResizeCause, Revision, SavedApplication, SavedJob, SizeChange, StartHistory, StopReason,
 };
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, PodsPer, Secret, Work};
-use pollux_model::{BatchLimits, GpuTypeName, LossCurve, NoiseStatistics, StepParams, ThroughputModel};
+use pollux_model::{
+    BatchLimits, Goodput, GpuType, GpuTypeName, LossCurve, NoiseStatistics, StepParams, ThroughputModel,
+};
 use pollux_policy::{
-    Allocation, Assignment, Binding, NodeId, Oracle, Plan, PolicySettings, Quality, Reason, ThemisSettings, Timestamp,
+    Allocation, Assignment, Binding, EndedJob, NodeEnd, NodeId, Oracle, Plan, PolicySettings, Quality, Reason,
+    ThemisSettings, Timestamp,
 };
 use pollux_store::{Batch, HistoryEntry, HistoryEvent, Record, ReplicaExit, Snapshot, Store, SubmittedJob};
 use rusqlite::Connection;
@@ -37,6 +40,7 @@ fn spec() -> JobSpec {
         gpu_types: vec!["A100".to_owned()],
         flexibility: Flexibility::NonPreemptible,
         pods_per: PodsPer::Node,
+        application: Some("bert".to_owned()),
         batch_size: Some(64),
         priority: -1,
         work: Some(Work::BaselineSteps(9)),
@@ -50,7 +54,12 @@ fn report() -> AgentReport {
     let model = ThroughputModel::DataParallel(StepParams { gamma: 2.0, ..StepParams::from_array([0.1; 7]) });
     AgentReport {
         limits: BatchLimits::new(64, 1024, 1, 128).expect("what works"),
-        types: vec![TypeReport { gpu_type: GpuTypeName::default(), model, replicas_profiled: 3 }],
+        types: vec![TypeReport {
+            gpu_type: GpuTypeName::default(),
+            model,
+            replicas_profiled: 3,
+            local_batch_max: Some(64),
+        }],
         noise: Some(NoiseStatistics::new(0.1, 2.0 / 3.0).expect("what works")),
         progress: Progress { steps: 1, samples: 64, epochs: 2, baseline_steps: 1.0 / 3.0 },
         epoch_samples: Some(8_192),
@@ -62,7 +71,7 @@ fn report() -> AgentReport {
 }
 
 fn oracle() -> Oracle {
-    Oracle { remaining_steps: 10.5, step_s: vec![0.5, 0.25] }
+    Oracle { remaining_steps: 10.5, step_s: vec![0.5, 0.25], by_type: vec![(GpuType(1), vec![0.125])] }
 }
 
 fn reason() -> Reason {
@@ -95,6 +104,8 @@ fn events() -> Vec<Event> {
         Event::NodeReachable { node },
         Event::NodeRetired { node },
         Event::NodeLost { node },
+        Event::NodeEnds { node, end: None },
+        Event::NodeEnds { node, end: Some(NodeEnd { drains_at: Timestamp(7), ends_at: Some(Timestamp(8)) }) },
         Event::NodeDrain { node },
         Event::NodeUndrain { node },
         Event::Cancel { job },
@@ -109,7 +120,7 @@ fn events() -> Vec<Event> {
     events
 }
 
-const KINDS: usize = 23;
+const KINDS: usize = 24;
 
 /// The number of an event's kind. A new kind asks for a number here, and for an event of it above.
 fn kind_of(event: &Event) -> usize {
@@ -136,6 +147,7 @@ fn kind_of(event: &Event) -> usize {
         Event::Cancel { .. } => 19,
         Event::Pause { .. } => 20,
         Event::Resume { .. } => 21,
+        Event::NodeEnds { .. } => 22,
         Event::Tick => KINDS - 1,
     }
 }
@@ -158,6 +170,21 @@ fn every_record_is_read_back_as_it_was() {
     let (_, recovered) = Store::open(folder.path()).unwrap();
     assert_eq!(recovered.records, records);
     assert_eq!(recovered.live_jobs, submitted);
+}
+
+/// An application of which everything is known.
+fn application() -> SavedApplication {
+    let learned = report().types.remove(0);
+    let noise = report().noise.expect("it has one");
+    let goodput = Goodput { throughput: learned.model, noise, limits: report().limits };
+    let ended = |samples_declared| EndedJob { samples: 1.5e6, samples_declared };
+    SavedApplication {
+        name: "resnet".to_owned(),
+        seen: Timestamp(6),
+        types: vec![MeasuredType { gpu_type: GpuTypeName::default(), goodput, replicas_profiled: 4 }],
+        epoch_samples: Some(50_000),
+        ended: vec![ended(None), ended(Some(1e6))],
+    }
 }
 
 /// An engine under a policy that remembers, with a job in every state.
@@ -219,6 +246,7 @@ fn state() -> EngineState {
         ..engine.state().jobs.remove(0)
     };
     state.jobs.extend((2..).map(JobId).zip(states).map(whole));
+    state.applications = vec![application()];
     state.outcomes.push((JobId(9), pollux_job::Phase::Failed));
     state.nodes[0].failures.push((JOB, Timestamp(3)));
     (state.nodes[0].unreachable, state.nodes[0].retired) = (true, true);

@@ -80,7 +80,7 @@ fn what_was_committed_is_read_back_in_order() {
     store.commit(&submission(1)).unwrap();
     store.commit(&submission(2)).unwrap();
     let round = Record::Round { at: Timestamp(60_000), policy: Some("fifo".to_owned()), plan: Some(Plan::default()) };
-    let replica = ReplicaRow { id: 5, job: JobId(2), node: NodeId(3), shares_with: Some(4) };
+    let replica = ReplicaRow { id: 5, job: JobId(2), node: NodeId(3), shares_with: Some(4), bundle: Some(5) };
     store
         .commit(&Batch {
             records: vec![round.clone()],
@@ -335,7 +335,7 @@ fn numbers_of_replicas_that_are_gone_are_remembered() {
     let folder = tempfile::tempdir().unwrap();
     let (mut store, recovered) = Store::open(folder.path()).unwrap();
     assert_eq!(recovered.last_replica, 0);
-    let row = |id| ReplicaRow { id, job: JobId(1), node: NodeId(0), shares_with: None };
+    let row = |id| ReplicaRow { id, job: JobId(1), node: NodeId(0), shares_with: None, bundle: None };
     store.commit(&Batch { replicas_ordered: vec![row(6), row(7)], ..Batch::default() }).unwrap();
     store.commit(&Batch { replicas_gone: vec![6, 7], ..Batch::default() }).unwrap();
     drop(store);

@@ -1,4 +1,4 @@
-/// Annotation of a pod by which its supervisor is told to end: milliseconds of grace.
+/// Annotation of a pod by which its supervisor is told to end: milliseconds of grace, or `18=2500 19=0` for single replicas.
 pub const STOP_ANNOTATION: &str = "pollux.dev/stop";
 
 /// What backend and supervisor have to agree on: where things are in a pod.

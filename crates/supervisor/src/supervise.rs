@@ -9,18 +9,19 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
-use pollux_backend::{Epoch, Exit, Observation, ReplicaId, ReplicaOrder};
+use pollux_backend::{Epoch, Exit, ReplicaId, ReplicaOrder};
 use pollux_backend_local::{Foreground, Stopper};
 use pollux_policy::JobId;
 use rustix::io::ioctl_fionread;
 use thiserror::Error;
 
-use crate::{Ending, MARK_EVERY, Report, STOP_ANNOTATION, Supervision, mark};
+use crate::stops::{grace_in, stop_in};
+use crate::{Bundle, Ending, MARK_EVERY, Report, Supervision, mark, supervise_bundle};
 
 /// How often a supervisor looks whether it is to end. The kubelet puts a new file into the place of the old one.
-const LOOK: Duration = Duration::from_millis(200);
+pub(crate) const LOOK: Duration = Duration::from_millis(200);
 /// Grace of a stop by the kubelet, which kills after its own.
-const GRACE: Duration = Duration::from_secs(3600);
+pub(crate) const GRACE: Duration = Duration::from_secs(3600);
 /// How long a log may take to be read by those who keep it, and to be passed on between them.
 const READ_MAX: Duration = Duration::from_secs(10);
 const PASSED_ON: Duration = Duration::from_millis(300);
@@ -39,12 +40,15 @@ pub enum SupervisorError {
         /// Why not.
         error: io::Error,
     },
+    /// What it is to run makes no sense.
+    #[error("POLLUX_REPLICAS: {0}")]
+    Bundle(String),
     /// There is nothing to run.
     #[error("nothing to supervise; expected `supervise -- PROGRAM ARGUMENTS`")]
     NoProgram,
 }
 
-fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> SupervisorError {
+pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> SupervisorError {
     let what = what.into();
     |error| SupervisorError::System { what, error }
 }
@@ -60,9 +64,19 @@ pub fn install(path: &Path) -> Result<(), SupervisorError> {
     copy().map_err(system(format!("be put at {}", path.display())))
 }
 
-/// Whether the program that a supervisor watches over runs, or did.
+/// Whether the program that a supervisor watches over runs, or did; all of them, if they are several.
 pub fn is_started() -> bool {
-    Foreground::has_started(&folder())
+    match given_bundle() {
+        Ok(Some(bundle)) => supervise_bundle::are_started(&bundle),
+        Ok(None) => Foreground::has_started(&folder()),
+        Err(_) => false,
+    }
+}
+
+/// The replicas of this pod, if they are several.
+pub(crate) fn given_bundle() -> Result<Option<Bundle>, SupervisorError> {
+    let Some(text) = env::var_os(Bundle::VARIABLE) else { return Ok(None) };
+    Bundle::from_text(&text.to_string_lossy()).map(Some).map_err(SupervisorError::Bundle)
 }
 
 fn folder() -> PathBuf {
@@ -70,13 +84,34 @@ fn folder() -> PathBuf {
     Path::new(Supervision::FOLDER).join("replica")
 }
 
-/// Runs a program to its end; the exit code for the container.
+/// Runs a program to its end, or one for each replica of the pod; the exit code for the container.
 pub fn supervise(command: &[impl AsRef<OsStr>]) -> Result<u8, SupervisorError> {
     let command: Vec<String> = command.iter().map(|part| part.as_ref().to_string_lossy().into_owned()).collect();
     if command.is_empty() {
         return Err(SupervisorError::NoProgram);
     }
-    let order = ReplicaOrder {
+    if let Some(checkpoints) = env::var_os("POLLUX_CHECKPOINT_DIR") {
+        fs::create_dir_all(&checkpoints).map_err(system(format!("make {}", checkpoints.display())))?;
+    }
+    let report = match given_bundle()? {
+        Some(bundle) => supervise_bundle::supervise(&bundle, &command)?,
+        None => supervise_one(command)?,
+    };
+    wait_until_read();
+    let text = serde_json::to_string(&report).expect("our own records have text for keys");
+    fs::write(Supervision::TERMINATION_MESSAGE, text).map_err(system("say how it ended"))?;
+    Ok(match report.ending {
+        Ending::Exited(exit) => code_of(exit),
+        Ending::StartFailed { .. } => NOT_RUN,
+    })
+}
+
+/// What a replica is to run, by this process or a child.
+pub(crate) fn order(
+    command: Vec<String>,
+    environment: BTreeMap<String, String>,
+) -> Result<ReplicaOrder, SupervisorError> {
+    Ok(ReplicaOrder {
         epoch: Epoch::default(),
         replica: ReplicaId::default(),
         job: JobId(0),
@@ -85,33 +120,27 @@ pub fn supervise(command: &[impl AsRef<OsStr>]) -> Result<u8, SupervisorError> {
         cpus: None,
         memory: None,
         shares_with: None,
+        bundle: Vec::new(),
         command,
         working_dir: env::current_dir().map_err(system("find its folder"))?,
         checkpoint_dir: String::new(),
-        environment: BTreeMap::new(),
+        environment,
         secrets: BTreeMap::new(),
-    };
-    if let Some(checkpoints) = env::var_os("POLLUX_CHECKPOINT_DIR") {
-        fs::create_dir_all(&checkpoints).map_err(system(format!("make {}", checkpoints.display())))?;
-    }
+    })
+}
+
+fn supervise_one(command: Vec<String>) -> Result<Report, SupervisorError> {
+    let order = order(command, BTreeMap::new())?;
     let replica = Foreground::prepare(&folder(), order, GRACE).map_err(system("get ready"))?;
-    let stopper = replica.stopper();
-    if let Some(grace) = asked_to_stop() {
+    let stopper = replica.stopper().map_err(system("get ready"))?;
+    if let Some(grace) = asked_to_stop(None) {
         stopper.stop(grace).map_err(system("end"))?;
     }
     thread::spawn(move || listen(&stopper));
     let (log, written) = MarkedLog::new(io::stdout());
     let observation = replica.run(Box::new(log)).map_err(system("watch over its program"))?;
-    wait_until_read();
-    let (ending, code) = match observation {
-        Observation::Exited { exit, .. } => (Ending::Exited(exit), code_of(exit)),
-        Observation::StartFailed { reason, retryable, .. } => (Ending::StartFailed { reason, retryable }, NOT_RUN),
-        other => unreachable!("a replica that was run to its end has none but {other:?}"),
-    };
-    let report = Report { ending, written: Some(written.load(Relaxed)) };
-    let text = serde_json::to_string(&report).expect("our own records have text for keys");
-    fs::write(Supervision::TERMINATION_MESSAGE, text).map_err(system("say how it ended"))?;
-    Ok(code)
+    let written = Some(written.load(Relaxed));
+    Ok(Report { ending: Ending::of(observation), written, replicas: Vec::new() })
 }
 
 /// A runtime may drop what it has not read of a container's log when the main process ends.
@@ -137,27 +166,25 @@ fn code_of(exit: Exit) -> u8 {
 fn listen(stopper: &Stopper) {
     let mut told = None;
     loop {
-        let asked = asked_to_stop();
-        if let Some(grace) = asked.filter(|_| asked != told) {
-            match stopper.stop(grace) {
-                Ok(()) => told = asked,
-                Err(error) => eprintln!("pollux: the program cannot be told to end: {error}; it is tried again"),
-            }
-        }
+        send_stop(stopper, asked_to_stop(None), &mut told);
         thread::sleep(LOOK);
     }
 }
 
-/// The grace of the stop that is asked for, if one is.
-fn asked_to_stop() -> Option<Duration> {
-    let file = Path::new(Supervision::POD_INFO).join(Supervision::ANNOTATIONS);
-    stop_in(&fs::read_to_string(file).ok()?)
+/// Tells a replica of a stop, if it is another than it was told of.
+pub(crate) fn send_stop(stopper: &Stopper, asked: Option<Duration>, told: &mut Option<Duration>) {
+    if let Some(grace) = asked.filter(|_| asked != *told) {
+        match stopper.stop(grace) {
+            Ok(()) => *told = asked,
+            Err(error) => eprintln!("pollux: the program cannot be told to end: {error}; it is tried again"),
+        }
+    }
 }
 
-/// As a kubelet writes annotations: `name="value"`, each in a line.
-fn stop_in(annotations: &str) -> Option<Duration> {
-    let value = annotations.lines().find_map(|line| line.strip_prefix(STOP_ANNOTATION)?.strip_prefix('='))?;
-    value.trim_matches('"').parse().ok().map(Duration::from_millis)
+/// The grace of the stop that is asked for, if one is.
+pub(crate) fn asked_to_stop(replica: Option<ReplicaId>) -> Option<Duration> {
+    let file = Path::new(Supervision::POD_INFO).join(Supervision::ANNOTATIONS);
+    grace_in(stop_in(&fs::read_to_string(file).ok()?)?, replica)
 }
 
 /// A log that says now and then how far it is.
@@ -199,14 +226,6 @@ impl<W: Write> Write for MarkedLog<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_stop_is_found_among_other_annotations() {
-        let text = "kubernetes.io/config=\"a=b\"\npollux.dev/stop=\"2500\"\npollux.dev/epoch=\"3\"";
-        assert_eq!(stop_in(text), Some(Duration::from_millis(2500)));
-        assert_eq!(stop_in("pollux.dev/stop=\"soon\""), None);
-        assert_eq!(stop_in("pollux.dev/stopped=\"1\""), None);
-    }
 
     #[test]
     fn a_log_says_how_far_it_is() {

@@ -15,6 +15,8 @@ pub(crate) struct Mailbox {
 #[derive(Debug, Default)]
 struct Content {
     assignment: Option<Arc<Assignment>>,
+    /// That of the newest scheduler heard of.
+    epoch: u64,
     /// Why the last question for it came to nothing.
     failure: Option<Failure>,
     report: Option<ReportRequest>,
@@ -42,9 +44,15 @@ impl Mailbox {
     }
 
     /// Keeps the newest: answers may overtake each other, a group that was told to stop does not train again, and one that
-    /// meets somewhere does not do without.
-    pub(crate) fn heard(&self, assignment: Assignment) {
+    /// meets somewhere does not do without. Returns whether it counts at all: what a scheduler says after its successor was heard
+    /// does not.
+    pub(crate) fn heard(&self, assignment: Assignment) -> bool {
         let mut content = self.lock();
+        let epoch = assignment.epoch.unwrap_or(content.epoch);
+        if epoch < content.epoch {
+            return false;
+        }
+        content.epoch = epoch;
         let newer = content.assignment.as_ref().is_none_or(|known| {
             let trains_again = assignment.state == AssignmentState::Run && known.state == AssignmentState::Stop;
             let is_known = assignment.rendezvous == Rendezvous::Awaited && known.rendezvous != Rendezvous::Awaited;
@@ -55,6 +63,7 @@ impl Mailbox {
             content.assignment = Some(Arc::new(assignment));
             self.changed.notify_all();
         }
+        true
     }
 
     pub(crate) fn failure(&self) -> Option<Failure> {

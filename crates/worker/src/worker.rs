@@ -168,12 +168,12 @@ fn listen(client: &Client, mailbox: &Mailbox) {
                 trouble.over();
                 let (generation, state) = (assignment.generation, assignment.state);
                 let is_unmet = assignment.rendezvous == Rendezvous::Awaited;
-                mailbox.heard(assignment);
-                if state == AssignmentState::Stop {
+                let counts = mailbox.heard(assignment);
+                if counts && state == AssignmentState::Stop {
                     return;
                 }
-                let news = generation > after || (generation == after && unmet && !is_unmet);
-                if generation >= after {
+                let news = counts && (generation > after || (generation == after && unmet && !is_unmet));
+                if counts && generation >= after {
                     (after, unmet) = (generation, is_unmet);
                 }
                 if news { Duration::ZERO } else { POLL_PAUSE.saturating_sub(asked.elapsed()) }
@@ -195,7 +195,10 @@ fn send(client: &Client, mailbox: &Mailbox) {
     let mut trouble = FailureNotice::new("reports", "training goes on");
     while let Some(message) = mailbox.next() {
         let sent = match &message {
-            Outgoing::Ask => client.assignment(0, false, Duration::ZERO).map(|assignment| mailbox.heard(assignment)),
+            Outgoing::Ask => client.assignment(0, false, Duration::ZERO).map(|assignment| {
+                // It was asked for, whether it counts or not.
+                let _ = mailbox.heard(assignment);
+            }),
             Outgoing::Rendezvous(rendezvous) => client.rendezvous(rendezvous),
             Outgoing::Ready(ready) => client.ready(ready),
             Outgoing::Report(report) => client.report(report),

@@ -120,7 +120,13 @@ class Brain:
     ):
         self._limits = limits
         self._agent = Agent(
-            **vars(limits), scaling=scaling, warmup_epochs=warmup_epochs, epoch_samples=epoch_samples, state=state
+            **vars(limits),
+            scaling=scaling,
+            warmup_epochs=warmup_epochs,
+            epoch_samples=epoch_samples,
+            state=state,
+            # Some of its steps run in halves, so noise is known without accumulation, too.
+            lone_replica="whole",
         )
         if self._agent.relearns:
             say("what was learned of batches and speeds is of another version, and is learned anew")

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SPLIT_EVERY = 4
+SPLIT_EVERY, SPLIT_EVERY_LATER = 4, 32
 """A process that is alone runs one of so many steps in two halves: their gradients tell noise from signal."""
+EARLY_STEPS = 128
+"""For so many steps of its batch a training is young: little is known of its noise, and it changes fast."""
 
 
 @dataclass(frozen=True)
@@ -79,17 +81,44 @@ class Deal:
         return part(share, count, idx)[1] * count / share
 
 
-def deal(cursor: int, end: int, world_size: int, tuning: Tuning, local_batch_max: int, shards: int = 1) -> Deal:
-    """The next step from `cursor` on. What a rank gets may be split once more, over the shards of a model."""
+def deal(
+    cursor: int,
+    end: int,
+    world_size: int,
+    tuning: Tuning,
+    local_batch_max: int,
+    shards: int = 1,
+    before: int = 0,
+    knows_end: bool = True,
+) -> Deal:
+    """The next step from `cursor` on, with so many samples of epochs `before`. What a rank gets may be split once more,
+    over the shards of a model. Of a stream `end` is only as far as was read."""
     batch = tuning.batch_size(world_size)
     samples = step_samples(batch, end - cursor, world_size * shards)
     longest = samples if samples < world_size else -(-samples // world_size)
     micro_batches = tuning.accumulation_steps + 1
     if samples < batch or -(-longest // micro_batches) > local_batch_max:
         micro_batches = -(-longest // tuning.local_batch)
-    if world_size == 1 and micro_batches == 1 and samples >= 4 * shards and cursor // batch % SPLIT_EVERY == 0:
-        micro_batches = 2
+    if world_size == 1 and micro_batches == 1 and samples == batch >= 4 * shards:
+        second = step_samples(batch, end - batch, shards) if knows_end else batch
+        micro_batches += _is_split(before, cursor, batch, second)
     return Deal(cursor, samples, world_size, micro_batches, is_whole=samples == batch)
+
+
+def _is_split(before: int, cursor: int, batch: int, second: int) -> bool:
+    """Whether the whole step after so many samples runs in halves. It follows from what is saved alone, so that a
+    training that is taken up goes on as it would have. The first step of an epoch leaves its turn to the second: a loop
+    that is left after one batch has made a step. If that has too few samples to be whole, the first takes its turn."""
+    if cursor > 0:
+        return _is_turn(before + cursor, batch) or (cursor <= batch and _is_turn(before, batch))
+    if second == batch:
+        return False
+    return _is_turn(before, batch) or (second > 0 and _is_turn(before + batch, batch))
+
+
+def _is_turn(trained: int, batch: int) -> bool:
+    steps = trained // batch
+    return steps % (SPLIT_EVERY if steps < EARLY_STEPS else SPLIT_EVERY_LATER) == 0
 
 
 def step_samples(batch: int, left: int, world_size: int) -> int:

@@ -235,7 +235,7 @@ class GroupKey:
     def __init__(self) -> None:
         self._told: str | None = None
 
-    def tell(self, key: str | None) -> None:
+    def record(self, key: str | None) -> None:
         """The scheduler has said it. Schedulers of version 0.1 do not, and give all processes of a job one token."""
         self._told = key or self._told
 

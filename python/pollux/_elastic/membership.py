@@ -152,7 +152,7 @@ class Membership(SchedulerLink):
     def _heard(self) -> Assignment | None:
         heard = self.worker.assignment() if self.worker else None
         if heard is not None:
-            group_key.tell(heard.get("key"))
+            group_key.record(heard.get("key"))
         return assignment_of(heard) if heard is not None and heard["state"] == "run" else None
 
     def _same(self, assignment: Assignment) -> Assignment:

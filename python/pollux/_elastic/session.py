@@ -146,7 +146,8 @@ class Session:
         while position.cursor < samples:
             world_size = self.joined().world_size
             limits = self.options.limits
-            step = deal(position.cursor, samples, world_size, self.terms.tuning, limits.local_batch_max)
+            before = position.samples - position.cursor
+            step = deal(position.cursor, samples, world_size, self.terms.tuning, limits.local_batch_max, before=before)
             self.at_hand, self.has_stepped, self._sync_s = step, False, 0.0
             self.transition.begin_step()
             yield step
@@ -357,6 +358,6 @@ def _refuse_different_updates(rows: list[Row]) -> None:
     if min(counts) != max(counts):
         rank = counts.index(min(counts))
         raise UsageError(
-            f"rank {rank} has made {counts[rank]} steps where others have made {max(counts)}; expected is that all "
-            "processes skip a step or none: decide it from what all have, such as the loss that comes with gradients"
+            f"rank {rank} has made {counts[rank]} steps where others have made {max(counts)}; expected all "
+            "processes to skip a step or none: decide it from what all have, such as the loss that comes with gradients"
         )

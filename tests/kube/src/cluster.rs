@@ -14,7 +14,7 @@ use crate::error::{TestbedError, at, run};
 use crate::image::Image;
 use crate::instance::{Instance, Janitor};
 use crate::node::{Node, NodeSettings};
-use crate::process::quiet;
+use crate::process::{Daemon, quiet};
 use crate::requirements::{Tier, prepare};
 use crate::write::Write;
 
@@ -240,6 +240,25 @@ impl Cluster {
     /// If the API server's log cannot be read.
     pub fn writes(&self) -> Result<Vec<Write>, TestbedError> {
         Write::read(&self.control_plane.audit_log())
+    }
+
+    /// Starts a program on this machine that ends with the cluster; its number. It logs to `NAME.log` in the cluster's folder.
+    ///
+    /// # Errors
+    ///
+    /// If it does not start, or ends at once.
+    pub fn start_program(&self, name: &str, command: &mut Command) -> Result<u32, TestbedError> {
+        let process = Daemon::new(self.folder(), name).start(command.stdin(Stdio::null()))?;
+        Ok(process.pid().cast_unsigned())
+    }
+
+    /// Ends such a program as a crash would.
+    ///
+    /// # Errors
+    ///
+    /// If it does not end.
+    pub fn kill_program(&self, name: &str) -> Result<(), TestbedError> {
+        Daemon::new(self.folder(), name).kill()
     }
 
     fn start_control_plane(&self) -> Result<(), TestbedError> {

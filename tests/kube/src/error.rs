@@ -44,6 +44,9 @@ pub enum TestbedError {
     /// A program that would not run in an image without libraries.
     #[error("{0}: expected a static executable (-C target-feature=+crt-static)")]
     NotStatic(String),
+    /// An epoch that did not use every sample exactly once.
+    #[error("{0}: expected every sample of an epoch once")]
+    Account(String),
     /// A certificate could not be made.
     #[error(transparent)]
     Certificate(#[from] rcgen::Error),

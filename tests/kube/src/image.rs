@@ -88,6 +88,18 @@ impl Image {
     ///
     /// If a program cannot be read or is not static, or the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), TestbedError> {
+        let (configuration, layer) = self.parts()?;
+        let (configuration_name, layer_name) = (digest(&configuration) + ".json", digest(&layer) + ".tar");
+        let manifest = json!([{"Config": configuration_name, "RepoTags": [self.name], "Layers": [layer_name]}]);
+        let mut archive = Archive::default();
+        archive.add(&configuration_name, '0', 0o644, "", &configuration);
+        archive.add(&layer_name, '0', 0o644, "", &layer);
+        archive.add("manifest.json", '0', 0o644, "", manifest.to_string().as_bytes());
+        fs::write(path, archive.finish()).map_err(at(path))
+    }
+
+    /// What describes it, and its only layer.
+    pub(crate) fn parts(&self) -> Result<(Vec<u8>, Vec<u8>), TestbedError> {
         let mut layer = Archive::default();
         for (name, entry) in &self.files {
             match entry {
@@ -97,25 +109,17 @@ impl Image {
             }
         }
         let layer = layer.finish();
-        let layer_digest = digest(&layer);
         let configuration = json!({
             "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
             "os": "linux",
             "config": {"Entrypoint": self.entrypoint, "Env": ["PATH=/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer_digest}")]},
+            "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", digest(&layer))]},
         });
-        let configuration = configuration.to_string().into_bytes();
-        let (configuration_name, layer_name) = (digest(&configuration) + ".json", layer_digest + ".tar");
-        let manifest = json!([{"Config": configuration_name, "RepoTags": [self.name], "Layers": [layer_name]}]);
-        let mut archive = Archive::default();
-        archive.add(&configuration_name, '0', 0o644, "", &configuration);
-        archive.add(&layer_name, '0', 0o644, "", &layer);
-        archive.add("manifest.json", '0', 0o644, "", manifest.to_string().as_bytes());
-        fs::write(path, archive.finish()).map_err(at(path))
+        Ok((configuration.to_string().into_bytes(), layer))
     }
 }
 
-fn digest(bytes: &[u8]) -> String {
+pub(crate) fn digest(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -1,11 +1,15 @@
 //! Starts, shows and removes test clusters by hand.
 
+mod bench;
+mod demo;
+
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use pollux_testbed::{Cluster, NodeSettings, Tier, prepare};
+use pollux_testbed::{Cluster, NodeSettings, Tier, prepare, serve};
 
 /// A real Kubernetes cluster on this machine, with GPUs that are made up.
 #[derive(Parser)]
@@ -35,6 +39,18 @@ enum Action {
     },
     /// Print which clusters run and what their nodes are
     Status,
+    /// Let six trainings share the GPUs of a cluster, kill the operator in the middle, and remove everything again
+    Demo,
+    /// Measure what an operator bears on a cluster whose nodes and jobs KWOK plays
+    Bench(bench::BenchArgs),
+    /// Be a registry with one image, for tests
+    #[command(hide = true)]
+    ServeImage {
+        /// Where the image is
+        folder: PathBuf,
+        /// How long each of its parts takes
+        seconds: u32,
+    },
     /// End a cluster and remove all that is left of it
     Down {
         /// How it is called
@@ -79,7 +95,15 @@ fn act(action: Action) -> Result<()> {
                 writeln!(out, "{}", cluster.kubectl(&["get", "nodes"]).unwrap_or_else(|error| error.to_string()))?;
             }
         }
+        Action::Demo => demo::demo()?,
+        Action::ServeImage { folder, seconds } => serve(&folder, seconds)?,
+        Action::Bench(args) => bench::bench(&args)?,
         Action::Down { name } => Cluster::remove(&name)?,
     }
+    Ok(())
+}
+
+fn say(what: &str) -> Result<()> {
+    writeln!(io::stdout(), "{what}")?;
     Ok(())
 }

@@ -12,9 +12,11 @@ use crate::cluster::wait_for;
 use crate::control_plane::{ControlPlane, DNS_ADDRESS, NodeAccess};
 use crate::error::{TestbedError, at, run};
 use crate::gpu_record::GpuRecord;
+use crate::image::Image;
 use crate::instance::{self, cgroup};
 use crate::machine::Machine;
 use crate::process::Daemon;
+use crate::registry;
 
 const MACHINE: &str = include_str!("../machines/node.sh");
 const LINK: &str = include_str!("../machines/link.sh");
@@ -309,6 +311,21 @@ oom_score = 0
     /// If the machine is off or the command fails.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String, TestbedError> {
         run(self.machine()?.command(program).args(arguments))
+    }
+
+    /// Has a registry on its machine hand out an image slowly, each part in so many seconds; `program` is `pollux-testbed`.
+    ///
+    /// # Errors
+    ///
+    /// If the image cannot be made, or the machine is off.
+    pub fn serve_image(&self, image: &Image, program: &Path, seconds: u32) -> Result<(), TestbedError> {
+        let folder = self.file("registry");
+        registry::write(image, &folder)?;
+        let machine = self.machine()?;
+        let mut command = machine.command(program);
+        command.arg("serve-image").arg(&folder).arg(seconds.to_string());
+        machine.start_daemon(&self.daemon("registry-server"), &mut command)?;
+        Ok(())
     }
 
     /// Where its logs are, those of containers in `log/pods` among them.

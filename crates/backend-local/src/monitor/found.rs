@@ -20,7 +20,7 @@ pub(crate) fn left_behind(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
 }
 
 /// Replicas of which anything is kept.
-pub(super) fn all(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
+pub(crate) fn all(replicas: &Path) -> io::Result<BTreeSet<ReplicaId>> {
     let mut all = BTreeSet::new();
     for entry in fs::read_dir(replicas)? {
         // Whatever else is there is not ours.

@@ -18,7 +18,7 @@ use crate::process::{MARK, Process, kill_descendants};
 const LINE_PAUSE: Duration = Duration::from_millis(200);
 
 /// Before a start that could not be told is told again.
-const TELL_AGAIN: Duration = Duration::from_secs(1);
+const RECORD_AGAIN: Duration = Duration::from_secs(1);
 
 /// A longer grace is as good as this one, and moments must not overflow.
 const GRACE_MAX: Duration = Duration::from_secs(1 << 31);
@@ -70,7 +70,7 @@ struct Supervisor<'a> {
     launch: Option<File>,
     launch_failure: Vec<u8>,
     /// When to tell again that the worker runs, as long as that could not be written.
-    tell_start_at: Option<Instant>,
+    record_start_at: Option<Instant>,
     streams: [Stream; 2],
     log: Log,
     exit: Option<Exit>,
@@ -99,7 +99,7 @@ impl<'a> Supervisor<'a> {
             process: Process::of(worker)?,
             launch: Some(launch),
             launch_failure: Vec::new(),
-            tell_start_at: None,
+            record_start_at: None,
             streams: [Stream::new(stdout.into())?, Stream::new(stderr.into())?],
             log,
             exit: None,
@@ -132,7 +132,7 @@ impl<'a> Supervisor<'a> {
     /// Waits until something happens, and keeps what the worker has written until then.
     fn wait(&mut self) -> io::Result<()> {
         let within_a_line = self.streams.iter().any(Stream::is_within_a_line);
-        let moments = self.kill_at.into_iter().chain(self.tell_start_at);
+        let moments = self.kill_at.into_iter().chain(self.record_start_at);
         let patience = moments.map(|at| at.saturating_duration_since(Instant::now()));
         let timeout = patience.chain(within_a_line.then_some(LINE_PAUSE)).min();
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -148,8 +148,8 @@ impl<'a> Supervisor<'a> {
             Err(error) => return Err(error.into()),
         };
         self.read_launch()?;
-        if self.tell_start_at.is_some_and(|at| at <= Instant::now()) {
-            self.tell_start();
+        if self.record_start_at.is_some_and(|at| at <= Instant::now()) {
+            self.record_start();
         }
         for stream in &mut self.streams {
             stream.pump(&mut self.log)?;
@@ -214,7 +214,7 @@ impl<'a> Supervisor<'a> {
             Ok(_) => {
                 self.launch = None;
                 if self.launch_failure.is_empty() {
-                    self.tell_start();
+                    self.record_start();
                 }
                 Ok(())
             }
@@ -224,10 +224,10 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Lets the daemon know that the worker runs; where that cannot be written, such as on a full disk, again and again.
-    fn tell_start(&mut self) {
-        let is_first = self.tell_start_at.take().is_none();
+    fn record_start(&mut self) {
+        let is_first = self.record_start_at.take().is_none();
         if let Err(error) = self.folder.write_worker(&self.process) {
-            self.tell_start_at = Some(Instant::now() + TELL_AGAIN);
+            self.record_start_at = Some(Instant::now() + RECORD_AGAIN);
             if is_first {
                 self.log.write(format!("[that the worker runs cannot be written down yet: {error}]\n").as_bytes());
             }

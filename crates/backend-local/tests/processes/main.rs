@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use pollux_backend::conformance::Trial;
 use pollux_backend::{Observer, ReplicaId};
-use pollux_backend_local::{LocalBackend, LocalSettings, LogLimits, NodeLayout};
+use pollux_backend_local::{LocalBackend, LocalSettings, LogLimits, MachineIdentity, NodeLayout};
 
 /// The backend on fresh state, with what tests want to know of the state.
 struct Machine {
@@ -54,6 +54,7 @@ fn settings(nodes: NodeLayout) -> LocalSettings {
         grace: Duration::from_secs(600),
         log: LogLimits::default(),
         checkpoint_dir: None,
+        identity: MachineIdentity::default(),
     }
 }
 

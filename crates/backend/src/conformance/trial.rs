@@ -173,6 +173,7 @@ impl Trial {
             cpus: None,
             memory: None,
             shares_with: None,
+            bundle: Vec::new(),
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             working_dir: env::temp_dir(),
             checkpoint_dir,

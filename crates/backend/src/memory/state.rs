@@ -76,7 +76,7 @@ pub(super) struct Log {
 
 /// What programs have to do.
 pub(super) enum Todo {
-    Start(ReplicaOrder),
+    Start(Box<ReplicaOrder>),
     Stop(ReplicaId, Duration),
 }
 
@@ -215,7 +215,7 @@ impl State {
         let ready = pending.filter(|it| answers(&it.order));
         let started = ready.map(|it| {
             it.stage = Stage::Starting;
-            Todo::Start(it.order.clone())
+            Todo::Start(Box::new(it.order.clone()))
         });
         started.collect()
     }

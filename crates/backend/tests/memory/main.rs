@@ -22,6 +22,7 @@ fn trial(test: &str) -> Trial {
         cpus: Some(8),
         memory: Some(1 << 30),
         address: "127.0.0.1".to_owned(),
+        end: None,
     });
     let opened = cluster.clone();
     Trial::new(move |observer| opened.open(observer)).with_faults(cluster)

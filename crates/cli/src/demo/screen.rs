@@ -91,5 +91,6 @@ const fn word(phase: Phase) -> &'static str {
         Phase::Succeeded => "done",
         Phase::Failed => "failed",
         Phase::Cancelled => "cancelled",
+        Phase::Unknown => "unknown",
     }
 }

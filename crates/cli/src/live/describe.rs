@@ -79,6 +79,7 @@ fn spec_lines(spec: &JobSpec, meaning: Option<&str>) -> Vec<(&'static str, Strin
     lines.extend(spec.env.iter().map(|(name, value)| ("variable", format!("{name}={value}"))));
     lines.extend(spec.secrets.keys().map(|name| ("secret", name.clone())));
     lines.extend((!spec.gpu_types.is_empty()).then(|| ("GPU types", spec.gpu_types.join(", "))));
+    lines.extend(spec.application.clone().map(|application| ("application", application)));
     lines.extend(spec.batch_size.map(|batch| ("batch", batch.to_string())));
     lines.extend((spec.priority != 0).then(|| {
         let meaning = meaning.map_or_else(String::new, |meaning| format!(": {meaning}"));
@@ -165,5 +166,6 @@ fn retries(number: u32) -> String {
 }
 
 fn logs(detail: &JobDetail) -> String {
-    format!("of replicas {}", ids(&detail.replicas_logged))
+    let replicas = if detail.replicas_logged.len() == 1 { "replica" } else { "replicas" };
+    format!("of {replicas} {}", ids(&detail.replicas_logged))
 }

@@ -44,11 +44,40 @@ fn write_text(explanation: &Explanation, out: &mut dyn Write) -> io::Result<()> 
     for sentence in &explanation.sentences {
         writeln!(out, "  {}", one_line(sentence))?;
     }
-    if explanation.sizes.is_empty() {
-        return Ok(());
+    if !explanation.sizes.is_empty() {
+        writeln!(out)?;
+        sizes(explanation).write("", out)?;
     }
-    writeln!(out)?;
-    sizes(explanation).write("", out)
+    if !explanation.types.is_empty() {
+        writeln!(out)?;
+        types(explanation).write("", out)?;
+    }
+    Ok(())
+}
+
+/// What other types of GPU would be worth, estimates dimmed.
+fn types(explanation: &Explanation) -> Table {
+    let right = ["gpus", "nodes", "batch", "samples/s", "goodput"];
+    let mut columns = vec![("type", Align::Left)];
+    columns.extend(right.map(|heading| (heading, Align::Right)));
+    columns.push(("", Align::Left));
+    let mut table = Table::with_headings(&columns);
+    let best = explanation.types.iter().map(|outlook| outlook.goodput).fold(f64::MIN_POSITIVE, f64::max);
+    for outlook in &explanation.types {
+        let style = if outlook.is_estimated { Style::new().dimmed() } else { Style::new() };
+        let remark = if outlook.is_estimated { " estimated" } else { "" };
+        let texts = [
+            one_line(&outlook.gpu_type).to_string(),
+            explanation.gpus_of(outlook.replicas).to_string(),
+            outlook.nodes.to_string(),
+            outlook.batch_size.to_string(),
+            amount(outlook.samples_per_s),
+            amount(outlook.goodput),
+            bar(outlook.goodput / best, BAR) + remark,
+        ];
+        table.push(texts.map(|text| Cell::styled(text, style)).to_vec());
+    }
+    table
 }
 
 /// What other sizes would be worth, the present one marked, those that it was not measured on dimmed.

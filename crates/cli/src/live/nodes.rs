@@ -1,7 +1,7 @@
 use std::io::{self, Write};
 
-use clap::Args;
 use clap::builder::styling::{AnsiColor, Style};
+use clap::{Args, Subcommand};
 use pollux_api::{Node, NodeList};
 use pollux_job::size;
 
@@ -19,16 +19,42 @@ pub(crate) struct NodesArgs {
 
     #[command(flatten)]
     pub(super) server: ServerArgs,
+
+    #[command(subcommand)]
+    command: Option<NodesCommand>,
 }
 
-/// Lists nodes.
+/// What can be done with machines.
+#[derive(Debug, Subcommand)]
+enum NodesCommand {
+    /// Remove machines that have joined: what runs there ends first. One that is lost is gone at once
+    Remove {
+        /// Machines, by name
+        #[arg(value_name = "MACHINE", required = true)]
+        machines: Vec<String>,
+    },
+}
+
+/// Lists nodes, or removes machines.
 pub(crate) fn run(args: &NodesArgs) -> anyhow::Result<()> {
+    if let Some(NodesCommand::Remove { machines }) = &args.command {
+        let client = args.server.client()?;
+        for machine in machines {
+            let done = match client.remove_machine(machine)?.is_gone {
+                true => "is removed: what ran there counts as gone",
+                false => "ends what runs there, and is removed then",
+            };
+            output::note(&format!("machine {} {done}", one_line(machine)));
+        }
+        return Ok(());
+    }
     let list = args.server.client()?.nodes()?;
     output::print(args.output, &list, |out| write_table(&list, now_ms(), out))
 }
 
 fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = Table::with_headings(&[
+    let has_ends = list.nodes.iter().any(|node| node.drains_at_ms.is_some());
+    let mut headings = vec![
         ("node", Align::Left),
         ("gpus", Align::Right),
         ("held", Align::Right),
@@ -36,12 +62,18 @@ fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<
         ("cpus", Align::Right),
         ("memory", Align::Right),
         ("state", Align::Left),
-        ("jobs", Align::Left),
-    ]);
+        ("agent", Align::Left),
+        ("heard", Align::Left),
+    ];
+    headings.extend(has_ends.then_some(("ends", Align::Left)));
+    headings.push(("jobs", Align::Left));
+    let mut table = Table::with_headings(&headings);
     for node in &list.nodes {
         let jobs = node.jobs.iter().map(|job| format!("{} {} x{}", job.id, one_line(&job.name), job.gpus()));
         let (state, style) = state(node, now_ms);
-        table.push(vec![
+        let agent = node.agent.as_ref();
+        let heard = agent.and_then(|agent| agent.last_contact_ms);
+        let mut row = vec![
             Cell::plain(one_line(&node.name)),
             Cell::plain(node.gpus.to_string()),
             Cell::plain(node.gpus_held.to_string()),
@@ -49,11 +81,15 @@ fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<
             Cell::plain(known(node.cpus, |cpus| format!("{}/{cpus}", node.cpus_held))),
             Cell::plain(known(node.memory, |memory| format!("{}/{}", size(node.memory_held), size(memory)))),
             Cell::styled(state, style),
-            Cell::plain(jobs.collect::<Vec<_>>().join(", ")),
-        ]);
+            Cell::plain(known(agent, |agent| one_line(&agent.version))),
+            Cell::plain(known(heard, |at| format!("{} ago", span(seconds_between(at, now_ms))))),
+        ];
+        row.extend(has_ends.then(|| Cell::plain(end(node, now_ms))));
+        row.push(Cell::plain(jobs.collect::<Vec<_>>().join(", ")));
+        table.push(row);
     }
     for node in &list.held_back {
-        table.push(vec![
+        let mut row = vec![
             Cell::plain(one_line(&node.name)),
             Cell::plain(node.gpus.to_string()),
             Cell::plain("0"),
@@ -61,10 +97,22 @@ fn write_table(list: &NodeList, now_ms: u64, out: &mut dyn Write) -> io::Result<
             Cell::plain("-"),
             Cell::plain("-"),
             Cell::styled("held back", AnsiColor::Yellow.on_default()),
-            Cell::plain(format!("waits: {}", one_line(&node.reason))),
-        ]);
+            Cell::plain("-"),
+            Cell::plain("-"),
+        ];
+        row.extend(has_ends.then(|| Cell::plain("-")));
+        row.push(Cell::plain(format!("waits: {}", one_line(&node.reason))));
+        table.push(row);
     }
     table.write("", out)
+}
+
+/// When it ends, or is to be empty where only that is known.
+fn end(node: &Node, now_ms: u64) -> String {
+    known(node.ends_at_ms.or(node.drains_at_ms), |at| match at > now_ms {
+        true => format!("in {}", span(seconds_between(now_ms, at))),
+        false => "now".to_owned(),
+    })
 }
 
 /// Whether it is used, in words.

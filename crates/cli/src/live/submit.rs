@@ -56,6 +56,10 @@ pub(crate) struct SubmitArgs {
     #[arg(long, value_name = "DIR")]
     working_dir: Option<PathBuf>,
 
+    /// Only for pods, of which there are none here
+    #[arg(long = "pods-per", hide = true, value_parser = no_pods)]
+    _pods_per: Option<String>,
+
     /// Follow its phases and logs until it ends; Ctrl-C leaves it running
     #[arg(long)]
     watch: bool,
@@ -96,6 +100,10 @@ pub(crate) fn run(args: &SubmitArgs) -> anyhow::Result<()> {
 fn next_steps(job: &Job) -> String {
     let id = job.id;
     format!("`pollux logs -f {id}` follows its logs, `pollux explain {id}` explains its GPUs")
+}
+
+fn no_pods(_: &str) -> Result<String, &'static str> {
+    Err("expected it with kubectl pollux submit alone: here replicas are processes, not pods")
 }
 
 /// What the file says, and what the options say instead.

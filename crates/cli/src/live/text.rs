@@ -15,6 +15,7 @@ pub(super) const fn phase_style(phase: Phase) -> Style {
         Phase::Queued | Phase::Starting | Phase::Paused => AnsiColor::Yellow.on_default(),
         Phase::Failed => AnsiColor::Red.on_default(),
         Phase::Succeeded | Phase::Cancelled => Style::new().dimmed(),
+        Phase::Unknown => Style::new(),
     }
 }
 
@@ -35,9 +36,9 @@ pub(super) fn now_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Whole seconds from one moment to another; none if it goes back.
+/// Seconds from one moment to another; none if it goes back.
 pub(super) const fn seconds_between(from_ms: u64, to_ms: u64) -> f64 {
-    (to_ms.saturating_sub(from_ms) / 1_000) as f64
+    to_ms.saturating_sub(from_ms) as f64 / 1_000.0
 }
 
 /// A time span in its two largest units.
@@ -100,7 +101,7 @@ pub(super) fn known<T>(value: Option<T>, text: impl FnOnce(T) -> String) -> Stri
 }
 
 /// "1 GPU", "2 GPUs".
-pub(super) fn count(number: u32, noun: &str) -> String {
+pub(crate) fn count(number: u32, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
@@ -125,6 +126,13 @@ mod tests {
     fn spans_show_their_two_largest_units() {
         let spans = [0.4, 59.4, 59.6, 61.0, 3_600.0, 90_061.0, f64::NAN, -1.0].map(span);
         assert_eq!(spans, ["0s", "59s", "1m 00s", "1m 01s", "1h 00m", "1d 01h", "-", "-"]);
+    }
+
+    #[test]
+    fn a_part_of_a_span_is_never_shown_as_longer_than_the_whole() {
+        let (whole, part) = (seconds_between(1_000, 3_900), 2.8);
+        assert_eq!([whole, part].map(span), ["3s", "3s"]);
+        assert_eq!(span(seconds_between(2_000, 1_000)), "0s");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::server_args::ServerArgs;
+use super::text::span;
 use crate::output::{self, OutputFormat, one_line};
 
 /// What `pollux token` takes.
@@ -28,7 +29,16 @@ enum TokenCommand {
     /// Create a token; it is shown only once
     Create {
         /// Who or what it is for
-        label: String,
+        #[arg(required_unless_present = "node", conflicts_with = "node")]
+        label: Option<String>,
+
+        /// A token that only lets machines join, by `pollux node --join`
+        #[arg(long)]
+        node: bool,
+
+        /// How long machines may join with it, such as 30m or 2d
+        #[arg(long, value_name = "TIME", requires = "node", default_value = "1h", value_parser = pollux_job::seconds)]
+        expires: u64,
     },
     /// List tokens by their labels
     List,
@@ -52,7 +62,16 @@ pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<()> {
             let shown = Shown { token: args.server.connection()?.token };
             output::print(args.output, &shown, |out| writeln!(out, "{}", shown.token))
         }
-        TokenCommand::Create { label } => {
+        TokenCommand::Create { label: None, expires, .. } => {
+            let issued = args.server.client()?.issue_node_token(*expires)?;
+            let lifetime = span(*expires as f64);
+            output::note(&format!(
+                "machines may join with this token for {lifetime}; it is not shown again: put it into a file for \
+                 `pollux node --join URL --token-file FILE`"
+            ));
+            output::print(args.output, &issued, |out| writeln!(out, "{}", issued.token))
+        }
+        TokenCommand::Create { label: Some(label), .. } => {
             let issued = args.server.client()?.issue_token(label)?;
             output::note(&"this token gives full access and is not shown again; set it as POLLUX_TOKEN");
             output::print(args.output, &issued, |out| writeln!(out, "{}", issued.token))

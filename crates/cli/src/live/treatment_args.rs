@@ -23,6 +23,10 @@ pub(crate) struct TreatmentArgs {
     #[arg(value_parser = whole(i32::MIN..=i32::MAX, "expected whole numbers from -2147483648 to 2147483647"))]
     priority: Option<i32>,
 
+    /// What it trains, by any name: jobs of one name are taken to train alike
+    #[arg(long, value_name = "NAME")]
+    application: Option<String>,
+
     /// How often it is retried after a failure [default: 3]
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     #[arg(value_parser = whole(0..=u32::MAX, "expected whole numbers from 0 to 4294967295"))]
@@ -38,6 +42,7 @@ impl TreatmentArgs {
             (false, false) => self.flexibility,
         };
         spec.flexibility = flexibility.unwrap_or(spec.flexibility);
+        spec.application = self.application.clone().or_else(|| spec.application.take());
         spec.priority = self.priority.unwrap_or(spec.priority);
         spec.retries = self.retries.unwrap_or(spec.retries);
     }

@@ -6,6 +6,7 @@ use clap::Args;
 use pollux_api::{Change, HypotheticalJob, TrainsLike, WhatIfRequest};
 use pollux_client::Client;
 use pollux_job::JobSpec;
+use pollux_model::GpuTypeName;
 
 use super::LiveError;
 use super::job_file::JobFile;
@@ -35,9 +36,9 @@ pub(crate) struct WhatIfArgs {
     #[command(flatten, next_help_heading = "The new job")]
     size: SizeArgs,
 
-    /// Add nodes by GPUs of each, such as 2x4
-    #[arg(long, value_name = "NxG", value_parser = nodes)]
-    add_nodes: Option<(u32, u32)>,
+    /// Add nodes by GPUs of each, and their type, such as 2x4 or 2x8:a100
+    #[arg(long, value_name = "NxG[:TYPE]", value_parser = nodes)]
+    add_nodes: Option<MoreNodes>,
 
     /// Drain a node
     #[arg(long, value_name = "NODE")]
@@ -85,7 +86,10 @@ pub(crate) fn run(args: &WhatIfArgs) -> anyhow::Result<()> {
 fn changes(args: &WhatIfArgs, job: Option<NewJob>, client: &Client) -> anyhow::Result<Vec<Change>> {
     let mut changes = Vec::new();
     changes.extend(args.policy.clone().map(|name| Change::Policy { name }));
-    changes.extend(args.add_nodes.map(|(count, gpus)| Change::AddNodes { count, gpus, gpu_type: None }));
+    changes.extend(args.add_nodes.clone().map(|MoreNodes { count, gpus, gpu_type }| {
+        let gpu_type = gpu_type.map(|name| name.to_string());
+        Change::AddNodes { count, gpus, gpu_type }
+    }));
     changes.extend(args.drain.iter().cloned().map(|node| Change::Drain { node }));
     for job in &args.cancel {
         changes.push(Change::Cancel { job: job_id(client, job)? });
@@ -130,6 +134,7 @@ fn hypothetical(trains_like: TrainsLike, file: JobFile, size: &SizeArgs) -> Hypo
         gpu_types,
         flexibility,
         pods_per: _,
+        application: _,
         batch_size,
         priority,
         work,
@@ -178,8 +183,47 @@ fn job(args: &WhatIfArgs) -> Result<Option<NewJob>, LiveError> {
     }
 }
 
-fn nodes(text: &str) -> Result<(u32, u32), &'static str> {
+/// Nodes that would be added.
+#[derive(Clone, Debug, PartialEq)]
+struct MoreNodes {
+    count: u32,
+    gpus: u32,
+    gpu_type: Option<GpuTypeName>,
+}
+
+fn nodes(text: &str) -> Result<MoreNodes, &'static str> {
     let number = |text: &str| text.parse().ok().filter(|number| (1..=1_024).contains(number));
-    let shape = text.split_once('x').and_then(|(count, gpus)| Some((number(count)?, number(gpus)?)));
-    shape.ok_or("expected nodes by GPUs of each, such as 2x4, up to 1024x1024")
+    let (shape, gpu_type) = match text.split_once(':') {
+        None => (text, None),
+        Some((shape, name)) => {
+            let name =
+                GpuTypeName::new(name).map_err(|_| "expected a type of GPU after the colon, such as 2x8:a100")?;
+            (shape, Some(name))
+        }
+    };
+    let shape = shape.split_once('x').and_then(|(count, gpus)| Some((number(count)?, number(gpus)?)));
+    let expected =
+        "expected nodes by GPUs of each, and their type after a colon, such as 2x4 or 2x8:a100, up to 1024x1024";
+    let (count, gpus) = shape.ok_or(expected)?;
+    Ok(MoreNodes { count, gpus, gpu_type })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_read_with_and_without_a_type() {
+        let of = |text| nodes(text).map(|read| (read.count, read.gpus, read.gpu_type.map(|name| name.to_string())));
+        assert_eq!(of("2x4"), Ok((2, 4, None)));
+        assert_eq!(of("2x8:a100"), Ok((2, 8, Some("a100".to_owned()))));
+        assert_eq!(of("1x1:NVIDIA L4: two"), Ok((1, 1, Some("NVIDIA L4: two".to_owned()))));
+        for shape in ["", "2", "x", "2x0", "0x2", "2x1025", "-1x2", ":a100", "2xa100", "a100:2x8"] {
+            let expected = "expected nodes by GPUs of each, and their type after a colon";
+            assert!(of(shape).is_err_and(|message| message.starts_with(expected)), "{shape}");
+        }
+        for name in ["2x8:", "2x8: a100", "2x8:a\n100"] {
+            assert!(of(name).is_err_and(|message| message.starts_with("expected a type of GPU")), "{name}");
+        }
+    }
 }

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use pollux_job::JobSpec;
-use pollux_kubectl::{Cluster, PodSettings, job_resource};
+use pollux_kubectl::{Cluster, PodSettings, PodsPer, job_resource};
 
 use crate::live::{SizeArgs, TreatmentArgs, variable};
 use crate::output::{self, OutputFormat};
@@ -48,6 +48,11 @@ pub(super) struct SubmitArgs {
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
 
+    /// What a pod holds: all replicas that the job has on a node, or one, so that it grows by single ones in place
+    /// [default: node]
+    #[arg(long, value_name = "node|replica", value_parser = pods_per)]
+    pods_per: Option<PodsPer>,
+
     /// The service account of its pods [default: that of the namespace]
     #[arg(long, value_name = "NAME")]
     pod_service_account: Option<String>,
@@ -68,6 +73,7 @@ pub(super) fn run(args: &SubmitArgs, cluster: &Cluster) -> anyhow::Result<()> {
         checkpoint_claim: args.checkpoint_claim.clone(),
         queue: args.queue.clone(),
         service_account: args.pod_service_account.clone(),
+        pods_per: args.pods_per.unwrap_or_default(),
     };
     let resource = job_resource(&spec(args), &pods)?;
     if args.dry_run {
@@ -103,4 +109,12 @@ fn spec(args: &SubmitArgs) -> JobSpec {
         spec.replicas = spec.replicas_min;
     }
     spec
+}
+
+fn pods_per(text: &str) -> Result<PodsPer, &'static str> {
+    match text {
+        "node" => Ok(PodsPer::Node),
+        "replica" => Ok(PodsPer::Replica),
+        _ => Err("expected node or replica"),
+    }
 }

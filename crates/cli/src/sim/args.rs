@@ -13,7 +13,7 @@ use crate::usage::number;
 #[derive(Args, Debug)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct SimArgs {
-    /// Policies: pollux, castor, optimus, optimus-oracle, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or .toml
+    /// Policies: pollux, castor, sia, gavel, optimus, optimus-oracle, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or .toml
     /// files with settings of one
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     pub(super) policy: Vec<String>,

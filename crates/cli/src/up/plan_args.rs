@@ -6,7 +6,7 @@ use crate::usage::{number, whole};
 /// How plans are made and carried out, wherever replicas run.
 #[derive(Args, Debug)]
 pub(crate) struct PlanArgs {
-    /// Scheduling policy: pollux, castor, optimus, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or a .toml file with
+    /// Scheduling policy: pollux, castor, sia, gavel, optimus, tiresias, themis, gandiva, antman, slaq, srtf, fifo, or a .toml file with
     /// settings of one
     #[arg(long, value_name = "NAME", default_value = PolicySettings::default().name())]
     pub(crate) policy: String,

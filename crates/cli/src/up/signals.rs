@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::{flag, low_level};
 use tracing::info;
 
@@ -28,6 +28,18 @@ impl Signals {
             low_level::pipe::register(signal, signalled.try_clone()?)?;
         }
         Ok(Self { heard })
+    }
+
+    /// Does something with each SIGUSR1, which ends this process no more.
+    pub(crate) fn on_usr1(mut act: impl FnMut() + Send + 'static) -> io::Result<()> {
+        let (mut heard, signalled) = UnixStream::pair()?;
+        low_level::pipe::register(SIGUSR1, signalled)?;
+        let wait = move || {
+            while heard.read_exact(&mut [0]).is_ok() {
+                act();
+            }
+        };
+        thread::Builder::new().name("usr1".to_owned()).spawn(wait).map(drop)
     }
 
     /// Ends a scheduler with the first signal.

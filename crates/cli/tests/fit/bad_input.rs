@@ -179,8 +179,8 @@ fn commands_that_are_unknown_and_help_that_is_asked_for() {
     let similar = pollux(&["fitt"]);
     assert_eq!((similar.code, &*similar.stderr), (Some(2), "error: fitt is unknown to pollux; did you mean fit?\n"));
     let unknown = pollux(&["banana"]);
-    let accepted = "up, operator, submit, ps, describe, explain, what-if, logs, events, nodes, top, dashboard, cancel, pause, \
-        resume, drain, undrain, prune, doctor, token, demo, fit, sim, experiment, completions, help";
+    let accepted = "up, node, operator, submit, ps, describe, explain, what-if, logs, events, nodes, top, dashboard, cancel, pause, \
+        resume, drain, undrain, prune, doctor, token, alloc, demo, fit, sim, experiment, completions, help";
     let expected = format!("error: banana is unknown to pollux; expected {accepted}\n");
     assert_eq!((unknown.code, unknown.stdout, unknown.stderr), (Some(2), String::new(), expected));
     for (args, start) in [(&["--version"][..], "pollux 0."), (&["--help"], "Goodput"), (&["fit", "--help"], "Fit a ")] {

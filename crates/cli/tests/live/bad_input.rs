@@ -74,13 +74,18 @@ fn options_that_make_no_sense() {
     check(&["submit", "--rigid", "--non-preemptible", "--", "a"], 2, both);
     let both = "--epochs is given with --baseline-steps; expected one of them";
     check(&["submit", "--epochs", "1", "--baseline-steps", "2", "--", "a"], 2, both);
+    let pods = "expected it with kubectl pollux submit alone: here replicas are processes, not pods";
+    check(&["submit", "--pods-per", "node", "--", "a"], 2, &format!("--pods-per is \"node\"; {pods}"));
     let phases = "expected queued, starting, running, resizing, paused, succeeded, failed, cancelled";
     check(&["ps", "--phase", "done"], 2, &format!("--phase is \"done\"; {phases}"));
     check(&["ps", "--limit", "0"], 2, "--limit is \"0\"; expected whole numbers from 1 to 1000000");
     let alike = "a new job that trains like nothing; expected --like JOB or --application NAME with it";
     check(&["what-if", "--epochs", "3"], 2, alike);
-    let shape = "expected nodes by GPUs of each, such as 2x4, up to 1024x1024";
+    let shape =
+        "expected nodes by GPUs of each, and their type after a colon, such as 2x4 or 2x8:a100, up to 1024x1024";
     check(&["what-if", "--add-nodes", "2x0"], 2, &format!("--add-nodes is \"2x0\"; {shape}"));
+    let named = "expected a type of GPU after the colon, such as 2x8:a100";
+    check(&["what-if", "--add-nodes", "2x8:"], 2, &format!("--add-nodes is \"2x8:\"; {named}"));
     let both = "--like is given with --application; expected one of them";
     check(&["what-if", "--like", "1", "--application", "ncf"], 2, both);
     check(&["logs", "--tail", "x", "1"], 2, "--tail is \"x\"; expected whole numbers from 0");

@@ -2,7 +2,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use pollux_api::{
-    ClusterStatus, Event, EventList, Explanation, HeldBackNode, JobList, LogPiece, Node, NodeJob, NodeList, SizeOutlook,
+    ClusterStatus, Event, EventList, Explanation, HeldBackNode, JobList, LogPiece, Node, NodeJob, NodeList,
+    SizeOutlook, TypeOutlook,
 };
 use pollux_job::Phase;
 
@@ -146,6 +147,16 @@ fn explain_marks_the_size_it_has_and_draws_what_others_are_worth() {
         goodput,
         is_measured,
     };
+    let on_type = |name: &str, change: Option<f64>| TypeOutlook {
+        gpu_type: name.to_owned(),
+        replicas: 2,
+        nodes: 1,
+        batch_size: 512,
+        samples_per_s: 360.0 * (1.0 + change.unwrap_or(0.0)),
+        goodput: 180.0 * (1.0 + change.unwrap_or(0.0)),
+        change,
+        is_estimated: change.is_some(),
+    };
     let explanation = Explanation {
         id: 1,
         name: "resnet".to_owned(),
@@ -161,6 +172,7 @@ fn explain_marks_the_size_it_has_and_draws_what_others_are_worth() {
         fair_share: Some(1.5),
         next_round_ms: None,
         sizes: vec![size(1, 100.0, true), size(2, 180.0, true), size(4, 240.0, false)],
+        types: vec![on_type("a100", Some(2.0)), on_type("t4", None)],
     };
     let server = Server::new("explain", move |_| (200, json(&explanation)));
     let expected = "\
@@ -172,6 +184,10 @@ job 1 resnet: running on 2 GPUs
         1      1    256        200         50%      100  ██████████
 now     2      1    512        360         50%      180  ██████████████████
         4      1   1024        480         50%      240  ████████████████████████ not measured
+
+type  gpus  nodes  batch  samples/s  goodput  
+a100     2      1    512       1080      540  ████████████████████████ estimated
+t4       2      1    512        360      180  ████████
 ";
     assert_eq!(server.pollux(&["explain", "1"]).stdout, expected);
     assert_eq!(server.pollux(&["explain", "1", "-o", "json"]).json()["one_more"], 0.2);
@@ -272,10 +288,13 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
         memory: Some(64 << 30),
         memory_held: 512 << 20,
         is_draining: true,
+        drains_at_ms: None,
+        ends_at_ms: None,
         is_unreachable: false,
         is_retired: false,
         cooling_until_ms: None,
         jobs: vec![NodeJob { id: 1, name: "resnet".to_owned(), replicas: 1, gpus_per_replica: 2, is_guest: false }],
+        agent: None,
     };
     let old = Node { is_retired: true, cpus: None, memory: None, jobs: Vec::new(), ..node.clone() };
     let old = Node { name: "local-1".to_owned(), ..old };
@@ -292,10 +311,10 @@ fn nodes_are_listed_with_their_jobs_and_drained_by_name() {
         _ => (404, failure("unknown_node", "\"../jobs\" is no node that is up")),
     });
     let table = "\
-node     gpus  held  kind  cpus              memory  state      jobs
-local-0     4     2  cpu   6/16  512.0 MiB/64.0 GiB  draining   1 resnet x2
-local-1     4     2  cpu      -                   -  retired    
-local-1     8     0  cpu      -                   -  held back  \
+node     gpus  held  kind  cpus              memory  state      agent  heard  jobs
+local-0     4     2  cpu   6/16  512.0 MiB/64.0 GiB  draining   -      -      1 resnet x2
+local-1     4     2  cpu      -                   -  retired    -      -      
+local-1     8     0  cpu      -                   -  held back  -      -      \
 waits: replica 3 of job 1 must leave local-1 first, which was on the same machine
 ";
     assert_eq!(server.pollux(&["nodes"]).stdout, table);

@@ -22,7 +22,7 @@ fn submitted(server: &Server) -> JobSpec {
 fn options_override_the_file() {
     let server = accepting("submit_file");
     let text = "name: file\ncommand: [a, b]\nworking_dir: data\nenv: {A: '1', B: '2'}\nreplicas_min: 2\n\
-        replicas_max: 8\nwork: {epochs: 3}\npriority: 5\nretries: 0\nflexibility: rigid\n";
+        replicas_max: 8\napplication: bert\nwork: {epochs: 3}\npriority: 5\nretries: 0\nflexibility: rigid\n";
     let file = server.state().join("job.yaml");
     fs::write(&file, text).unwrap();
     let file = file.to_str().unwrap();
@@ -37,6 +37,7 @@ fn options_override_the_file() {
         replicas_min: 2,
         replicas_max: Some(8),
         flexibility: Flexibility::Rigid,
+        application: Some("bert".to_owned()),
         priority: 5,
         work: Some(Work::Epochs(3)),
         retries: 0,
@@ -44,7 +45,7 @@ fn options_override_the_file() {
     };
     assert_eq!(submitted(&server), expected);
 
-    let options = "--name option --replicas 3 --replicas-max 4 --non-preemptible --batch-size 64 --priority -1 \
+    let options = "--name option --replicas 3 --replicas-max 4 --non-preemptible --batch-size 64 --priority -1 --application ncf \
         --baseline-steps 9 --retries 2 --export none --env B=3=x --working-dir /elsewhere -o id -- c -d";
     let args: Vec<&str> = ["submit", "-f", file].into_iter().chain(options.split_whitespace()).collect();
     assert_eq!(server.pollux(&args).stdout, "7\n");
@@ -57,6 +58,7 @@ fn options_override_the_file() {
         replicas_max: Some(4),
         flexibility: Flexibility::NonPreemptible,
         batch_size: Some(64),
+        application: Some("ncf".to_owned()),
         priority: -1,
         work: Some(Work::BaselineSteps(9)),
         retries: 2,

@@ -96,7 +96,7 @@ fn one_file_under_two_names() {
 
 #[test]
 fn workloads_with_mistakes_name_file_and_line() {
-    check_workload("types", "a,now,ncf,1,256\n", "FILE:2: time \"now\"; expected whole seconds, 0 or more");
+    check_workload("types", "a,now,ncf,1,256\n", "FILE:2: time \"now\"; expected seconds, 0 or more");
     let applications = "bert, cifar10, deepspeech2, imagenet, ncf, yolov3";
     let expected = format!("FILE:3: application \"gpt\"; expected {applications}");
     check_workload("unknown", "a,0,ncf,1,256\nb,0,gpt,1,256\n", &expected);
@@ -142,8 +142,8 @@ fn policy_files_with_mistakes() {
     refuse(
         "name",
         "policy = \"polux\"",
-        "unknown variant `polux`, expected one of `pollux`, `castor`, `fifo`, `tiresias`, `srtf`, `themis`, `gandiva`, \
-         `antman`, `optimus`, `optimus-oracle`, `slaq`",
+        "unknown variant `polux`, expected one of `pollux`, `castor`, `sia`, `gavel`, `fifo`, `tiresias`, `srtf`, \
+         `themis`, `gandiva`, `antman`, `optimus`, `optimus-oracle`, `slaq`",
     );
     refuse("setting", "policy = \"themis\"\nlease = 3", "unknown field `lease`, expected `fairness_knob` or `lease_s`");
     refuse("none", "policy = \"fifo\"\nlease = 3", "unknown field `lease`, there are no fields");

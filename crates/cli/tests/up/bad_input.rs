@@ -59,7 +59,7 @@ fn machines_that_cannot_be() {
     let check = |test, args: &[&str], expected| check(test, &[args, &local].concat(), 2, expected);
     check("nodes", &["--nodes", "4y4"], "--nodes is \"4y4\"; expected NODESxSLOTS, such as 4x4");
     check("many", &["--nodes", "999x9"], "999 nodes of 9 slots: expected 1 or more of each, 1024 slots in all");
-    check("slots", &["--slots", "0"], "--slots is \"0\"; expected whole numbers from 1 to 1024");
+    check("slots", &["--slots", "1025"], "--slots is \"1025\"; expected whole numbers from 0 to 1024");
     check("both", &["--slots", "1", "--nodes", "1x1"], "--slots is given with --nodes; expected one of them");
     check("interval", &["--round-interval", "-1"], "round_interval_s -1: expected 0.1 to 31536000 seconds");
 }

@@ -2,7 +2,7 @@ use pollux_agent::{AgentReport, Progress, TypeReport};
 use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureKind, Job, Node, Revision, Wait};
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, PodsPer, Work};
 use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, StepParams, ThroughputModel};
-use pollux_policy::{NodeId, NodeResources, PolicySettings, Timestamp};
+use pollux_policy::{NodeEnd, NodeId, NodeResources, PolicySettings, Timestamp};
 
 use crate::backend::Backend;
 use crate::dice::Dice;
@@ -83,7 +83,7 @@ impl World {
             match self.dice.below(40) {
                 0..=5 => self.submit(),
                 6..=19 => self.pass(),
-                20..=25 => self.tell_of_a_group(),
+                20..=25 => self.hear_of_a_group(),
                 26..=27 => self.join(),
                 28 => self.lose(),
                 29..=30 => self.tend_a_node(),
@@ -130,6 +130,10 @@ impl World {
         for node in self.engine.nodes().filter(unused).map(Node::id).collect::<Vec<_>>() {
             self.step(Event::NodeUndrain { node });
             self.step(Event::NodeReachable { node });
+        }
+        let ending = self.engine.nodes().filter(|node| node.end().is_some());
+        for node in ending.map(Node::id).collect::<Vec<_>>() {
+            self.step(Event::NodeEnds { node, end: None });
         }
         self.settle();
         for _ in 0..40 {
@@ -291,7 +295,7 @@ impl World {
     }
 
     /// Something that a group which really runs may say.
-    fn tell_of_a_group(&mut self) {
+    fn hear_of_a_group(&mut self) {
         let ids: Vec<JobId> = self.backend.groups.keys().copied().collect();
         let Some(&job) = self.dice.pick(&ids) else { return };
         let group = &self.backend.groups[&job];
@@ -312,7 +316,8 @@ impl World {
         let value = |dice: &mut Dice| *dice.pick(&[1.0, 0.0, 250.0, f64::NAN, f64::INFINITY, -1.0]).expect("some");
         let parameter = if self.dice.percent(90) { 0.1 } else { value(&mut self.dice) };
         let model = ThroughputModel::DataParallel(StepParams { gamma: 2.0, ..StepParams::from_array([parameter; 7]) });
-        let learned = TypeReport { gpu_type: GpuTypeName::numbered(0), model, replicas_profiled: self.dice.below(5) };
+        let (gpu_type, replicas_profiled) = (GpuTypeName::numbered(0), self.dice.below(5));
+        let learned = TypeReport { gpu_type, model, replicas_profiled, local_batch_max: None };
         let baseline_steps = value(&mut self.dice);
         AgentReport {
             limits: BatchLimits::new(100, 1000, 10, 100).expect("ordered"),
@@ -352,12 +357,18 @@ impl World {
 
     fn tend_a_node(&mut self) {
         let node = NodeId(self.dice.below(self.nodes + 1));
-        let event = match self.dice.below(14) {
+        let event = match self.dice.below(15) {
             0..3 => Event::NodeDrain { node },
             3..6 => Event::NodeUndrain { node },
             6 | 7 => Event::NodeUnreachable { node },
             8 | 9 => Event::NodeReachable { node },
             10 => Event::NodeRetired { node },
+            11 => {
+                let drains_at = self.now.after_s(f64::from(self.dice.below(200)));
+                let ends_at = self.dice.percent(50).then(|| drains_at.after_s(60.0));
+                let end = self.dice.percent(80).then_some(NodeEnd { drains_at, ends_at });
+                Event::NodeEnds { node, end }
+            }
             _ => {
                 let (cpus, memory) = self.resources();
                 Event::NodeResources { node, cpus, memory }

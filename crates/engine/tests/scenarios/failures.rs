@@ -167,6 +167,25 @@ fn what_the_machine_is_to_blame_for_uses_up_no_retries() {
 }
 
 #[test]
+fn a_job_that_a_node_would_not_take_is_tried_elsewhere_and_others_may_still_use_the_node() {
+    check(
+        "0   join n0 4                         =>
+         0   join n1 8                         =>
+         0   submit j1 2 retries=0             =>
+         0   submit j2 1                       =>
+         60  tick j1=n0*2                      => launch j1 r1 n0*2
+         61  pending j1 r1                     =>
+         240 failed j1 r1 n0 machine           => stop j1 r1 n0*2 failed
+         241 released j1 r1 n0*2               =>
+         300 tick j2=n0*1                      => launch j1 r2 n1*2; launch j2 r1 n0*1
+         301 pending j1 r2                     =>
+         480 failed j1 r2 n1 machine           => stop j1 r2 n1*2 failed
+         481 released j1 r2 n1*2               =>
+         540 tick                              => launch j1 r3 n0*2",
+    );
+}
+
+#[test]
 fn what_machines_cannot_start_drives_nobody_out_again() {
     check(
         "0    join n0 4                        =>

@@ -11,6 +11,7 @@ mod resources;
 mod failures;
 mod limits;
 mod nodes;
+mod ends;
 mod users;
 mod rounds;
 mod bad_input;

@@ -5,7 +5,9 @@ use pollux_agent::{AgentReport, Progress, Tuning};
 use pollux_engine::{Command, Engine, EngineSettings, Event, FailureKind, Job, JobState, Revision, Wait};
 use pollux_job::{Flexibility, JobId, JobSpec, PodsPer, Work};
 use pollux_model::{BatchLimits, GpuTypeName};
-use pollux_policy::{Allocation, Assignment, ClusterView, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp};
+use pollux_policy::{
+    Allocation, Assignment, ClusterView, NodeEnd, NodeId, PlacementRules, Plan, Policy, Reason, Timestamp,
+};
 
 /// Plays a script under the default settings and compares what came out with what it says.
 #[track_caller]
@@ -141,6 +143,11 @@ fn event(verb: &str, words: &[&str]) -> Event {
         ("lost", [id]) => Event::NodeLost { node: node(id) },
         ("unreachable", [id]) => Event::NodeUnreachable { node: node(id) },
         ("reachable", [id]) => Event::NodeReachable { node: node(id) },
+        ("ends", [id, moments @ ..]) => {
+            let at = |text: &&str| Timestamp(0).after_s(text.parse().expect("a time"));
+            let end = moments.first().map(|drains| NodeEnd { drains_at: at(drains), ends_at: moments.get(1).map(at) });
+            Event::NodeEnds { node: node(id), end }
+        }
         ("drain", [id]) => Event::NodeDrain { node: node(id) },
         ("undrain", [id]) => Event::NodeUndrain { node: node(id) },
         ("cancel", [name]) => Event::Cancel { job: job(name) },

@@ -5,9 +5,11 @@ use plotters::style::RGBColor;
 use super::panel::{BLUE, FAINT, GREEN, INK, ORANGE, VERMILION};
 
 /// Okabe and Ito's palette, then colours of Paul Tol's: both can be told apart by the colour-blind.
-const POLICIES: [(&str, RGBColor); 11] = [
+const POLICIES: [(&str, RGBColor); 13] = [
     ("pollux", BLUE),
     ("castor", VERMILION),
+    ("sia", RGBColor(51, 34, 136)),
+    ("gavel", RGBColor(170, 68, 153)),
     ("tiresias", GREEN),
     ("optimus-oracle", RGBColor(204, 121, 167)),
     ("optimus", RGBColor(136, 34, 85)),

@@ -1,6 +1,7 @@
 use std::cmp::Reverse;
 
 use super::packing::Packing;
+use super::prices::Prices;
 use super::problem::{JobOptions, Problem};
 use super::relaxation::Relaxation;
 
@@ -12,7 +13,7 @@ const GAP_MIN: f64 = 1e-9;
 const ALL_PAIRS_NODES_MAX: usize = 16;
 /// Jobs that would gain most from the current prices, offered a place at every attempt.
 const STARVED: usize = 8;
-/// Shares of the relaxation's price to refill at: lower ones make jobs larger, higher ones make room for gangs.
+/// Shares of the relaxation's prices to refill at: lower ones make jobs larger, higher ones make room for gangs.
 const PRICES: [f64; 3] = [1.0, 0.5, 2.0];
 /// The same where replicas leave gaps, or need what the price does not know of: the last lets everybody in before
 /// anybody is large.
@@ -24,8 +25,8 @@ pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut 
     let enough = relaxation.upper_bound - GAP_MIN * relaxation.upper_bound.abs();
     let leaves_gaps = |options: &JobOptions| !options.replica.fits_any_gpu();
     let gaps = problem.nodes.len() <= ALL_PAIRS_NODES_MAX && problem.jobs.iter().any(leaves_gaps);
-    let prices: &[f64] = if gaps { &PRICES_WITH_GAPS } else { &PRICES };
-    let mut search = Search { problem, relaxation, prices, removed: Vec::new(), before: Vec::new() };
+    let shares: &[f64] = if gaps { &PRICES_WITH_GAPS } else { &PRICES };
+    let mut search = Search { problem, relaxation, shares, removed: Vec::new(), before: Vec::new() };
     for _ in 0..PASSES_MAX {
         if packing.total() >= enough {
             break;
@@ -64,13 +65,13 @@ pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut 
     }
 }
 
-/// A way to fill what was freed: puts the removed jobs somewhere at a price and returns what they are worth there.
-type Fill<'a> = dyn Fn(&mut Packing<'_>, f64) -> f64 + 'a;
+/// A way to fill what was freed: puts the removed jobs somewhere at prices and returns what they are worth there.
+type Fill<'a> = dyn Fn(&mut Packing<'_>, Prices<'_>) -> f64 + 'a;
 
 struct Search<'a> {
     problem: &'a Problem,
     relaxation: &'a Relaxation,
-    prices: &'a [f64],
+    shares: &'a [f64],
     removed: Vec<usize>,
     before: Vec<(Vec<(usize, u32)>, f64)>,
 }
@@ -78,11 +79,12 @@ struct Search<'a> {
 impl Search<'_> {
     /// Jobs by what they would gain if GPUs could be had for less than the price, at which some are indifferent.
     fn starved(&self, packing: &Packing<'_>) -> Vec<usize> {
-        let price = 0.5 * self.relaxation.price;
+        let prices = Prices::new(&self.relaxation.prices, 0.5);
         let mut regrets: Vec<(f64, usize)> = (0..self.problem.jobs.len())
             .map(|job| {
+                let price = packing.kind_of(&packing.places[job]).map_or(0.0, |kind| prices.of(kind));
                 let now = packing.values[job] - price * self.problem.jobs[job].gpus(packing.replicas(job));
-                (self.problem.jobs[job].best_net(price) - now, job)
+                (self.problem.jobs[job].best_net(&self.problem.nodes, prices) - now, job)
             })
             .filter(|&(regret, _)| regret > 0.0)
             .collect();
@@ -110,9 +112,9 @@ impl Search<'_> {
                     let value = options.sizes.at(here.kind, replicas, false).unwrap_or(f64::NEG_INFINITY);
                     improved |= self.keep_if_better(
                         packing,
-                        &[&|packing, price| {
+                        &[&|packing, prices| {
                             packing.place(job, vec![(target, replicas)], value);
-                            refill(packing, &others, price) + value
+                            refill(packing, &others, prices) + value
                         }],
                     );
                 }
@@ -129,12 +131,12 @@ impl Search<'_> {
         let mut orders = [self.removed.clone(), self.removed.clone()];
         orders[0].sort_by_key(|&job| (!guests.contains(&job), Reverse(size(job)), job));
         orders[1].sort_by_key(|&job| (Reverse(size(job)), job));
-        self.keep_if_better(
-            packing,
-            &[&|packing, price| refill(packing, &orders[0], price), &|packing, price| {
-                refill(packing, &orders[1], price)
-            }],
-        )
+        let fills: [&Fill<'_>; 2] = [&|packing, prices| refill(packing, &orders[0], prices), &|packing, prices| {
+            refill(packing, &orders[1], prices)
+        }];
+        // The same order fills in the same way.
+        let different = if orders[0] == orders[1] { 1 } else { 2 };
+        self.keep_if_better(packing, &fills[..different])
     }
 
     /// Takes every job off the nodes, and the guests from wherever they are.
@@ -156,9 +158,8 @@ impl Search<'_> {
     /// one is worth more.
     fn keep_if_better(&self, packing: &mut Packing<'_>, fills: &[&Fill<'_>]) -> bool {
         let old: f64 = self.before.iter().map(|(_, value)| value).sum();
-        for (fill, share) in fills.iter().flat_map(|fill| self.prices.iter().map(move |&share| (fill, share))) {
-            let price = if share.is_finite() { share * self.relaxation.price } else { share };
-            let new = fill(packing, price);
+        for (fill, share) in fills.iter().flat_map(|fill| self.shares.iter().map(move |&share| (fill, share))) {
+            let new = fill(packing, Prices::new(&self.relaxation.prices, share));
             if new > old + GAIN_MIN * old.abs() {
                 return true;
             }
@@ -173,10 +174,10 @@ impl Search<'_> {
     }
 }
 
-/// Gives each job the best option at a price, then what is left over at no price.
-pub(super) fn refill(packing: &mut Packing<'_>, jobs: &[usize], price: f64) -> f64 {
+/// Gives each job the best option at the prices, then what is left over at none.
+pub(super) fn refill(packing: &mut Packing<'_>, jobs: &[usize], prices: Prices<'_>) -> f64 {
     for &job in jobs {
-        let offer = packing.best_offer(job, price);
+        let offer = packing.best_offer(job, prices);
         packing.accept(job, &offer);
     }
     if !packing.is_full() {
@@ -191,7 +192,7 @@ pub(super) fn refill(packing: &mut Packing<'_>, jobs: &[usize], price: f64) -> f
 /// What a job would gain by trading what it has for the best of what is free.
 fn gain_from_rest(packing: &mut Packing<'_>, job: usize) -> f64 {
     let (places, value) = packing.remove(job);
-    let gain = packing.best_offer(job, 0.0).value - value;
+    let gain = packing.best_offer(job, Prices::NONE).value - value;
     packing.place(job, places, value);
     gain
 }
@@ -208,7 +209,7 @@ pub(super) fn top_up(packing: &mut Packing<'_>, jobs: &[usize]) {
 
 fn trade(packing: &mut Packing<'_>, job: usize) {
     let (places, value) = packing.remove(job);
-    let offer = packing.best_offer(job, 0.0);
+    let offer = packing.best_offer(job, Prices::NONE);
     if offer.value > value {
         packing.accept(job, &offer);
     } else {

@@ -1,3 +1,4 @@
+use super::prices::Prices;
 use super::problem::{Problem, ProblemNode};
 use crate::{NodeResources, ReplicaResources};
 
@@ -17,7 +18,7 @@ pub(super) struct Packing<'a> {
     free_total: u32,
     /// The multi-node job on each node; with the rule off nobody is ever noted.
     multi_host: Vec<u32>,
-    /// Jobs with replicas on each node.
+    /// Jobs with replicas on each node, in no order.
     pub(super) tenants: Vec<Vec<u32>>,
     buckets: Buckets,
     /// Free GPUs of each kind on nodes that may take a multi-node job.
@@ -42,7 +43,7 @@ enum OfferPlacement {
 
 impl<'a> Packing<'a> {
     pub(super) fn new(problem: &'a Problem) -> Self {
-        let kinds = problem.nodes.iter().map(|node| node.kind + 1).max().unwrap_or(0);
+        let kinds = problem.kinds();
         let mut multi_free = vec![0; kinds];
         for node in problem.nodes.iter().filter(|node| !node.hosts_multi) {
             multi_free[node.kind] += node.resources.gpus;
@@ -77,37 +78,42 @@ impl<'a> Packing<'a> {
         self.values.iter().sum()
     }
 
-    /// The option that is worth most after paying `price` per GPU, among those that fit now; at an infinite price, the
-    /// best of the smallest.
-    pub(super) fn best_offer(&self, job: usize, price: f64) -> Offer {
+    /// The option that is worth most after paying for its GPUs, among those that fit now; at infinite prices, the best of
+    /// the smallest.
+    pub(super) fn best_offer(&self, job: usize, prices: Prices<'_>) -> Offer {
         let options = &self.problem.jobs[job];
-        let (price, most) = if price.is_finite() { (price, u32::MAX) } else { (0.0, options.fewest()) };
+        let (prices, most) = if prices.are_infinite() { (Prices::NONE, options.fewest()) } else { (prices, u32::MAX) };
         let mut best = Offer { value: options.none, replicas: 0, placement: OfferPlacement::Nothing };
         let mut best_net = options.none;
-        let mut consider = |value: f64, replicas: u32, placement: OfferPlacement| {
-            let net = value - price * options.gpus(replicas);
-            if net > best_net {
-                best_net = net;
-                best = Offer { value, replicas, placement };
-            }
-        };
         if let Some(keep) = &options.keep
             && keep.replicas() <= most
             && self.fits(job, &keep.places)
         {
-            consider(keep.value, keep.replicas(), OfferPlacement::Keep);
+            let price = self.kind_of(&keep.places).map_or(0.0, |kind| prices.of(kind));
+            let net = keep.value - price * options.gpus(keep.replicas());
+            if net > best_net {
+                best_net = net;
+                best = Offer { value: keep.value, replicas: keep.replicas(), placement: OfferPlacement::Keep };
+            }
         }
+        if self.is_full() {
+            return best;
+        }
+        let gpus = f64::from(options.replica.gpus);
+        let mut consider = |values: &[f64], room: u32, placement: OfferPlacement, price: f64| {
+            let values = &values[..values.len().min(room.min(most) as usize)];
+            if let Some((idx, net)) = best_size(values, price, gpus, best_net) {
+                best_net = net;
+                best = Offer { value: values[idx], replicas: idx as u32 + 1, placement };
+            }
+        };
         for (kind, (single, _)) in options.sizes.by_kind().enumerate() {
             let room = if single.is_empty() { 0 } else { self.room_on_one(kind, options.replica) };
-            for (idx, &value) in single.iter().enumerate().take(room.min(most) as usize) {
-                consider(value, idx as u32 + 1, OfferPlacement::Single { kind });
-            }
+            consider(single, room, OfferPlacement::Single { kind }, prices.of(kind));
         }
         for (kind, (_, multi)) in options.sizes.by_kind().enumerate() {
             let room = if multi.is_empty() { 0 } else { self.room_on_several(kind, options.replica) };
-            for (idx, &value) in multi.iter().enumerate().take(room.min(most) as usize) {
-                consider(value, idx as u32 + 1, OfferPlacement::Multi { kind });
-            }
+            consider(multi, room, OfferPlacement::Multi { kind }, prices.of(kind));
         }
         best
     }
@@ -145,6 +151,11 @@ impl<'a> Packing<'a> {
         self.values[job] = value;
     }
 
+    /// The kind of GPU that places are on.
+    pub(super) fn kind_of(&self, places: &[(usize, u32)]) -> Option<usize> {
+        places.first().map(|&(node, _)| self.problem.nodes[node].kind)
+    }
+
     /// Takes everything from a job.
     pub(super) fn remove(&mut self, job: usize) -> (Vec<(usize, u32)>, f64) {
         let places = std::mem::take(&mut self.places[job]);
@@ -153,7 +164,9 @@ impl<'a> Packing<'a> {
             self.update(node, |packing| {
                 packing.free[node].give_back(replica, replicas);
                 packing.free_total += replica.gpus_of(replicas);
-                packing.tenants[node].retain(|&tenant| tenant != job as u32);
+                let tenants = &mut packing.tenants[node];
+                let at = tenants.iter().position(|&tenant| tenant == job as u32).expect("it was placed there");
+                tenants.swap_remove(at);
                 if packing.multi_host[node] == job as u32 {
                     packing.multi_host[node] = NOBODY;
                 }
@@ -166,7 +179,7 @@ impl<'a> Packing<'a> {
         let multi = places.len() > 1;
         let replica = self.problem.jobs[job].replica;
         places.iter().all(|&(node, replicas)| {
-            self.free[node].fits(replica) >= replicas && !(multi && self.multi_host[node] != NOBODY)
+            self.free[node].has_room(replica, replicas) && !(multi && self.multi_host[node] != NOBODY)
         })
     }
 
@@ -271,6 +284,20 @@ impl<'a> Packing<'a> {
     }
 }
 
+/// The first of the sizes, from one replica on, that leaves most after paying, and what it leaves; nothing if that is no
+/// more than `least`.
+fn best_size(values: &[f64], price: f64, gpus_each: f64, least: f64) -> Option<(usize, f64)> {
+    let (mut best, mut gpus) = ((None, least), 0.0);
+    for (idx, value) in values.iter().enumerate() {
+        gpus += gpus_each;
+        let net = value - price * gpus;
+        if net > best.1 {
+            best = (Some(idx), net);
+        }
+    }
+    best.0.map(|idx| (idx, best.1))
+}
+
 /// Sets of nodes by kind, free GPUs and whether a multi-node job is there.
 #[derive(Clone, Debug)]
 struct Buckets {
@@ -305,7 +332,10 @@ impl Buckets {
     }
 
     fn first(&self, kind: usize, free: u32, multi: bool) -> Option<usize> {
-        self.iter(kind, free, multi).next()
+        let start = self.start(kind, (free, multi));
+        let words = &self.bits[start..start + self.words];
+        let word = words.iter().position(|&bits| bits != 0)?;
+        Some(word * WORD + words[word].trailing_zeros() as usize)
     }
 
     fn iter(&self, kind: usize, free: u32, multi: bool) -> impl Iterator<Item = usize> + '_ {
@@ -340,5 +370,19 @@ impl Buckets {
     fn tightest(&self, kind: usize, replicas: u32, below: u32, taken: &[(usize, u32)]) -> Option<usize> {
         (replicas..below)
             .find_map(|free| self.iter(kind, free, false).find(|node| taken.iter().all(|(other, _)| other != node)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_sizes_that_leave_as_much_the_smallest_is_best_and_none_if_nothing_is_left() {
+        let values = [f64::NEG_INFINITY, 5.0, 6.0, 7.0];
+        assert_eq!(best_size(&values, 0.0, 2.0, 1.0), Some((3, 7.0)));
+        assert_eq!(best_size(&values, 0.5, 2.0, 1.0), Some((1, 3.0)));
+        assert_eq!(best_size(&values, 0.5, 2.0, 3.0), None);
+        assert_eq!(best_size(&[f64::NEG_INFINITY], 0.0, 1.0, f64::NEG_INFINITY), None);
     }
 }

@@ -1,3 +1,4 @@
+use super::prices::Prices;
 use crate::by_size::BySize;
 use crate::{NodeResources, ReplicaResources};
 
@@ -42,21 +43,39 @@ pub(crate) struct Keep {
     pub(crate) places: Vec<(usize, u32)>,
 }
 
+impl Problem {
+    /// Kinds of GPU that there are.
+    pub(super) fn kinds(&self) -> usize {
+        self.nodes.iter().map(|node| node.kind + 1).max().unwrap_or(0)
+    }
+}
+
 impl Keep {
     pub(crate) fn replicas(&self) -> u32 {
         self.places.iter().map(|&(_, replicas)| replicas).sum()
     }
+
+    /// The kind of GPU that it is on.
+    pub(super) fn kind(&self, nodes: &[ProblemNode]) -> usize {
+        self.places.first().map_or(0, |&(node, _)| nodes[node].kind)
+    }
 }
 
 impl JobOptions {
-    /// The best any option could be worth at a price per GPU, if it fitted.
-    pub(crate) fn best_net(&self, price: f64) -> f64 {
+    /// The best any option could be worth after paying for its GPUs, if it fitted.
+    pub(super) fn best_net(&self, nodes: &[ProblemNode], prices: Prices<'_>) -> f64 {
         let gpus = f64::from(self.replica.gpus);
-        let sized =
-            self.sizes.by_kind().flat_map(|(single, multi)| single.iter().enumerate().chain(multi.iter().enumerate()));
-        let sized = sized.map(|(idx, value)| value - price * ((idx as f64 + 1.0) * gpus));
-        let keep = self.keep.iter().map(|keep| keep.value - price * self.gpus(keep.replicas()));
-        sized.chain(keep).fold(self.none, f64::max)
+        let mut best = self.none;
+        for (kind, (single, multi)) in self.sizes.by_kind().enumerate() {
+            let price = prices.of(kind);
+            for values in [single, multi] {
+                for (idx, value) in values.iter().enumerate() {
+                    best = best.max(value - price * ((idx as f64 + 1.0) * gpus));
+                }
+            }
+        }
+        let keep = self.keep.iter().map(|keep| keep.value - prices.of(keep.kind(nodes)) * self.gpus(keep.replicas()));
+        keep.fold(best, f64::max)
     }
 
     /// The fewest replicas that are an option.

@@ -8,9 +8,9 @@ const INDIFFERENCE: f64 = 1e-9;
 pub(super) struct Relaxation {
     /// No packing is worth more.
     pub(super) upper_bound: f64,
-    /// What one more GPU would add.
-    pub(super) price: f64,
-    /// GPUs of each job at that price.
+    /// What one more GPU of each kind would add.
+    pub(super) prices: Vec<f64>,
+    /// GPUs of each job at these prices.
     pub(super) gpus: Vec<u32>,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn relax(problem: &Problem) -> Relaxation {
     if let Some(segment) = next.filter(|_| left > 0) {
         values[segment.job as usize] += segment.slope * f64::from(left);
     }
-    Relaxation { upper_bound: values.iter().sum(), price: price * (1.0 - INDIFFERENCE), gpus }
+    Relaxation { upper_bound: values.iter().sum(), prices: vec![price * (1.0 - INDIFFERENCE)], gpus }
 }
 
 /// The steepest stretches that fit, in any order, and the next steepest. Halves are told apart and never sorted: most
@@ -113,7 +113,7 @@ fn option_points(options: &JobOptions, capacity: u32, node_gpus_max: u32, points
 }
 
 /// The vertices of the upper concave hull up to its highest point.
-fn concave_hull(points: &[(u32, f64)], hull: &mut Vec<(u32, f64)>) {
+pub(super) fn concave_hull(points: &[(u32, f64)], hull: &mut Vec<(u32, f64)>) {
     hull.clear();
     for &(gpus, value) in points {
         if hull.last().is_some_and(|&(_, last)| value <= last) {

@@ -54,7 +54,7 @@ fn srtf_runs_the_job_soonest_done() {
 fn an_unknown_name_is_refused_with_the_known_ones() {
     assert_eq!(
         PolicySettings::named("polux").unwrap_err().to_string(),
-        "unknown policy \"polux\": expected pollux, castor, optimus, optimus-oracle, tiresias, themis, gandiva, \
+        "unknown policy \"polux\": expected pollux, castor, sia, gavel, optimus, optimus-oracle, tiresias, themis, gandiva, \
          antman, slaq, srtf, fifo"
     );
 }

@@ -1,5 +1,7 @@
 use pollux_model::{Goodput, GpuType, Parallelism, StepParams};
-use pollux_policy::{Binding, CastorSettings, Flexibility, NodeId, PolicySettings, PolluxSettings, TypeProfile};
+use pollux_policy::{
+    Binding, CastorSettings, EndedJob, Flexibility, NodeId, PolicySettings, PolluxSettings, TypeProfile,
+};
 
 use crate::world::{Job, World};
 
@@ -140,7 +142,7 @@ fn castor_prefers_the_job_soonest_done_and_starves_nobody() {
 
 #[test]
 fn castor_lets_a_long_job_in_that_has_waited_for_its_share() {
-    let long = |age_s| Job { remaining_samples: Some(1e9), age_s, ..Job::measured(1, 0.01) };
+    let long = |age_s| Job { remaining_samples: Some(1e9), age_s, queued_s: age_s, ..Job::measured(1, 0.01) };
     let short = || Job { remaining_samples: Some(1e5), age_s: 60, ..Job::measured(1, 0.01) };
     let held = |age_s| {
         let jobs: Vec<Job> = std::iter::once(long(age_s)).chain((0..30).map(|_| short())).collect();
@@ -157,6 +159,37 @@ fn castor_does_not_favour_a_job_that_outlives_what_it_declared() {
     let world = World::new(4, 4, vec![running(job(0.0, 50_000), 0), running(job(1e6, 50_000), 1)]);
     let replicas = world.replicas(&mut *castor());
     assert!(replicas[0] <= replicas[1], "{replicas:?}");
+}
+
+fn ended(samples: &[f64], declared: Option<f64>) -> Vec<EndedJob> {
+    samples.iter().map(|&samples| EndedJob { samples, samples_declared: declared }).collect()
+}
+
+#[test]
+fn castor_takes_a_job_to_last_as_long_as_ended_ones_of_its_application() {
+    let job = |application, samples: f64| Job {
+        application: Some(application),
+        ended: ended(&[samples; 8], None),
+        ..Job::measured(64, 0.05)
+    };
+    let replicas = World::new(4, 4, vec![job("long", 1e9), job("short", 1e5)]).replicas(&mut *castor());
+    assert!(replicas[1] > replicas[0] && replicas[0] > 0, "{replicas:?}");
+}
+
+#[test]
+fn castor_believes_declarations_as_far_as_those_of_ended_jobs_were_right() {
+    let job = |declared: f64, ended: Vec<EndedJob>| Job {
+        application: Some("resnet"),
+        ended,
+        remaining_samples: Some(declared),
+        ..Job::measured(64, 0.05)
+    };
+    let held = |declared_before: f64| {
+        let jobs = [1e9, 1e5].map(|declared| job(declared, ended(&[1e7; 8], Some(declared_before))));
+        World::new(4, 4, jobs.to_vec()).replicas(&mut *castor())
+    };
+    let (right, wrong) = (held(1e7), held(1e9));
+    assert!(right[1] > right[0] && wrong[0] > right[0], "{right:?} {wrong:?}");
 }
 
 #[test]

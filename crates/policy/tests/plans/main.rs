@@ -6,6 +6,7 @@ mod baselines;
 mod check;
 mod elastic;
 mod gandiva;
+mod mixed;
 mod optimus;
 mod random;
 mod resources;

@@ -5,7 +5,7 @@ use crate::world::{Job, World};
 
 /// A job with so many steps left, whose step takes the given times on one, two, three ... replicas.
 fn with_oracle(remaining_steps: f64, step_s: &[f64]) -> Job {
-    Job { oracle: Some(Oracle { remaining_steps, step_s: step_s.to_vec() }), ..Job::default() }
+    Job { oracle: Some(Oracle::alike(remaining_steps, step_s.to_vec())), ..Job::default() }
 }
 
 fn replicas(world: &World) -> Vec<u32> {

@@ -19,7 +19,7 @@ fn check(world: &World, assignments: Vec<Assignment>) -> Result<(), PlanError> {
 
 fn oracle() -> Option<pollux_policy::Oracle> {
     let step_s = (1..=64u32).map(|replicas| 1.0 / f64::from(replicas)).collect();
-    Some(pollux_policy::Oracle { remaining_steps: 1e4, step_s })
+    Some(pollux_policy::Oracle::alike(1e4, step_s))
 }
 
 /// A gang of so many replicas of so many GPUs.

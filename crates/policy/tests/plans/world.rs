@@ -1,9 +1,9 @@
 //! A small cluster to plan for.
 
-use pollux_model::{BatchLimits, Goodput, GpuType, LossCurve, NoiseStatistics, Parallelism, StepParams};
+use pollux_model::{BatchLimits, Goodput, GpuType, GpuTypeName, LossCurve, NoiseStatistics, Parallelism, StepParams};
 use pollux_policy::{
-    Allocation, ClusterView, Flexibility, JobId, JobView, NodeId, NodeView, Oracle, Plan, Policy, SucceededJob,
-    Timestamp, TypeProfile,
+    Allocation, ClusterView, EndedJob, Flexibility, JobId, JobView, NodeId, NodeView, Oracle, Plan, Policy,
+    SucceededJob, Timestamp, TypeProfile,
 };
 
 /// Nodes and jobs that own what a view borrows.
@@ -13,6 +13,8 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<NodeView>,
     pub(crate) jobs: Vec<Job>,
     pub(crate) succeeded: Vec<SucceededJob>,
+    /// Names of kinds of GPU, where they make a difference.
+    pub(crate) type_names: Vec<GpuTypeName>,
 }
 
 /// A job of a world; the fields are those of a view.
@@ -35,10 +37,14 @@ pub(crate) struct Job {
     pub(crate) gpu_types: Option<Vec<GpuType>>,
     pub(crate) flexibility: Flexibility,
     pub(crate) profiles: Vec<TypeProfile>,
+    pub(crate) application: Option<&'static str>,
+    /// Samples of ended jobs of its application, and of what those had declared.
+    pub(crate) ended: Vec<EndedJob>,
     pub(crate) remaining_samples: Option<f64>,
     pub(crate) guest_of: Option<JobId>,
     pub(crate) batch_size: Option<u32>,
     pub(crate) priority: i32,
+    pub(crate) owner: &'static str,
     pub(crate) baseline_steps: f64,
     pub(crate) epoch_steps: Option<f64>,
     pub(crate) samples_per_s: Option<f64>,
@@ -66,10 +72,13 @@ impl Default for Job {
             gpu_types: None,
             flexibility: Flexibility::Elastic,
             profiles: Vec::new(),
+            application: None,
+            ended: Vec::new(),
             remaining_samples: None,
             guest_of: None,
             batch_size: None,
             priority: 0,
+            owner: "",
             baseline_steps: 0.0,
             epoch_steps: None,
             samples_per_s: None,
@@ -108,7 +117,16 @@ pub(crate) fn profile(gpu_type: GpuType, replicas_profiled: u32, sync_s: f64) ->
         noise: NoiseStatistics::new(1.0, 20.0).expect("positive"),
         limits: BatchLimits::new(128, 8192, 16, 256).expect("ordered"),
     };
-    TypeProfile { gpu_type, goodput, replicas_profiled }
+    TypeProfile { gpu_type, goodput, replicas_profiled, is_estimated: false }
+}
+
+/// The same on a kind of GPU that computes so many times as fast.
+pub(crate) fn faster(profile: &TypeProfile, gpu_type: GpuType, times: f64) -> TypeProfile {
+    let params = *profile.goodput.throughput.params();
+    let alpha_compute = params.alpha_compute / times;
+    let params = StepParams { alpha_compute, beta_compute: params.beta_compute / times, ..params };
+    let throughput = Parallelism::DataParallel.model(params).expect("within bounds");
+    TypeProfile { gpu_type, goodput: Goodput { throughput, ..profile.goodput }, ..*profile }
 }
 
 impl World {
@@ -122,7 +140,13 @@ impl World {
             memory: None,
             schedulable: true,
         };
-        Self { now_s: 100_000, nodes: (0..nodes).map(node).collect(), jobs, succeeded: Vec::new() }
+        Self {
+            now_s: 100_000,
+            nodes: (0..nodes).map(node).collect(),
+            jobs,
+            succeeded: Vec::new(),
+            type_names: Vec::new(),
+        }
     }
 
     pub(crate) fn with_view<T>(&self, run: impl FnOnce(Timestamp, &ClusterView<'_>) -> T) -> T {
@@ -150,8 +174,12 @@ impl World {
                 flexibility: job.flexibility,
                 guest_of: job.guest_of,
                 batch_size: job.batch_size,
+                owner: job.owner,
                 priority: job.priority,
+                application: job.application,
                 profiles: &job.profiles,
+                application_profiles: &[],
+                application_ended: &job.ended,
                 remaining_samples: job.remaining_samples,
                 baseline_steps: job.baseline_steps,
                 epoch_steps: job.epoch_steps,
@@ -160,7 +188,10 @@ impl World {
                 oracle: job.oracle.as_ref(),
             })
             .collect();
-        run(now, &ClusterView { nodes: &self.nodes, jobs: &jobs, succeeded: &self.succeeded })
+        run(
+            now,
+            &ClusterView { nodes: &self.nodes, jobs: &jobs, succeeded: &self.succeeded, gpu_types: &self.type_names },
+        )
     }
 
     /// A checked plan.

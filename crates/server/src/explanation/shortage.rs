@@ -44,12 +44,20 @@ pub(super) fn most_of_one_type(cluster: &Cluster<'_>, job: &Job, of: &dyn Fn(&No
     types.into_values().max().unwrap_or(0)
 }
 
-/// A sentence about nodes that are drained, if there are any.
-pub(super) fn drained(cluster: &Cluster<'_>) -> Option<String> {
-    let nodes = cluster.engine().nodes().filter(|node| node.is_draining());
-    let names: Vec<&str> = nodes.map(|node| cluster.node_name(node.id())).collect();
-    let (is, it) = if names.len() == 1 { ("is", "it") } else { ("are", "them") };
-    (!names.is_empty()).then(|| format!("{} {is} drained: `pollux undrain` uses {it} again.", names.join(", ")))
+/// Sentences about nodes that are drained, and about those that end, if there are any.
+pub(super) fn drained(cluster: &Cluster<'_>) -> Vec<String> {
+    let named = |which: &dyn Fn(&&Node) -> bool| {
+        let nodes = cluster.engine().nodes().filter(which);
+        nodes.map(|node| cluster.node_name(node.id())).collect::<Vec<_>>()
+    };
+    let ending = named(&|node| node.is_ending());
+    let drained = named(&|node| node.is_draining() && !node.is_ending());
+    let (is, it) = if drained.len() == 1 { ("is", "it") } else { ("are", "them") };
+    let (ends, takes) = if ending.len() == 1 { ("ends", "takes") } else { ("end", "take") };
+    let drained = (!drained.is_empty())
+        .then(|| format!("{} {is} drained: `pollux undrain` uses {it} again.", drained.join(", ")));
+    let ending = (!ending.is_empty()).then(|| format!("{} {ends} soon and {takes} nothing new.", ending.join(", ")));
+    drained.into_iter().chain(ending).collect()
 }
 
 fn usable<'a>(cluster: &'a Cluster<'_>, job: &'a Job) -> impl Iterator<Item = &'a Node> {

@@ -59,7 +59,9 @@ impl Group {
     pub(super) fn stop(&mut self, why: StopReason) {
         self.stopping = true;
         self.last_leader = match why {
-            StopReason::Paused | StopReason::Preempted | StopReason::Moved => self.members.first().copied(),
+            StopReason::Paused | StopReason::Preempted | StopReason::Moved | StopReason::NodeEnds => {
+                self.members.first().copied()
+            }
             StopReason::Resized
             | StopReason::TimeLimit
             | StopReason::Cancelled

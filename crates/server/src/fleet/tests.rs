@@ -11,8 +11,12 @@ fn ids(numbers: &[u64]) -> Vec<ReplicaId> {
 }
 
 fn apply(fleet: &mut Fleet, command: &Command) -> Effects {
+    apply_to_pods(fleet, command, PodsPer::Replica)
+}
+
+fn apply_to_pods(fleet: &mut Fleet, command: &Command, pods_per: PodsPer) -> Effects {
     let mut out = Effects::default();
-    fleet.apply(command, &mut out);
+    fleet.apply(command, pods_per, &mut out);
     out
 }
 
@@ -226,4 +230,30 @@ fn only_a_whole_group_that_runs_can_be_silent() {
     fleet.has_spoken(JOB);
     fleet.started(ReplicaId(2), Timestamp(10));
     assert_eq!(fleet.silent().count(), 0);
+}
+
+#[test]
+fn what_comes_to_a_node_together_is_a_bundle_and_its_gpus_are_free_when_all_of_it_has_ended() {
+    let mut fleet = Fleet::default();
+    let out = apply_to_pods(&mut fleet, &launch(1, &on(&[(0, 2), (1, 1)])), PodsPer::Node);
+    assert_eq!(out.start, ids(&[1, 2, 3]));
+    assert_eq!([1, 2, 3].map(|id| fleet.bundle(ReplicaId(id))), [ids(&[1, 2]), ids(&[1, 2]), ids(&[3])]);
+    fleet.settle(JOB);
+    apply(&mut fleet, &resize(2, &[], &[(2, 2)]));
+    apply_to_pods(&mut fleet, &launch(2, &on(&[(2, 2)])), PodsPer::Node);
+    assert_eq!(fleet.bundle(ReplicaId(5)), ids(&[4, 5]));
+    // One ends by itself, and is not the first to be told to leave.
+    assert_eq!(exit(&mut fleet, 2, 1).len(), 1, "its failure is told at once");
+    let mut fleet = restarted(&fleet);
+    assert_eq!(fleet.bundle(ReplicaId(2)), ids(&[1, 2]), "a restart keeps it");
+    exit(&mut fleet, 2, 1);
+    let out = apply(&mut fleet, &stop(2, &[(0, 2), (1, 1), (2, 2)], StopReason::Failed));
+    assert_eq!((out.stop, out.events, out.gone), (ids(&[1, 3, 5, 4]), vec![], vec![]));
+    assert_eq!(exit(&mut fleet, 3, 143), [release(2, 1)]);
+    assert_eq!(exit(&mut fleet, 1, 143), [release(2, 0), release(2, 0)]);
+    assert_eq!(exit(&mut fleet, 4, 143), []);
+    assert_eq!(exit(&mut fleet, 4, 143), [], "told again");
+    let mut out = Effects::default();
+    fleet.lose_node(NodeId(2), &mut out);
+    assert_eq!((out.gone, fleet.replicas.len()), (ids(&[4, 5]), 0));
 }

@@ -90,7 +90,11 @@ async fn nodes(State(state): State<AppState>, scope: Scope) -> Result<Json<NodeL
         }
         list
     });
-    Ok(Json(look.get().await?))
+    let (mut list, mut agents) = (look.get().await?, super::nodes::agents(&state));
+    for node in &mut list.nodes {
+        node.agent = agents.remove(&node.name);
+    }
+    Ok(Json(list))
 }
 
 /// Empties a node, and uses it no more.

@@ -1,9 +1,13 @@
+use std::sync::Arc;
+
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use pollux_api::{Failure, FailureDetail};
+use pollux_backend_remote::NodesError;
 use pollux_engine::Refusal;
 use pollux_policy::JobId;
+use pollux_slurm::QueuesError;
 use thiserror::Error;
 
 use super::Unverified;
@@ -14,7 +18,7 @@ use crate::{Caller, Refused, WhatIfError};
 const LETTERS_MAX: usize = 1_000;
 
 /// Why a request is not answered with what it asked for.
-#[derive(Clone, Debug, PartialEq, Error)]
+#[derive(Clone, Debug, Error)]
 pub(crate) enum HttpError {
     #[error(transparent)]
     Refused(#[from] Refused),
@@ -28,6 +32,18 @@ pub(crate) enum HttpError {
     ViewerOnly { owner: String },
     #[error("this token is for /metrics only: send a user's token")]
     MonitorOnly,
+    #[error("this token is for a machine that joins: `pollux node --join` sends it, all else needs a user's token")]
+    MachineOnly,
+    #[error("only a machine that joins connects here: `pollux node --join` does")]
+    NoMachine,
+    #[error("no machine joins this scheduler")]
+    NoNodes,
+    #[error("{0}")]
+    Machine(Arc<NodesError>),
+    #[error("this scheduler asks nobody for nodes")]
+    NoAllocations,
+    #[error("{0}")]
+    Allocation(Arc<QueuesError>),
     #[error(transparent)]
     Unverified(#[from] Unverified),
     #[error("jobs and nodes are not changed here: {how}")]
@@ -74,6 +90,7 @@ impl HttpError {
         match caller {
             Some(Caller::Viewer(owner)) => Self::ViewerOnly { owner: owner.clone() },
             Some(Caller::Monitor(_)) => Self::MonitorOnly,
+            Some(Caller::Machine(_)) => Self::MachineOnly,
             Some(&Caller::Job(job)) => Self::Scope { job },
             // A user's opens everything.
             Some(Caller::User(_)) | None => Self::Unauthorized,
@@ -90,7 +107,13 @@ impl HttpError {
         match self {
             Self::Refused(refused) => status_of(refused),
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "unauthorized"),
-            Self::Scope { .. } | Self::ViewerOnly { .. } | Self::MonitorOnly => (StatusCode::FORBIDDEN, "wrong_token"),
+            Self::Scope { .. } | Self::ViewerOnly { .. } | Self::MonitorOnly | Self::MachineOnly | Self::NoMachine => {
+                (StatusCode::FORBIDDEN, "wrong_token")
+            }
+            Self::NoNodes => (StatusCode::NOT_FOUND, "no_nodes"),
+            Self::Machine(error) => status_of_machine(error),
+            Self::NoAllocations => (StatusCode::NOT_FOUND, "no_allocations"),
+            Self::Allocation(error) => status_of_queues(error),
             Self::Unverified(_) => (StatusCode::SERVICE_UNAVAILABLE, "unverified"),
             Self::Elsewhere { .. } => (StatusCode::CONFLICT, "elsewhere"),
             Self::Host { .. } => (StatusCode::FORBIDDEN, "wrong_host"),
@@ -111,6 +134,31 @@ impl HttpError {
             Self::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
             Self::TooManyStreams { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_streams"),
         }
+    }
+}
+
+fn status_of_machine(error: &NodesError) -> (StatusCode, &'static str) {
+    match error {
+        NodesError::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown_node"),
+        NodesError::Lifetime { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_lifetime"),
+        NodesError::State(_) => (StatusCode::SERVICE_UNAVAILABLE, "full"),
+        // It is not ready, or ends.
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "away"),
+    }
+}
+
+fn status_of_queues(error: &QueuesError) -> (StatusCode, &'static str) {
+    match error {
+        QueuesError::Spec(_) => (StatusCode::UNPROCESSABLE_ENTITY, "bad_queue"),
+        QueuesError::Unknown { .. } => (StatusCode::NOT_FOUND, "unknown_queue"),
+        QueuesError::UnknownJob { .. } => (StatusCode::NOT_FOUND, "unknown_slurm_job"),
+        QueuesError::Known { .. } | QueuesError::Removed { .. } => (StatusCode::CONFLICT, "queue_used"),
+        QueuesError::TooMany => (StatusCode::CONFLICT, "too_many_queues"),
+        QueuesError::Refused { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "refused_by_slurm"),
+        QueuesError::Command(_) => (StatusCode::BAD_GATEWAY, "slurm"),
+        QueuesError::State(_) => (StatusCode::SERVICE_UNAVAILABLE, "full"),
+        // It is not ready, or ends.
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "away"),
     }
 }
 
@@ -148,6 +196,18 @@ fn status_of_refusal(refusal: &Refusal) -> (StatusCode, &'static str) {
         Refusal::TooManyJobs { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_jobs"),
         // The rest is content that makes no sense, and so is what the engine may come to refuse.
         _ => (StatusCode::UNPROCESSABLE_ENTITY, "refused"),
+    }
+}
+
+impl From<NodesError> for HttpError {
+    fn from(error: NodesError) -> Self {
+        Self::Machine(Arc::new(error))
+    }
+}
+
+impl From<QueuesError> for HttpError {
+    fn from(error: QueuesError) -> Self {
+        Self::Allocation(Arc::new(error))
     }
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn events<F: Future<Output = Option<()>> + Send + 'static>(
 
 /// Says why an answer that has begun is broken off: its status is long sent. That the server ends is no news.
 pub(crate) fn broken_off(handle: &Handle, stream: &'static str, error: &HttpError) {
-    if *error != HttpError::Refused(Refused::Away) {
+    if !matches!(error, HttpError::Refused(Refused::Away)) {
         handle.metrics().count_refusal(error.code());
         warn!(stream, code = error.code(), %error, "a stream is broken off");
     }

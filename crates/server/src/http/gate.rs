@@ -100,7 +100,7 @@ impl Asked {
 }
 
 /// The other end of the connection; of one without a socket this machine.
-fn peer(request: &Request) -> IpAddr {
+pub(super) fn peer(request: &Request) -> IpAddr {
     request.extensions().get().map_or(Ipv4Addr::LOCALHOST.into(), |&Peer(address)| address)
 }
 

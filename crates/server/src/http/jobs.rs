@@ -12,6 +12,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use super::allocations;
 use super::extract::{Id, Json, Query, page};
 use super::failure::HttpError;
 use super::scope::{Changeable, Scope, Visible};
@@ -176,7 +177,10 @@ async fn detail(State(state): State<AppState>, Visible(id): Visible) -> Result<J
 async fn explanation(State(state): State<AppState>, Visible(id): Visible) -> Result<Json<Explanation>, HttpError> {
     let look = state.handle.look(move |cluster| (explain(cluster, id), cluster.now()));
     let (live, now) = look.get().await?;
-    if let Some(explanation) = live {
+    if let Some(mut explanation) = live {
+        if explanation.phase == Phase::Queued {
+            explanation.sentences.extend(allocations::expected(&state, now.0));
+        }
         return Ok(Json(explanation));
     }
     let row = state.row(id).await?;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io, thread};
 
+use pollux_backend_remote::Nodes;
+use pollux_slurm::Queues;
 use tokio_rustls::rustls::ServerConfig;
 use tracing::warn;
 
@@ -33,12 +35,33 @@ pub struct HttpSettings {
     pub authenticator: Option<Arc<dyn Authenticator>>,
     /// Where jobs and nodes are changed, if not here: a sentence for those who try.
     pub changed_elsewhere: Option<&'static str>,
+    /// Machines that may join, if any may.
+    pub nodes: Option<Nodes>,
+    /// Queues of allocations, if Slurm may be asked for nodes.
+    pub allocations: Option<AllocationSettings>,
+}
+
+/// How Slurm is asked for nodes.
+#[derive(Clone, Debug)]
+pub struct AllocationSettings {
+    /// The queues.
+    pub queues: Queues,
+    /// Between two looks at Slurm.
+    pub interval: Duration,
 }
 
 impl HttpSettings {
     /// Those of a server that listens at one address, without TLS.
     pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, tls: None, hosts: Vec::new(), authenticator: None, changed_elsewhere: None }
+        Self {
+            listen,
+            tls: None,
+            hosts: Vec::new(),
+            authenticator: None,
+            changed_elsewhere: None,
+            nodes: None,
+            allocations: None,
+        }
     }
 }
 
@@ -138,7 +161,7 @@ fn known_port(file: &Path) -> Option<u16> {
     let port = match fs::read_to_string(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => Err(error.to_string()),
-        Ok(text) => text.trim().parse().map_err(|_| format!("it holds {text:?}: expected is a port")),
+        Ok(text) => text.trim().parse().map_err(|_| format!("it holds {text:?}: expected a port")),
     };
     let lost = "workers of an earlier server may not find this one";
     port.inspect_err(|error| warn!(file = %file.display(), %error, "{lost}")).ok()
@@ -190,7 +213,7 @@ mod tests {
         fs::write(&file, "door 7").unwrap();
         assert_eq!(known(), None);
         let said = fs::read_to_string(log).unwrap();
-        assert!(said.contains(r#"it holds "door 7": expected is a port"#), "{said}");
+        assert!(said.contains(r#"it holds "door 7": expected a port"#), "{said}");
     }
 
     fn bind(listen: &str, state_dir: &Path) -> Listeners {

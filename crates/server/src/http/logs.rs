@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -295,8 +296,13 @@ async fn pass_on<P: Piece>(
         let chunk = match chunk {
             Ok(chunk) => chunk,
             Err(error) => {
-                // What cannot be read has no more to say.
-                warn!(replica = writer.id, %error, "a log cannot be read");
+                // What cannot be read has no more to say for now.
+                if tail.cannot_read() {
+                    warn!(replica = writer.id, %error, "a log cannot be read");
+                    if error.kind() == ErrorKind::NotConnected {
+                        send_all(tail.excuse(&error.to_string()), pieces).await?;
+                    }
+                }
                 return Some(true);
             }
         };

@@ -7,6 +7,7 @@ use utoipa_axum::routes;
 
 use super::failure::HttpError;
 use super::state::AppState;
+use crate::explanation::waiting_jobs;
 use crate::metrics::Reading;
 use crate::views;
 
@@ -21,6 +22,7 @@ pub(super) fn routes() -> OpenApiRouter<AppState> {
 async fn metrics(State(state): State<AppState>) -> Result<Response, HttpError> {
     let policy = state.policy;
     let look = state.handle.look(move |cluster| Reading {
+        waiting: waiting_jobs(cluster),
         status: views::cluster_status(cluster, policy),
         nodes: cluster.engine().nodes().len(),
         events: cluster.last_event(),

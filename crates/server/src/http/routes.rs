@@ -11,7 +11,10 @@ use utoipa_axum::router::OpenApiRouter;
 use super::extract::BODY_BYTES_MAX;
 use super::failure::HttpError;
 use super::state::AppState;
-use super::{assets, checkpoints, cluster, events, gate, jobs, logs, metrics, plan, series, tokens, what_if, workers};
+use super::{
+    allocations, assets, checkpoints, cluster, events, gate, jobs, logs, metrics, nodes, plan, series, tokens, what_if,
+    workers,
+};
 
 /// All routes.
 pub fn app(state: AppState) -> Router {
@@ -26,6 +29,7 @@ pub fn app_with(state: AppState, more: Router<AppState>) -> Router {
     router
         .merge(more)
         .merge(assets::routes())
+        .route(pollux_backend_remote::protocol::PATH, get(nodes::connect))
         .route("/openapi.json", get(async move || ([(CONTENT_TYPE, "application/json")], document)))
         .fallback(async || HttpError::NoRoute)
         .method_not_allowed_fallback(async || HttpError::NoMethod)
@@ -54,6 +58,8 @@ fn documented() -> OpenApiRouter<AppState> {
         .merge(cluster::changing_routes())
         .merge(checkpoints::routes())
         .merge(tokens::routes())
+        .merge(nodes::routes())
+        .merge(allocations::routes())
         .route_layer(middleware::from_fn(gate::users_only));
     let for_viewers = OpenApiRouter::new()
         .merge(jobs::routes())

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -24,7 +25,6 @@ use super::gate::Peer;
 use super::listeners::Listener;
 use super::timeout_stream::TimeoutStream;
 use super::{AppState, app};
-use crate::Metrics;
 
 /// Connections of one listener at once, if there are files enough; more wait to be accepted. Each worker holds one.
 const CONNECTIONS_MAX: usize = 32_768;
@@ -77,9 +77,9 @@ pub(crate) async fn serve(listener: Listener, state: AppState) -> io::Result<()>
             debug!(peer = %address, "connection accepted");
             metrics.connections.inc();
             let (app, tls, watcher) = (app.clone(), tls.clone(), graceful.watcher());
-            let metrics = Arc::clone(&metrics);
+            let (metrics, state) = (Arc::clone(&metrics), state.clone());
             tokio::spawn(async move {
-                serve_connection(stream, tls, app, address, watcher, &metrics).await;
+                serve_connection(stream, tls, app, address, watcher, &state).await;
                 metrics.connections.dec();
                 drop((place, permit));
             });
@@ -154,7 +154,7 @@ async fn serve_connection(
     app: Router,
     address: SocketAddr,
     watcher: Watcher,
-    metrics: &Metrics,
+    state: &AppState,
 ) {
     // Answers are whole; waiting for more to send would only delay them.
     if let Err(error) = stream.set_nodelay(true) {
@@ -162,14 +162,14 @@ async fn serve_connection(
     }
     let (stream, peer) = (TimeoutStream::new(stream), Peer(address.ip()));
     let answered = match tls {
-        None => answer(stream, app, peer, watcher).await,
+        None => answer(stream, app, peer, watcher, state).await,
         Some(tls) => {
             let reason = match tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
-                Ok(Ok(stream)) => return closed(address, answer(stream, app, peer, watcher).await),
+                Ok(Ok(stream)) => return closed(address, answer(stream, app, peer, watcher, state).await),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("nothing for {} s", HANDSHAKE_WAIT.as_secs()),
             };
-            metrics.count_refused_connection("tls");
+            state.handle.metrics().count_refused_connection("tls");
             return info!(peer = %address, reason, "connection refused: no TLS");
         }
     };
@@ -188,7 +188,9 @@ async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     app: Router,
     peer: Peer,
-    watcher: Watcher,
+    // While it is held, the end of the server waits for this connection.
+    _watcher: Watcher,
+    state: &AppState,
 ) -> hyper::Result<()> {
     let app = TowerToHyperService::new(app);
     let service = service_fn(move |mut request: Request<Incoming>| {
@@ -199,8 +201,14 @@ async fn answer(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_WAIT)
         .max_buf_size(BUFFER_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    watcher.watch(connection).await
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
+    let mut connection = pin!(connection);
+    tokio::select! {
+        answered = connection.as_mut() => return answered,
+        () = state.closed() => connection.as_mut().graceful_shutdown(),
+    }
+    connection.await
 }
 
 #[cfg(test)]

@@ -1,17 +1,21 @@
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
+use pollux_backend_remote::{Doorway, Nodes};
 use pollux_policy::JobId;
 use pollux_store::JobRow;
 use sha2::{Digest, Sha256};
 use tokio::sync::{Semaphore, watch};
 
+use super::allocation_turns::Allocations;
 use super::events::UnreadableLines;
 use super::failure::HttpError;
 use super::hosts::Hosts;
 use super::rates::Rates;
-use super::{Authenticator, HttpSettings, Identity};
+use super::{Authenticator, HttpSettings, Identity, TlsFiles, tls};
 use crate::series::Series;
 use crate::{Caller, Cluster, Handle, Retention, Server};
 use pollux_engine::Refusal;
@@ -42,6 +46,16 @@ pub struct AppState {
     group_secret: Option<Arc<str>>,
     /// Where jobs and nodes are changed, if not here.
     pub(crate) changed_elsewhere: Option<&'static str>,
+    /// Machines that may join, if any may.
+    pub(crate) nodes: Option<Nodes>,
+    /// Queues of allocations, if Slurm may be asked for nodes.
+    pub(crate) allocations: Option<Allocations>,
+    /// The certificate and its key, where there is one.
+    tls: Option<Arc<TlsFiles>>,
+    /// Where workers look for the scheduler.
+    worker_url: Arc<str>,
+    /// What a replica may take to save and leave.
+    pub(crate) grace: Duration,
     closing: watch::Sender<bool>,
 }
 
@@ -63,6 +77,11 @@ impl AppState {
             authenticator: None,
             group_secret: None,
             changed_elsewhere: None,
+            nodes: None,
+            allocations: None,
+            tls: None,
+            worker_url: "".into(),
+            grace: server.grace(),
             closing: watch::Sender::new(false),
         }
     }
@@ -71,7 +90,31 @@ impl AppState {
     #[must_use]
     pub fn with(self, settings: &HttpSettings) -> Self {
         let (authenticator, changed_elsewhere) = (settings.authenticator.clone(), settings.changed_elsewhere);
-        Self { authenticator, changed_elsewhere, ..self }
+        let (nodes, tls) = (settings.nodes.clone(), settings.tls.clone().map(Arc::new));
+        let allocations = settings.allocations.as_ref().map(Allocations::new);
+        Self { authenticator, changed_elsewhere, nodes, allocations, tls, ..self }
+    }
+
+    /// The same for workers that look for the scheduler there.
+    #[must_use]
+    pub(crate) fn with_worker_url(self, url: &str) -> Self {
+        Self { worker_url: url.into(), ..self }
+    }
+
+    /// The fingerprint of the certificate that is shown now, if there is one.
+    pub(crate) fn fingerprint(&self) -> Option<String> {
+        self.tls.as_deref().and_then(tls::fingerprint)
+    }
+
+    /// Where machines that join find the scheduler.
+    pub(crate) fn worker_url(&self) -> &str {
+        &self.worker_url
+    }
+
+    /// What a machine that connects is to know.
+    pub(crate) fn doorway(&self, peer: IpAddr) -> Doorway {
+        let state = self.clone();
+        Doorway { peer, worker_url: self.worker_url.to_string(), certificate: Arc::new(move || state.fingerprint()) }
     }
 
     /// The same behind another listener.
@@ -117,6 +160,9 @@ impl AppState {
     pub(crate) async fn caller(&self, token: &str) -> Result<Option<Caller>, HttpError> {
         if let Some(caller) = self.handle.caller(token) {
             return Ok(Some(caller));
+        }
+        if let Some(machine) = self.nodes.as_ref().and_then(|nodes| nodes.caller(token)) {
+            return Ok(Some(Caller::Machine(machine)));
         }
         let Some(authenticator) = &self.authenticator else { return Ok(None) };
         Ok(match authenticator.verify(token).await? {

@@ -29,13 +29,15 @@ pub(crate) struct Tail {
     /// The position after everything that was read.
     end: u64,
     has_ended: bool,
+    /// Nothing can be read at the moment.
+    is_unread: bool,
     /// A line or a character without its end.
     unfinished: Vec<u8>,
 }
 
 impl Tail {
     pub(crate) const fn new(format: Format, from: LogStart) -> Self {
-        Self { format, from, end: 0, has_ended: false, unfinished: Vec::new() }
+        Self { format, from, end: 0, has_ended: false, is_unread: false, unfinished: Vec::new() }
     }
 
     /// Where to read on.
@@ -48,8 +50,14 @@ impl Tail {
         self.has_ended
     }
 
+    /// Nothing can be read at the moment; tells whether that is new.
+    pub(crate) const fn cannot_read(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_unread, true)
+    }
+
     /// Takes the next piece of the log in, and returns what is told of it.
     pub(crate) fn take(&mut self, chunk: &LogChunk) -> LogOutput {
+        self.is_unread = false;
         let mut told = if chunk.dropped > 0 { self.rest() } else { LogOutput::default() };
         // Who asked for the last lines is told where they end, though there are none.
         let is_found = matches!(self.from, LogStart::LastLines(_));
@@ -72,6 +80,15 @@ impl Tail {
             }
         }
         told
+    }
+
+    /// Says to whoever reads lines why there are none.
+    pub(crate) fn excuse(&self, reason: &str) -> LogOutput {
+        let lines = match &self.format {
+            Format::Lines { prefix } => format!("{prefix}[{reason}]\n").into_bytes(),
+            Format::Pieces { .. } => Vec::new(),
+        };
+        LogOutput { lines, pieces: Vec::new() }
     }
 
     /// What has no end, if that was never written.
@@ -143,6 +160,15 @@ mod tests {
 
     fn text(told: LogOutput) -> String {
         String::from_utf8(told.lines).unwrap()
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_said_once_until_it_can_be() {
+        let mut tail = lines("0 ");
+        assert_eq!((tail.cannot_read(), tail.cannot_read()), (true, false));
+        assert_eq!(tail.excuse("gpu1 does not answer").lines, b"0 [gpu1 does not answer]\n");
+        tail.take(&LogChunk { bytes: Vec::new(), next: 0, dropped: 0, ended: false });
+        assert!(tail.cannot_read());
     }
 
     fn lines(prefix: &str) -> Tail {

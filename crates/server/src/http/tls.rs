@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
+use sha2::{Digest, Sha256};
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
@@ -68,6 +69,12 @@ fn read(TlsFiles { certificate, key }: &TlsFiles) -> Result<Arc<CertifiedKey>, S
     let private_key = PrivateKeyDer::from_pem_file(key).map_err(|error| refused(key, &error))?;
     let certified = CertifiedKey::from_der(certificates, private_key, &ring::default_provider());
     certified.map(Arc::new).map_err(|error| refused(certificate, &error))
+}
+
+/// SHA-256 of the certificate that is shown, by which a machine knows its scheduler.
+pub(super) fn fingerprint(files: &TlsFiles) -> Option<String> {
+    let first = CertificateDer::pem_file_iter(&files.certificate).ok()?.next()?.ok()?;
+    Some(Sha256::digest(first).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn refused(file: &Path, reason: &dyn std::fmt::Display) -> ServerError {

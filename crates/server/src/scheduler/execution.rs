@@ -1,5 +1,6 @@
 //! Commands become orders, which are made durable and then carried out.
 
+use pollux_api::Assignment;
 use pollux_backend::ReplicaId;
 use pollux_engine::{Command, Event, JobState};
 use pollux_job::JobId;
@@ -41,7 +42,11 @@ impl Scheduler {
 
     fn apply(&mut self, now: Timestamp, command: &Command, events: &mut Vec<Event>) -> Result<(), ServerError> {
         let mut out = Effects::default();
-        self.fleet.apply(command, &mut out);
+        let pods_per = match command {
+            Command::Launch { job, .. } => self.specs.get(job).map(|spec| spec.pods_per),
+            Command::Resize { .. } | Command::Stop { .. } | Command::PlanRejected { .. } | Command::Refused(_) => None,
+        };
+        self.fleet.apply(command, pods_per.unwrap_or_default(), &mut out);
         let kind = match command {
             Command::Launch { .. } => Some("launch"),
             Command::Resize { .. } => Some("resize"),
@@ -94,7 +99,8 @@ impl Scheduler {
             let authority = self.settings.worker_authority.as_deref();
             let context = LaunchContext { epoch: self.epoch, url, authority, address, checkpoint_dir, token };
             let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
-            self.pending.starts.extend(order(id, replica, spec, &assignment, context));
+            let bundle = self.fleet.bundle(id);
+            self.pending.starts.extend(order(id, replica, bundle, spec, &assignment, context));
         }
         Ok(())
     }
@@ -175,7 +181,7 @@ impl Scheduler {
                 // Workers that are told to leave find out why.
                 Some(group) => {
                     let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
-                    self.assignments.post(job, assignment);
+                    self.assignments.post(job, Assignment { epoch: Some(self.epoch.0), ..assignment });
                 }
                 None => {
                     self.assignments.remove(job);

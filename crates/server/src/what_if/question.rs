@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_agent::AgentReport;
 use pollux_api as api;
@@ -127,17 +127,20 @@ fn live(cluster: &Cluster<'_>, job: u64) -> Result<JobId, Refusal> {
     }
 }
 
-/// A type of GPU by its name, or that of the first node.
+/// A type of GPU by its name, or that of the first node. Of one that no node has and no live job was measured on nothing
+/// could be told but a guess.
 fn gpu_type(cluster: &Cluster<'_>, name: Option<&str>) -> Result<GpuTypeName, WhatIfError> {
     let engine = cluster.engine();
-    let mut types = engine.nodes().filter_map(|node| engine.gpu_type_name(node.gpu_type()));
-    match name {
-        None => Ok(types.next().cloned().unwrap_or_default()),
-        Some(name) => {
-            let found = types.find(|known| known.as_str() == name);
-            found.cloned().ok_or_else(|| WhatIfError::GpuType { gpu_type: name.to_owned() })
-        }
-    }
+    let mut of_nodes = engine.nodes().filter_map(|node| engine.gpu_type_name(node.gpu_type()));
+    let Some(name) = name else { return Ok(of_nodes.next().cloned().unwrap_or_default()) };
+    let reports = engine.jobs().filter_map(|job| job.report());
+    let measured = reports.flat_map(|received| received.report.types.iter().map(|learned| &learned.gpu_type));
+    let known: BTreeSet<&GpuTypeName> = of_nodes.chain(measured).collect();
+    let found = known.iter().find(|known| known.as_str() == name).map(|&known| known.clone());
+    found.ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|known| known.as_str()).collect();
+        WhatIfError::GpuType { gpu_type: name.to_owned(), known: names.join(", ") }
+    })
 }
 
 fn newcomer(asked: &api::HypotheticalJob, templates: &BTreeMap<u64, JobTemplate>) -> Result<Newcomer, WhatIfError> {

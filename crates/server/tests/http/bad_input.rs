@@ -154,6 +154,7 @@ async fn bad_queries_paths_types_and_sizes_are_refused_in_a_line() {
         ("/v1/jobs?limit=1001", 400, "query: limit 1001: expected 1 to 1000"),
         ("/v1/jobs?limit=x", 400, "query: limit: invalid digit found in string"),
         ("/v1/jobs?phase=asleep", 400, "unknown variant `asleep`"),
+        ("/v1/jobs?phase=unknown", 400, "unknown variant `unknown`"),
         ("/v1/jobs?color=red", 400, "unknown field `color`"),
         ("/v1/events?after=-1", 400, "query: after: invalid digit found in string"),
         ("/v1/events?limit=5000", 400, "expected 1 to 1000"),

@@ -128,6 +128,8 @@ async fn health_metrics_and_statuses_tell_how_the_cluster_is() {
     assert_eq!(metrics.headers["content-type"], "application/openmetrics-text; version=1.0.0; charset=utf-8");
     for line in [
         "pollux_jobs{phase=\"starting\"} 1",
+        "pollux_jobs_waiting{reason=\"ready\"} 1",
+        "pollux_jobs_waiting{reason=\"gpus\"} 0",
         "pollux_gpus 2",
         "pollux_gpus_held 2",
         "pollux_degraded 0",

@@ -9,7 +9,8 @@ const METHODS: [Method; 7] =
     [Method::GET, Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::OPTIONS, Method::TRACE];
 
 /// What the interface is said to have, apart from the document itself.
-const ROUTES: [&str; 31] = [
+const ROUTES: [&str; 41] = [
+    "DELETE /v1/nodes/{name}",
     "DELETE /v1/tokens/{label}",
     "GET /healthz",
     "GET /metrics",
@@ -26,8 +27,16 @@ const ROUTES: [&str; 31] = [
     "GET /v1/jobs/{id}/series",
     "GET /v1/nodes",
     "GET /v1/plan",
+    "DELETE /v1/allocation-queues/{name}",
+    "GET /v1/allocation-queues",
+    "GET /v1/allocation-queues/{name}",
+    "GET /v1/allocation-queues/{name}/output",
     "GET /v1/tokens",
     "GET /v1/what-if",
+    "POST /v1/allocation-queues",
+    "POST /v1/allocation-queues/{name}/pause",
+    "POST /v1/allocation-queues/{name}/resume",
+    "POST /v1/allocation-rehearsals",
     "POST /v1/checkpoints/prune",
     "POST /v1/jobs",
     "POST /v1/jobs/{id}/cancel",
@@ -36,6 +45,7 @@ const ROUTES: [&str; 31] = [
     "POST /v1/jobs/{id}/rendezvous",
     "POST /v1/jobs/{id}/reports",
     "POST /v1/jobs/{id}/resume",
+    "POST /v1/node-tokens",
     "POST /v1/nodes/{name}/drain",
     "POST /v1/nodes/{name}/undrain",
     "POST /v1/tokens",

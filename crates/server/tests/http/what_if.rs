@@ -174,7 +174,7 @@ async fn changes_that_make_no_sense_are_refused_in_a_line() {
             r#"{"add_nodes":{"count":1,"gpus":4,"gpu_type":"x"}}"#.to_owned(),
             422,
             "bad_change",
-            "gpu_type \"x\": expected",
+            "gpu_type \"x\": expected one that nodes have or jobs were measured on: ",
         ),
         (submit(r#"{"job":9}"#), 404, "unknown_job", "job 9 is unknown"),
         (submit(r#"{"application":"resnet"}"#), 422, "bad_change", "application \"resnet\"; expected bert, "),

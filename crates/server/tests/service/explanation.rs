@@ -94,3 +94,26 @@ fn a_job_that_no_cluster_like_this_can_run_is_told_so() {
         "It needs at least 4 GPUs of one type, and the cluster has 2: it waits for nodes to be added."
     );
 }
+
+#[test]
+fn what_another_type_of_gpu_would_be_worth_is_told_as_the_estimate_that_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&[("t4-0", 1), ("a100-0", 1)]);
+    let server = world.serve(settings(folder.path(), elastic()));
+    let handle = server.handle();
+    let job = handle.submit(request("first", 1)).wait().unwrap();
+    let told = eventually("an estimate", || {
+        world.speak(handle, &mut BTreeMap::new());
+        let told = explanation(handle, job);
+        told.sentences.iter().any(|sentence| sentence.contains("an estimate")).then_some(told)
+    });
+    let names: Vec<&str> = told.types.iter().map(|outlook| outlook.gpu_type.as_str()).collect();
+    assert_eq!(names, ["a100", "t4"]);
+    let [there] = &told.types.iter().filter(|outlook| outlook.is_estimated).collect::<Vec<_>>()[..] else {
+        panic!("one of them was measured: {told:?}")
+    };
+    assert_eq!(there.change, Some(0.0), "nobody ran on both: {told:?}");
+    let sentence =
+        format!("On {} its goodput would be the same, which is an estimate: it never ran there.", there.gpu_type);
+    assert!(told.sentences.contains(&sentence), "{told:?}");
+}

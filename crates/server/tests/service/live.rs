@@ -103,7 +103,7 @@ impl<'a> Live<'a> {
         let server = world.serve(settings);
         let group = |job: &pollux_sim::ScriptedJob| Group {
             id: None,
-            trainee: Trainee::new(applications.get(job.application), BatchMode::Adaptive, &script.settings),
+            trainee: Trainee::new(applications, job.application, BatchMode::Adaptive, &script.settings),
             generation: 0,
             members: BTreeMap::new(),
             gpu_type: GpuTypeName::default(),
@@ -149,7 +149,7 @@ impl<'a> Live<'a> {
         let NodeGroup { gpus, cpus, memory, .. } = *node;
         let gpu_type = node.gpu_type.clone().unwrap_or_else(|| GpuTypeName::default().to_string());
         let name = name_of(self.nodes);
-        self.world.join(NodeInfo { name: name.clone(), gpus, gpu_type, cpus, memory, address: name });
+        self.world.join(NodeInfo { name: name.clone(), gpus, gpu_type, cpus, memory, address: name, end: None });
         self.nodes += 1;
         self.settle();
     }

@@ -37,6 +37,25 @@ fn a_replica_that_cannot_run_yet_says_why_and_is_waited_for() {
 }
 
 #[test]
+fn a_replica_that_waited_for_a_place_in_vain_says_so_and_the_node_is_left_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let world = World::new(&[("a", 1), ("b", 1)]);
+    world.set_pending(Some("untolerated taint"));
+    let server = world.serve(settings(folder.path(), PolicySettings::Fifo));
+    let handle = server.handle();
+    let job = handle.submit(request("picky", 1)).wait().unwrap();
+    eventually("the wait", || sentences(handle, job).contains("untolerated taint").then_some(()));
+    let reason = "no node took it within 3 minutes: untolerated taint".to_owned();
+    world.observe(&Observation::StartFailed { replica: ReplicaId(1), reason: reason.clone(), retryable: true });
+    let told = eventually("the end", || Some(sentences(handle, job)).filter(|told| told.contains("in a row")));
+    assert!(told.contains(&format!("The last time: {reason}.")), "{told}");
+    let cooling = |cluster: &pollux_server::Cluster<'_>| {
+        cluster.engine().nodes().filter(|node| node.cooling_until().is_some()).count()
+    };
+    assert_eq!(handle.look(cooling).wait(), Ok(0), "others may find a place there");
+}
+
+#[test]
 fn a_node_that_does_not_answer_keeps_its_job_and_its_gpus() {
     let folder = tempfile::tempdir().unwrap();
     let world = World::new(&[("a", 1)]);

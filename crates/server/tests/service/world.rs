@@ -97,7 +97,8 @@ impl World {
         let Some(gpus) = gpus else { return self.cluster.lose(node) };
         let (cpus, memory) = *self.resources.lock().unwrap();
         let address = node.split('/').next().unwrap_or(node).to_owned();
-        self.join(NodeInfo { name: node.to_owned(), gpus, gpu_type: gpu_type(node), cpus, memory, address });
+        let (name, gpu_type) = (node.to_owned(), gpu_type(node));
+        self.join(NodeInfo { name, gpus, gpu_type, cpus, memory, address, end: None });
     }
 
     pub(crate) fn join(&self, node: NodeInfo) {
@@ -173,6 +174,7 @@ impl World {
             cpus: None,
             memory: None,
             shares_with: None,
+            bundle: Vec::new(),
             command: Vec::new(),
             working_dir: PathBuf::from("/"),
             checkpoint_dir: String::new(),
@@ -239,6 +241,7 @@ pub(crate) fn report(assignment: &Assignment) -> AgentReport {
             gpu_type: assignment.replicas[0].gpu_type.clone(),
             model: Parallelism::DataParallel.model(params).unwrap(),
             replicas_profiled: assignment.replicas.len() as u32,
+            local_batch_max: None,
         }],
         noise: Some(NoiseStatistics::new(1.0, 4000.0).unwrap()),
         progress: Progress { steps: 10, samples: 640, epochs: 0, baseline_steps: 10.0 },

@@ -1,8 +1,9 @@
-use std::fmt;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::str::FromStr;
+use std::{fmt, fs};
 
-use pollux_model::{BatchLimits, NoiseStatistics};
+use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -137,6 +138,22 @@ impl Application {
         }
     }
 
+    /// How many times slower it trains than its steps say.
+    pub fn slowness(&self) -> f64 {
+        match self {
+            Self::Recorded(recorded) => recorded.slowness(),
+            Self::Parametric(_) | Self::Reported(_) => 1.0,
+        }
+    }
+
+    /// Seconds that a change of its GPUs takes, where it is a time of its own.
+    pub fn restart_s(&self) -> Option<f64> {
+        match self {
+            Self::Recorded(recorded) => recorded.restart_s(),
+            Self::Parametric(_) | Self::Reported(_) => None,
+        }
+    }
+
     /// Gradient statistics during an epoch at a total batch. Beyond the ends, the last epoch and the nearest batch.
     pub fn noise(&self, epoch: u32, batch_size: u32) -> NoiseStatistics {
         match self {
@@ -206,32 +223,94 @@ impl Application {
 #[derive(Clone, Debug)]
 pub struct ApplicationSet {
     /// In the order of [`ApplicationName::ALL`].
-    applications: Vec<Application>,
+    applications: Vec<OnTypes>,
+    /// Whether a GPU may be of no type in particular.
+    has_unnamed_type: bool,
+}
+
+/// One application on all types of GPU that are known.
+#[derive(Clone, Debug)]
+struct OnTypes {
+    /// On GPUs of no type in particular.
+    usual: Application,
+    /// Ordered by name; empty where the type makes no difference.
+    types: Vec<(GpuTypeName, Application)>,
 }
 
 impl ApplicationSet {
-    /// Measured applications, each from its folder of `traces`.
+    /// Measured applications, each from its folder of `traces`: those with files per type of GPU are as the simulator of
+    /// Sia has them, the others as that of Pollux.
     pub fn recorded(traces: &Path) -> Result<Self, PhysicsError> {
-        let load = |name: ApplicationName| Recorded::load(name, &traces.join(name.as_str())).map(Application::Recorded);
-        Ok(Self { applications: ApplicationName::ALL.into_iter().map(load).collect::<Result<_, _>>()? })
+        let load = |name: ApplicationName| {
+            let folder = traces.join(name.as_str());
+            let types = measured_types(&folder)?;
+            let on_type = |gpu_type: &String| {
+                let application = Application::Recorded(Recorded::load_type(name, &folder, gpu_type)?);
+                Ok((GpuTypeName::nearest(gpu_type), application))
+            };
+            let types = types.iter().map(on_type).collect::<Result<Vec<_>, PhysicsError>>()?;
+            let usual = match types.first() {
+                Some((_, first)) => first.clone(),
+                None => Application::Recorded(Recorded::load(name, &folder)?),
+            };
+            Ok(OnTypes { usual, types })
+        };
+        let applications = ApplicationName::ALL.into_iter().map(load).collect::<Result<Vec<_>, PhysicsError>>()?;
+        let has_unnamed_type = applications.iter().all(|on_types| on_types.types.is_empty());
+        Ok(Self { applications, has_unnamed_type })
     }
 
     /// The applications that ship with the project.
     pub fn parametric() -> Self {
-        Self {
-            applications: ApplicationName::ALL.map(|name| Application::Parametric(Parametric::shipped(name))).into(),
-        }
+        let shipped = |name| OnTypes {
+            usual: Application::Parametric(Parametric::shipped(name)),
+            types: Parametric::shipped_on_types(name)
+                .into_iter()
+                .map(|(gpu_type, on_type)| (gpu_type, Application::Parametric(on_type)))
+                .collect(),
+        };
+        Self { applications: ApplicationName::ALL.map(shipped).into(), has_unnamed_type: true }
     }
 
-    /// The application of this name.
+    /// The application of this name, on GPUs of no type in particular.
     pub fn get(&self, name: ApplicationName) -> &Application {
-        &self.applications[name as usize]
+        &self.applications[name as usize].usual
     }
 
-    /// All of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Application> {
-        self.applications.iter()
+    /// What the application of this name is on each type of GPU, ordered by name; empty where the type makes no difference.
+    pub fn on_types(&self, name: ApplicationName) -> &[(GpuTypeName, Application)] {
+        &self.applications[name as usize].types
     }
+
+    /// Whether jobs are known on GPUs that no type is said of.
+    pub const fn has_unnamed_type(&self) -> bool {
+        self.has_unnamed_type
+    }
+
+    /// Types of GPU that any application knows, ordered by name; none where the type makes no difference.
+    pub fn gpu_types(&self) -> BTreeSet<&GpuTypeName> {
+        self.applications.iter().flat_map(|on_types| &on_types.types).map(|(gpu_type, _)| gpu_type).collect()
+    }
+
+    /// All of them, on GPUs of no type in particular.
+    pub fn iter(&self) -> impl Iterator<Item = &Application> {
+        self.applications.iter().map(|on_types| &on_types.usual)
+    }
+}
+
+/// The types of GPU that an application was measured on, ordered by name.
+fn measured_types(folder: &Path) -> Result<Vec<String>, PhysicsError> {
+    let unreadable = |source| PhysicsError::Folder { folder: folder.display().to_string(), source };
+    let mut types = Vec::new();
+    let Ok(entries) = fs::read_dir(folder) else { return Ok(types) };
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        let gpu_type =
+            path.file_name().and_then(|file| file.to_str()?.strip_prefix("placements-")?.strip_suffix(".csv"));
+        types.extend(gpu_type.filter(|name| GpuTypeName::new(name).is_ok()).map(str::to_owned));
+    }
+    types.sort_unstable();
+    Ok(types)
 }
 
 #[cfg(test)]

@@ -14,6 +14,6 @@ mod step_times;
 pub use application::{Application, ApplicationName, ApplicationSet, StepTime, UnknownApplication};
 pub use error::PhysicsError;
 pub use parametric::Parametric;
-pub use profile::Profile;
+pub use profile::{OnType, Profile};
 pub use recorded::Recorded;
 pub use reported::Reported;

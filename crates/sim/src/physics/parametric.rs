@@ -1,6 +1,9 @@
-use pollux_model::{BatchLimits, NoiseStatistics, Shape, ThroughputModel};
+use pollux_model::{BatchLimits, GpuTypeName, NoiseStatistics, Shape, ThroughputModel};
 
 use super::{ApplicationName, PhysicsError, Profile, StepTime};
+
+/// What the profiles that ship describe, unless they name another type.
+const USUAL_TYPE: &str = "t4";
 
 /// An application that follows a [`Profile`]: the throughput model, and a noise scale that depends on progress alone.
 #[derive(Clone, Debug)]
@@ -37,6 +40,22 @@ impl Parametric {
         };
         let profile = Profile::from_toml(name, text).and_then(Self::new);
         profile.expect("a test reads every profile that ships")
+    }
+
+    /// The application as it ships with the project, on each type of GPU that it is described for, ordered by name. GPUs of
+    /// no type in particular are T4s.
+    pub fn shipped_on_types(name: ApplicationName) -> Vec<(GpuTypeName, Self)> {
+        let usual = Self::shipped(name);
+        let named = |gpu_type: &str| GpuTypeName::nearest(gpu_type);
+        let on = |gpu_type: &String| {
+            let profile = usual.profile.on(gpu_type)?;
+            Some((named(gpu_type), Self::new(profile).expect("a test reads every profile that ships")))
+        };
+        let mut types: Vec<_> = usual.profile.types.keys().filter_map(on).collect();
+        types.push((GpuTypeName::default(), usual.clone()));
+        types.push((named(USUAL_TYPE), usual));
+        types.sort_by(|a, b| a.0.cmp(&b.0));
+        types
     }
 
     /// What it follows.

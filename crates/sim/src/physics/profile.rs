@@ -1,5 +1,7 @@
 //! Compact descriptions of applications: written as TOML, fitted from recorded ones.
 
+use std::collections::BTreeMap;
+
 use pollux_model::{BatchLimits, LossCurve, ModelError, Observation, Parallelism, Shape, ThroughputModel, fit};
 use serde::Deserialize;
 
@@ -32,6 +34,19 @@ pub struct Profile {
     pub noise_scale: Vec<(f64, f64)>,
     /// How its loss falls.
     pub loss: LossCurve,
+    /// What differs on types of GPU other than the T4, by name.
+    #[serde(default)]
+    pub types: BTreeMap<String, OnType>,
+}
+
+/// What differs on a type of GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OnType {
+    /// The largest micro-batch that fits its memory.
+    pub local_batch_max: u32,
+    /// Seconds per step.
+    pub throughput: ThroughputModel,
 }
 
 /// Describes a recorded application: fits the throughput model to all shapes whose batch is within the limits, and the
@@ -55,7 +70,34 @@ pub fn from_recorded(recorded: &Recorded) -> Result<Profile, PhysicsError> {
         throughput: throughput.map_err(|source| PhysicsError::Model { application: name, source })?,
         noise_scale: knots(recorded),
         loss,
+        types: BTreeMap::new(),
     })
+}
+
+impl OnType {
+    /// What differs where an application was measured on another type.
+    pub fn from_recorded(recorded: &Recorded) -> Result<Self, PhysicsError> {
+        let Profile { limits, throughput, .. } = from_recorded(recorded)?;
+        Ok(Self { local_batch_max: limits.local_batch_max(), throughput })
+    }
+
+    fn to_toml(self, name: &str) -> String {
+        let params = self.throughput.params();
+        let parallelism = self.throughput.parallelism().to_string().replace('-', "_");
+        format!(
+            "\n[types.{name}]\nlocal_batch_max = {}\n[types.{name}.throughput]\nparallelism = \"{parallelism}\"\n\
+             alpha_compute = {}\nbeta_compute = {}\nalpha_internode = {}\nbeta_internode = {}\n\
+             alpha_intranode = {}\nbeta_intranode = {}\ngamma = {}\n",
+            self.local_batch_max,
+            decimal(params.alpha_compute),
+            decimal(params.beta_compute),
+            decimal(params.alpha_internode),
+            decimal(params.beta_internode),
+            decimal(params.alpha_intranode),
+            decimal(params.beta_intranode),
+            decimal(params.gamma),
+        )
+    }
 }
 
 impl Profile {
@@ -102,7 +144,14 @@ impl Profile {
             decimal(self.loss.slope()),
             decimal(self.loss.offset()),
             decimal(self.loss.floor()),
-        )
+        ) + &self.types.iter().map(|(name, on_type)| on_type.to_toml(name)).collect::<String>()
+    }
+
+    /// What the application is on a type of GPU, if that is described.
+    pub fn on(&self, gpu_type: &str) -> Option<Self> {
+        let OnType { local_batch_max, throughput } = *self.types.get(gpu_type)?;
+        let limits = self.limits.with_local_batch_max(local_batch_max);
+        Some(Self { limits, throughput, types: BTreeMap::new(), ..self.clone() })
     }
 
     /// Refuses values that no job can have.
@@ -129,7 +178,13 @@ impl Profile {
             }
             before = share;
         }
-        self.throughput.params().check().map_err(|source| PhysicsError::Model { application: self.application, source })
+        if let Some(on_type) = self.types.values().find(|of| of.local_batch_max < self.limits.local_batch_min()) {
+            return refuse("local_batch_max of a type", f64::from(on_type.local_batch_max), "local_batch_min or more");
+        }
+        let mut models = self.types.values().map(|on_type| &on_type.throughput).chain([&self.throughput]);
+        models
+            .try_for_each(|model| model.params().check())
+            .map_err(|source| PhysicsError::Model { application: self.application, source })
     }
 
     /// The noise scale when this share of the training is done.
@@ -252,7 +307,7 @@ mod tests {
         for name in ApplicationName::ALL {
             let profile = super::super::Parametric::shipped(name).profile().clone();
             assert_eq!(Profile::from_toml(name, &profile.to_toml()).unwrap(), profile);
-            assert!(profile.to_toml().lines().count() < 60);
+            assert!(profile.to_toml().lines().count() < 120);
         }
     }
 

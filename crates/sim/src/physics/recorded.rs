@@ -12,10 +12,12 @@ const VALIDATION_COLUMNS: &[&str] = &["progress", "iteration", "grad_sqr", "grad
 /// Below what the model accepts, so that no rounding between two epochs goes above.
 const STATISTIC_MAX: f64 = 1e90;
 
-/// An application as it was measured for the paper ("osdi21 physics").
+/// An application as it was measured for the paper of Pollux ("osdi21 physics"), or on one type of GPU for that of Sia
+/// ("sia physics").
 #[derive(Clone, Debug)]
 pub struct Recorded {
     name: ApplicationName,
+    pace: Pace,
     limits: BatchLimits,
     step_times: StepTimes,
     /// By batch size, ascending.
@@ -40,29 +42,68 @@ struct Epoch {
     loss: f64,
 }
 
+/// What the published simulators make of measurements.
+#[derive(Clone, Copy, Debug)]
+enum Pace {
+    /// They are what happens.
+    AsMeasured,
+    /// Training is slower than its steps by a factor, and a change of GPUs takes its own time.
+    Slower { factor: f64, restart_s: f64 },
+}
+
 impl Recorded {
     /// Reads the folder of one application: `placements.csv`, `scalability.csv` and a `validation-<batch>.csv` per
     /// validated batch.
     pub fn load(name: ApplicationName, folder: &Path) -> Result<Self, PhysicsError> {
         let step_times = StepTimes::load(name, folder)?;
+        Self::new(name, folder, Pace::AsMeasured, step_times, local_batch_cap(name))
+    }
+
+    /// Reads what was measured on one type of GPU: `placements-<type>.csv`, `scalability-<type>.csv`, and the validations
+    /// that all types share.
+    pub fn load_type(name: ApplicationName, folder: &Path, gpu_type: &str) -> Result<Self, PhysicsError> {
+        let pace = Pace::Slower { factor: slowness(name), restart_s: restart_s(name) };
+        let cap = local_batch_cap_on(name, gpu_type);
+        Self::new(name, folder, pace, StepTimes::load_type(folder, gpu_type)?, cap)
+    }
+
+    fn new(
+        name: ApplicationName,
+        folder: &Path,
+        pace: Pace,
+        step_times: StepTimes,
+        cap: u32,
+    ) -> Result<Self, PhysicsError> {
         let validations = load_validations(name, folder)?;
         let (local_batch_min, local_batch_max) = step_times.local_batch_range();
         let (smallest, largest) = (&validations[0], &validations[validations.len() - 1]);
-        let limits = BatchLimits::new(
-            smallest.batch_size,
-            largest.batch_size,
-            local_batch_min,
-            local_batch_max.min(local_batch_cap(name)),
-        )
-        .map_err(|source| PhysicsError::Model { application: name, source })?;
+        let local_batch_max = local_batch_max.min(cap);
+        let limits = BatchLimits::new(smallest.batch_size, largest.batch_size, local_batch_min, local_batch_max)
+            .map_err(|source| PhysicsError::Model { application: name, source })?;
         let target =
             |epoch: usize| validations.iter().map(|run| run.epochs[epoch].progress).fold(f64::INFINITY, f64::min);
         let targets = (0..epochs(name)).map(target).collect();
-        Ok(Self { name, limits, step_times, validations, targets })
+        Ok(Self { name, pace, limits, step_times, validations, targets })
     }
 
     pub(super) const fn name(&self) -> ApplicationName {
         self.name
+    }
+
+    /// How many times slower it trains than its steps say.
+    pub(super) const fn slowness(&self) -> f64 {
+        match self.pace {
+            Pace::AsMeasured => 1.0,
+            Pace::Slower { factor, .. } => factor,
+        }
+    }
+
+    /// Seconds that a change of its GPUs takes, where it is a time of its own.
+    pub(super) const fn restart_s(&self) -> Option<f64> {
+        match self.pace {
+            Pace::AsMeasured => None,
+            Pace::Slower { restart_s, .. } => Some(restart_s),
+        }
     }
 
     pub(super) const fn limits(&self) -> &BatchLimits {
@@ -154,6 +195,34 @@ const fn local_batch_cap(name: ApplicationName) -> u32 {
         | ApplicationName::Deepspeech2
         | ApplicationName::Imagenet
         | ApplicationName::Ncf => u32::MAX,
+    }
+}
+
+/// As the simulator of Sia caps it, below what was measured.
+fn local_batch_cap_on(name: ApplicationName, gpu_type: &str) -> u32 {
+    if name == ApplicationName::Deepspeech2 && gpu_type == "rtx" { 57 } else { u32::MAX }
+}
+
+/// As in the simulator of Sia, whose authors measured that jobs took so much longer than their steps.
+const fn slowness(name: ApplicationName) -> f64 {
+    match name {
+        ApplicationName::Cifar10 => 1.8,
+        ApplicationName::Ncf => 1.5,
+        ApplicationName::Bert | ApplicationName::Deepspeech2 | ApplicationName::Imagenet | ApplicationName::Yolov3 => {
+            1.2
+        }
+    }
+}
+
+/// As in the simulator of Sia.
+const fn restart_s(name: ApplicationName) -> f64 {
+    match name {
+        ApplicationName::Bert => 120.0,
+        ApplicationName::Cifar10 => 50.0,
+        ApplicationName::Deepspeech2 => 25.0,
+        ApplicationName::Imagenet => 250.0,
+        ApplicationName::Ncf => 15.0,
+        ApplicationName::Yolov3 => 80.0,
     }
 }
 

@@ -1,5 +1,5 @@
 use pollux_agent::{AgentReport, TypeReport};
-use pollux_model::{BatchLimits, LossCurve, NoiseStatistics, ThroughputModel};
+use pollux_model::{BatchLimits, Goodput, LossCurve, NoiseStatistics, ThroughputModel};
 
 use super::StepTime;
 use super::parametric::model_step_time;
@@ -18,10 +18,21 @@ impl Reported {
     /// A training of so many baseline steps in all, which may be without end, on a kind of GPU that was reported.
     pub fn new(report: &AgentReport, learned: &TypeReport, baseline_steps: f64) -> Self {
         Self {
-            limits: report.limits,
+            limits: learned.local_batch_max.map_or(report.limits, |most| report.limits.with_local_batch_max(most)),
             throughput: learned.model,
             // As the engine takes it: until gradients were measured nothing proves that a larger batch helps.
             noise: report.noise.unwrap_or(NoiseStatistics::NOISELESS),
+            loss: report.loss,
+            baseline_steps,
+        }
+    }
+
+    /// The same on a kind of GPU where it never ran, as it is estimated there.
+    pub fn estimated(report: &AgentReport, goodput: &Goodput, baseline_steps: f64) -> Self {
+        Self {
+            limits: goodput.limits,
+            throughput: goodput.throughput,
+            noise: goodput.noise,
             loss: report.loss,
             baseline_steps,
         }
@@ -38,6 +49,10 @@ impl Reported {
         }
     }
 
+    pub(crate) const fn goodput(&self) -> Goodput {
+        Goodput { throughput: self.throughput, noise: self.noise, limits: self.limits }
+    }
+
     pub(super) const fn limits(&self) -> &BatchLimits {
         &self.limits
     }
@@ -50,7 +65,7 @@ impl Reported {
         self.noise
     }
 
-    pub(super) const fn progress_target(&self) -> f64 {
+    pub(crate) const fn progress_target(&self) -> f64 {
         self.baseline_steps
     }
 

@@ -18,11 +18,19 @@ const SHAPE_MAX: u32 = 1024;
 pub(super) struct StepTimes {
     /// Per measured placement, in the smallest rotation, times by local batch in ascending order.
     curves: BTreeMap<Vec<u32>, Vec<(u32, StepTime)>>,
-    shapes: ShapeInterpolation,
+    /// Nothing where only placements on one node were measured.
+    shapes: Option<ShapeInterpolation>,
     /// The most replicas that any measured node held.
     per_node_max: u32,
     /// The means over the placements of a shape, then the larger shapes.
     means: Vec<(Point, StepTime)>,
+}
+
+/// What becomes of a shape that is listed twice.
+#[derive(Clone, Copy, Debug)]
+enum Repeated {
+    Refused,
+    FirstCounts,
 }
 
 impl StepTimes {
@@ -30,10 +38,22 @@ impl StepTimes {
     pub(super) fn load(name: ApplicationName, folder: &Path) -> Result<Self, PhysicsError> {
         let placements = Table::read(&folder.join("placements.csv"), PLACEMENT_COLUMNS)?;
         let scalability = Table::read(&folder.join("scalability.csv"), SHAPE_COLUMNS)?;
-        Self::from_tables(name, &placements, &scalability)
+        Self::from_tables(&placements, &scalability, Repeated::Refused, |shapes| insertion_order(name, shapes))
     }
 
-    fn from_tables(name: ApplicationName, placements: &Table, scalability: &Table) -> Result<Self, PhysicsError> {
+    /// From `placements-<type>.csv` and `scalability-<type>.csv`. Those of some types list the same shapes twice.
+    pub(super) fn load_type(folder: &Path, gpu_type: &str) -> Result<Self, PhysicsError> {
+        let placements = Table::read(&folder.join(format!("placements-{gpu_type}.csv")), PLACEMENT_COLUMNS)?;
+        let scalability = Table::read(&folder.join(format!("scalability-{gpu_type}.csv")), SHAPE_COLUMNS)?;
+        Self::from_tables(&placements, &scalability, Repeated::FirstCounts, |shapes| (0..shapes).collect())
+    }
+
+    fn from_tables(
+        placements: &Table,
+        scalability: &Table,
+        repeated: Repeated,
+        order: impl Fn(usize) -> Vec<usize>,
+    ) -> Result<Self, PhysicsError> {
         let mut curves: BTreeMap<Vec<u32>, Vec<(u32, StepTime)>> = BTreeMap::new();
         let mut sums: BTreeMap<Point, (StepTime, f64)> = BTreeMap::new();
         for row in placements.rows() {
@@ -63,16 +83,21 @@ impl StepTimes {
             let (nodes, replicas): (u32, u32) = (count(0)?, count(1)?);
             let (local_batch, time) = timing(&row, 2)?;
             let shape = [nodes, replicas, local_batch].map(i64::from);
-            if means.iter().any(|&(seen, _)| seen == shape) {
-                return Err(row.refuse(2, "each shape once, here or among the placements").into());
+            match (means.iter().any(|&(seen, _)| seen == shape), repeated) {
+                (false, _) => means.push((shape, time)),
+                (true, Repeated::FirstCounts) => {}
+                (true, Repeated::Refused) => {
+                    return Err(row.refuse(2, "each shape once, here or among the placements").into());
+                }
             }
-            means.push((shape, time));
         }
         let per_node_max = curves.keys().flatten().copied().max().unwrap_or(1);
         let (points, times) = means.iter().copied().unzip();
-        let flat = || PhysicsError::FlatShapes { file: placements.file().to_owned(), shapes: means.len() };
-        let order = insertion_order(name, means.len());
-        let shapes = ShapeInterpolation::new(points, times, &order).ok_or_else(flat)?;
+        let shapes = ShapeInterpolation::new(points, times, &order(means.len()));
+        let on_a_node = curves.keys().all(|placement| placement.len() == 1) && curves.contains_key([1].as_slice());
+        if shapes.is_none() && !(on_a_node && matches!(repeated, Repeated::FirstCounts)) {
+            return Err(PhysicsError::FlatShapes { file: placements.file().to_owned(), shapes: means.len() });
+        }
         Ok(Self { curves, shapes, per_node_max, means })
     }
 
@@ -97,15 +122,20 @@ impl StepTimes {
         if let Some(curve) = self.curves.get(placement.as_slice()) {
             return on_curve(curve, local_batch);
         }
-        let nodes = (placement.len() as i64).min(self.shapes.nodes_max());
-        let replicas = i64::from(placement.iter().sum::<u32>()).min(self.shapes.replicas_max());
+        let Some(shapes) = &self.shapes else {
+            let all = [placement.iter().sum()];
+            let (_, curve) = self.curves.range(..=all.to_vec()).next_back().expect("one replica was measured");
+            return on_curve(curve, local_batch);
+        };
+        let nodes = (placement.len() as i64).min(shapes.nodes_max());
+        let replicas = i64::from(placement.iter().sum::<u32>()).min(shapes.replicas_max());
         let wanted = i64::from(local_batch);
-        let time = |local_batch| self.shapes.at([nodes, replicas, local_batch]);
-        let enclosed = self.shapes.local_batch_within(nodes, replicas, wanted);
+        let time = |local_batch| shapes.at([nodes, replicas, local_batch]);
+        let enclosed = shapes.local_batch_within(nodes, replicas, wanted);
         match enclosed.and_then(|local_batch| Some((local_batch, time(local_batch)?))) {
             Some((enclosed, time)) if enclosed < wanted => grown(time, wanted as f64 / enclosed as f64),
             Some((_, time)) => time,
-            None => self.shapes.nearest([nodes, replicas, wanted]),
+            None => shapes.nearest([nodes, replicas, wanted]),
         }
     }
 }
@@ -190,7 +220,8 @@ mod tests {
         };
         let placements = table("p.csv", &placements, PLACEMENT_COLUMNS)?;
         let shapes = table("s.csv", &shapes, SHAPE_COLUMNS)?;
-        StepTimes::from_tables(ApplicationName::Bert, &placements, &shapes).map_err(|error| error.to_string())
+        let order = |shapes| (0..shapes).collect();
+        StepTimes::from_tables(&placements, &shapes, Repeated::Refused, order).map_err(|error| error.to_string())
     }
 
     #[test]

@@ -1,5 +1,5 @@
 use pollux_agent::{Agent, AgentReport, Placement, StepObservation, Tuning};
-use pollux_model::{Goodput, GradientNorms, NoiseStatistics};
+use pollux_model::{BatchLimits, Goodput, GradientNorms};
 
 /// Who chooses the batch of a job and speaks for it.
 #[derive(Clone, Debug)]
@@ -13,23 +13,29 @@ pub(super) enum Brain {
 }
 
 impl Brain {
-    /// The job now runs on `placement`.
-    pub(super) fn resize(&mut self, placement: Placement) -> Option<Tuning> {
+    /// The job now runs on `placement`, where `told` is what is told or estimated of it, if anything is.
+    pub(super) fn resize(&mut self, placement: Placement, told: Option<Goodput>) -> Option<Tuning> {
         match self {
             Self::Learning(agent) => agent.resize(placement).ok(),
             Self::Told(report) => {
                 let replicas = placement.shape.replicas();
-                let learned = report.types.iter_mut().find(|learned| learned.gpu_type == placement.gpu_type)?;
-                // What it has run on counts as measured, so that policies let it grow on.
-                learned.replicas_profiled = learned.replicas_profiled.max(replicas);
-                let noise = report.noise.unwrap_or(NoiseStatistics::NOISELESS);
-                let goodput = Goodput { throughput: learned.model, noise, limits: report.limits };
-                let best = goodput.best(placement.shape).ok()?;
+                if let Some(learned) = report.types.iter_mut().find(|learned| learned.gpu_type == placement.gpu_type) {
+                    // What it has run on counts as measured, so that policies let it grow on.
+                    learned.replicas_profiled = learned.replicas_profiled.max(replicas);
+                }
+                let best = told?.best(placement.shape).ok()?;
                 report.tuning =
                     Some(Tuning { local_batch: best.local_batch, accumulation_steps: best.accumulation_steps });
                 report.tuning
             }
             Self::Silent => None,
+        }
+    }
+
+    /// The job is on GPUs of a type where these batches fit.
+    pub(super) const fn set_limits(&mut self, limits: BatchLimits) {
+        if let Self::Learning(agent) = self {
+            agent.set_limits(limits);
         }
     }
 

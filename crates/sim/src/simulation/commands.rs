@@ -37,6 +37,7 @@ impl World<'_> {
                         self.jobs[idx].suspended = allocation.clone();
                     }
                     StopReason::Moved
+                    | StopReason::NodeEnds
                     | StopReason::Resized
                     | StopReason::Paused
                     | StopReason::TimeLimit

@@ -29,6 +29,46 @@ pub enum SimulationError {
         /// Replicas there is room for.
         room: u32,
     },
+    /// Types of GPU that are said to differ, where nothing is known of any.
+    #[error("GPU types {types}; expected one type, because what is known of the jobs tells none apart")]
+    OneType {
+        /// As the cluster has them.
+        types: String,
+    },
+    /// A type of GPU that no application is known on.
+    #[error("gpu_type {gpu_type}; expected one that the jobs were measured on: {known}")]
+    UnknownType {
+        /// As the cluster has it.
+        gpu_type: String,
+        /// Those that are known.
+        known: String,
+    },
+    /// Nodes of no type, where all that is known is of some type.
+    #[error(
+        "nodes without a gpu_type; expected a cluster file whose groups have one that the jobs were measured on: {known}"
+    )]
+    UnnamedType {
+        /// Those that are known.
+        known: String,
+    },
+    /// A job that may run only where there is nothing.
+    #[error("job {job} may run on {gpu_types} only; expected a type of GPU that the cluster has")]
+    AbsentTypes {
+        /// Its name.
+        job: String,
+        /// Where it may run.
+        gpu_types: String,
+    },
+    /// A job whose application is known on other types of GPU only.
+    #[error(
+        "job {job} trains {application}, which was measured on no GPU type of the cluster; expected one where it was"
+    )]
+    NeverMeasured {
+        /// Its name.
+        job: String,
+        /// What it trains.
+        application: ApplicationName,
+    },
     /// A batch that cannot be trained with on the GPUs asked for.
     #[error(
         "job {job} asks for batch {batch_size} at {replicas} replicas; expected batches of {application} up to {max}"

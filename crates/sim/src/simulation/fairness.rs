@@ -2,37 +2,50 @@
 
 use std::collections::BTreeMap;
 
-use pollux_model::{Batch, BatchMode};
+use pollux_model::{Batch, BatchMode, GpuTypeName};
 
 use crate::{Application, ApplicationName, Running};
+
+/// Application, type of GPU, fixed batch, replicas, and how many of them fit on a node.
+type Case = (Option<ApplicationName>, GpuTypeName, Option<u32>, u32, u32);
 
 /// Times of jobs alone on part of the cluster, each computed once.
 #[derive(Default)]
 pub(super) struct Isolated {
-    times_s: BTreeMap<(Option<ApplicationName>, Option<u32>, u32, u32), f64>,
+    times_s: BTreeMap<Case, f64>,
+}
+
+/// A job that has part of the cluster for itself.
+pub(super) struct Alone<'a> {
+    /// What it is on GPUs of this type.
+    pub(super) application: &'a Application,
+    pub(super) gpu_type: &'a GpuTypeName,
+    pub(super) mode: BatchMode,
+    /// Replicas that fit on a node.
+    pub(super) on_a_node: u32,
 }
 
 impl Isolated {
-    /// Seconds alone on a possibly fractional number of replicas, of which so many fit on a node: below one it is shared
-    /// in time, between two whole numbers speeds are interpolated.
-    pub(super) fn time_s(&mut self, application: &Application, mode: BatchMode, replicas: f64, on_a_node: u32) -> f64 {
+    /// Seconds alone on a possibly fractional number of replicas: below one it is shared in time, between two whole numbers speeds are interpolated.
+    pub(super) fn time_s(&mut self, alone: &Alone<'_>, replicas: f64) -> f64 {
         if replicas <= 1.0 {
-            return self.whole_s(application, mode, 1, on_a_node) / replicas;
+            return self.whole_s(alone, 1) / replicas;
         }
         let (low, high) = (replicas.floor(), replicas.ceil());
-        let low_speed = 1.0 / self.whole_s(application, mode, low as u32, on_a_node);
-        let high_speed = 1.0 / self.whole_s(application, mode, high as u32, on_a_node);
+        let low_speed = 1.0 / self.whole_s(alone, low as u32);
+        let high_speed = 1.0 / self.whole_s(alone, high as u32);
         1.0 / (low_speed + (high_speed - low_speed) * (replicas - low))
     }
 
-    fn whole_s(&mut self, application: &Application, mode: BatchMode, replicas: u32, on_a_node: u32) -> f64 {
+    fn whole_s(&mut self, alone: &Alone<'_>, replicas: u32) -> f64 {
+        let Alone { application, gpu_type, mode, on_a_node } = *alone;
         let fixed = match mode {
             BatchMode::Adaptive => None,
             BatchMode::Fixed { batch_size } => batch_size.or(Some(application.limits().batch_size_baseline())),
         };
         *self
             .times_s
-            .entry((application.name(), fixed, replicas, on_a_node))
+            .entry((application.name(), gpu_type.clone(), fixed, replicas, on_a_node))
             .or_insert_with(|| whole_s(application, fixed, replicas, on_a_node))
     }
 }

@@ -13,6 +13,8 @@ use crate::{Application, Running, TrainingState};
 /// Recorded statistics are what an estimator made of many steps: they are told as an average over so many that nothing
 /// from before them counts.
 const SMOOTHED_STEPS: u32 = 1_000_000;
+/// Batch sizes that a job is measured with where it is profiled before it starts, as for Sia.
+const PROFILED_BATCHES: u32 = 10;
 
 /// A job as the simulated world has it: the physics, and the agent that watches it.
 pub(super) struct SimJob<'a> {
@@ -99,8 +101,43 @@ impl<'a> SimJob<'a> {
             tune_for: settings.tune_for,
             saved_brain: fails.then(|| brain.clone()),
             resize_s: settings.resize_delay_s,
-            ..Self::with_brain(id, application, brain, settings.restart_delay_s)
+            ..Self::with_brain(id, application, brain, settings.restart_s(application))
         }
+    }
+
+    /// The same job where the type of GPU makes a difference: what it is on each.
+    pub(super) fn on_types(self, types: &'a [(GpuTypeName, Application)], settings: &SimulationSettings) -> Self {
+        let mut job = Self { kinds: types, ..self };
+        if settings.policy.profiles_types() {
+            job.profile_types();
+        }
+        job
+    }
+
+    /// Measures it on one GPU of every type, before it starts.
+    fn profile_types(&mut self) {
+        for (gpu_type, application) in self.kinds {
+            let limits = *application.limits();
+            self.brain.set_limits(limits);
+            let (low, high) = (f64::from(limits.local_batch_min()), f64::from(limits.local_batch_max()));
+            let mut before = 0;
+            for idx in 0..PROFILED_BATCHES {
+                let share = f64::from(idx) / f64::from(PROFILED_BATCHES - 1);
+                let local_batch = (low * (high / low).powf(share)).round() as u32;
+                if local_batch == std::mem::replace(&mut before, local_batch) {
+                    continue;
+                }
+                let time = application.step_time(&[1], local_batch);
+                self.brain.observe_step(&StepObservation {
+                    placement: Placement { shape: Shape::single(), gpu_type: gpu_type.clone() },
+                    local_batch,
+                    accumulation_steps: 0,
+                    compute_s: time.step_s - time.sync_s,
+                    sync_s: time.sync_s,
+                });
+            }
+        }
+        self.brain.set_limits(*self.application.limits());
     }
 
     /// A job that has told how it trains on these kinds of GPU, the first of them if it is on another one.
@@ -240,12 +277,19 @@ impl<'a> SimJob<'a> {
         self.shared_speed = shares.then_some(1.0);
         self.first_started.get_or_insert(now);
         match self.kinds.iter().find(|(kind, _)| kind == gpu_type) {
-            Some((kind, application)) => (self.gpu_type, self.application) = (kind.clone(), application),
+            Some((kind, application)) => {
+                (self.gpu_type, self.application) = (kind.clone(), application);
+                self.brain.set_limits(*application.limits());
+            }
             None if self.kinds.is_empty() => self.gpu_type = gpu_type.clone(),
             None => {}
         }
         let placement = Placement { shape, gpu_type: self.gpu_type.clone() };
-        let batch = self.choose(|brain| brain.resize(placement));
+        let told = match self.application {
+            Application::Reported(reported) => Some(reported.goodput()),
+            Application::Recorded(_) | Application::Parametric(_) => None,
+        };
+        let batch = self.choose(|brain| brain.resize(placement, told));
         self.train(now, batch);
     }
 
@@ -285,6 +329,19 @@ impl<'a> SimJob<'a> {
 
     pub(super) fn report(&mut self) -> Option<AgentReport> {
         self.brain.report(self.state.progress)
+    }
+
+    /// What it is on GPUs of a type; nothing if that is not known.
+    pub(super) fn on(&self, gpu_type: &GpuTypeName) -> Option<&'a Application> {
+        if self.kinds.is_empty() {
+            return Some(self.application);
+        }
+        self.kinds.iter().find(|(known, _)| known == gpu_type).map(|(_, application)| application)
+    }
+
+    /// What it is on every type of GPU; nothing where that makes no difference.
+    pub(super) const fn types(&self) -> &'a [(GpuTypeName, Application)] {
+        self.kinds
     }
 
     /// When the current epoch ends, if it ever does: rounded to whole seconds, as published.
@@ -339,9 +396,10 @@ impl<'a> SimJob<'a> {
             self.observe_step(shape, batch, (step.step_s - step.sync_s) * slower, step.sync_s * slower);
         }
         let batch_size = batch.size(self.allocation.replicas());
-        self.brain.observe_rate(f64::from(batch_size) / step_s);
+        self.brain.observe_rate(f64::from(batch_size) / (step_s * self.application.slowness()));
         let untold_steps = self.training.as_ref().map_or(0.0, |training| training.untold_steps);
-        self.training = Some(Training { batch, rate, steps_per_s: 1.0 / step_s, since: now, untold_steps });
+        let steps_per_s = 1.0 / (step_s * self.application.slowness());
+        self.training = Some(Training { batch, rate, steps_per_s, since: now, untold_steps });
     }
 
     fn observe_step(&mut self, shape: Shape, batch: Batch, compute_s: f64, sync_s: f64) {

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use pollux_engine::{FailureReason, JobUsage};
 use pollux_policy::{JobId, Timestamp};
 
-use super::fairness::{Isolated, Presence};
+use super::fairness::{Alone, Isolated, Presence};
 use super::job::SimJob;
 use super::outcome::{ClusterSample, JobOutcome, JobSample, RunOutcome};
 use super::requests::replicas_max;
 use super::run::World;
+use super::settings::Pool;
 use crate::{Workload, WorkloadJob};
 
 impl World<'_> {
@@ -59,11 +60,21 @@ impl World<'_> {
             let usage = usage.get(&job.id);
             let share = avg_gpus / presence.mean(submitted_s, finished_s).max(1.0);
             let most = f64::from(replicas_max(self.settings, spec));
-            let replicas = (share / f64::from(spec.needs.gpus_per_replica)).min(most);
-            let on_a_node = self.settings.room(&spec.needs).1;
-            // Alone it would have to be started, too.
-            let alone_s =
-                self.settings.restart_delay_s + isolated.time_s(job.application, self.modes[idx], replicas, on_a_node);
+            // As Sia has it: on each type for itself, weighed by its GPUs.
+            let pools = self.settings.pools(&spec.needs);
+            let runs_on = |pool: &&Pool| job.on(&pool.gpu_type).is_some();
+            let gpus: u64 = pools.iter().filter(runs_on).map(|pool| pool.gpus).sum();
+            let rho = pools.iter().filter(runs_on).map(|Pool { gpu_type, gpus: of_type, on_a_node }| {
+                let application = job.on(gpu_type).expect("others are left out");
+                let (on_a_node, mode) = (*on_a_node, self.modes[idx]);
+                let share = share * (*of_type as f64 / self.settings.cluster.gpus() as f64);
+                let replicas = (share / f64::from(spec.needs.gpus_per_replica)).min(most);
+                let alone = Alone { application, gpu_type, mode, on_a_node };
+                // Alone it would have to be started, too.
+                let alone_s = self.settings.restart_s(application) + isolated.time_s(&alone, replicas);
+                (finished_s - submitted_s) / alone_s * (*of_type as f64 / gpus as f64)
+            });
+            let rho = rho.sum();
             jobs.push(JobOutcome {
                 name: spec.name.clone(),
                 application: spec.application,
@@ -74,7 +85,7 @@ impl World<'_> {
                 restarts: usage.map_or(0, |usage| usage.restarts),
                 gpu_seconds: usage.map_or(0.0, JobUsage::attained_gpu_s),
                 queued_s: usage.map_or(0.0, JobUsage::queued_s),
-                rho: (finished_s - submitted_s) / alone_s,
+                rho,
                 efficiency: if job.samples > 0.0 { job.useful_samples / job.samples } else { 1.0 },
                 series: std::mem::take(&mut job.series),
             });

@@ -12,9 +12,9 @@ use super::job::SimJob;
 use super::oracle::Oracles;
 use super::outcome::{ClusterSample, RunOutcome};
 use super::queue::{Queue, SimEvent};
-use super::requests::{batch_mode, check_request, submitted_spec};
+use super::requests::{batch_mode, check_request, check_types, submitted_spec};
 use super::script::Stage;
-use super::settings::SimulationSettings;
+use super::settings::{Pool, SimulationSettings};
 use crate::{ApplicationSet, NodeGroup, SimRng, Workload, WorkloadJob};
 
 /// Up to this many live jobs the engine's invariants are checked after every step.
@@ -81,6 +81,7 @@ impl<'a> World<'a> {
         workload: &'a Workload,
     ) -> Result<Self, SimulationError> {
         settings.check()?;
+        check_types(settings, applications)?;
         let first = workload.jobs().first().map_or(Timestamp(0), submission);
         let scaling =
             settings.autoscale.map(|autoscale| Scaling::new(autoscale, &settings.policy, first)).transpose()?;
@@ -93,6 +94,8 @@ impl<'a> World<'a> {
         let jobs = workload.jobs().iter().zip(&modes).enumerate();
         let jobs = jobs
             .map(|(idx, (job, &mode))| SimJob::new(id_of(idx), applications.get(job.application), mode, settings))
+            .zip(workload.jobs())
+            .map(|(sim_job, job)| sim_job.on_types(applications.on_types(job.application), settings))
             .collect();
         let engine = Engine::new(engine_settings, &settings.policy)?;
         let mut world = Self {
@@ -217,8 +220,11 @@ impl<'a> World<'a> {
             for job in self.live.clone() {
                 let baseline = self.jobs[job].application.limits().batch_size_baseline();
                 let batch_size = self.submissions[job].batch_size.unwrap_or(baseline);
-                let room = self.settings.room(&self.specs[job].needs).1;
-                let oracle = oracles.of(&self.jobs[job], batch_size, room);
+                let needs = &self.specs[job].needs;
+                let numbered =
+                    |pool: Pool| Some((pool.gpu_type.clone(), self.engine.gpu_type(&pool.gpu_type)?, pool.on_a_node));
+                let types: Vec<_> = self.settings.pools(needs).into_iter().filter_map(numbered).collect();
+                let oracle = oracles.of(&self.jobs[job], batch_size, self.settings.room(needs).1, &types);
                 self.deliver(Event::OracleSet { job: self.jobs[job].id, oracle });
             }
             self.oracles = Some(oracles);
@@ -261,6 +267,9 @@ impl<'a> World<'a> {
         if self.jobs[job].is_complete() {
             self.jobs[job].halt(self.now);
             let (id, revision) = (self.jobs[job].id, self.jobs[job].revision);
+            if let Some(report) = self.jobs[job].report() {
+                self.deliver(Event::Report { job: id, revision, report });
+            }
             self.deliver(Event::JobSucceeded { job: id, revision });
             self.interfere();
         } else {

@@ -133,7 +133,8 @@ pub fn play(
         }
     };
     let jobs = script.jobs.iter().enumerate().map(|(idx, job)| {
-        let mut sim_job = SimJob::new(id_of(idx), applications.get(job.application), mode(job), settings);
+        let sim_job = SimJob::new(id_of(idx), applications.get(job.application), mode(job), settings);
+        let mut sim_job = sim_job.on_types(applications.on_types(job.application), settings);
         sim_job.fails_after_s = job.fails_after_s;
         sim_job
     });

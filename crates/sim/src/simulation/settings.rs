@@ -2,11 +2,15 @@ use std::collections::BTreeMap;
 
 use pollux_engine::EngineSettings;
 use pollux_job::PodsPer;
+use pollux_model::GpuTypeName;
 use pollux_policy::{AutoscalerSettings, PolicySettings};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::{ClusterSpec, NodeGroup, ReplicaNeeds};
+use crate::{Application, ClusterSpec, NodeGroup, ReplicaNeeds};
+
+/// As published: what a change of its allocation costs a job.
+const RESTART_DELAY_S: f64 = 30.0;
 
 /// What is simulated, beside the workload and the physics.
 #[derive(Clone, Debug)]
@@ -42,6 +46,15 @@ pub struct SimulationSettings {
     pub autoscale: Option<Autoscale>,
     /// Whether to keep what every job had at every moment, for plots.
     pub record_series: bool,
+}
+
+/// Nodes of one type of GPU.
+pub(super) struct Pool {
+    pub(super) gpu_type: GpuTypeName,
+    /// In all.
+    pub(super) gpus: u64,
+    /// Replicas that fit on the first of its nodes.
+    pub(super) on_a_node: u32,
 }
 
 /// What jobs make as large as they can, by the choice of their batch.
@@ -111,7 +124,7 @@ impl SimulationSettings {
             policy,
             cluster,
             interval_s: 60.0,
-            restart_delay_s: 30.0,
+            restart_delay_s: RESTART_DELAY_S,
             resume_delay_s: None,
             resize_delay_s: None,
             pods_per: PodsPer::Replica,
@@ -124,6 +137,15 @@ impl SimulationSettings {
         }
     }
 
+    /// Seconds that an application stands still when its allocation changes. Where it has a time of its own, that is what it
+    /// takes at the usual delay, and another delay is in proportion.
+    pub(super) fn restart_s(&self, application: &Application) -> f64 {
+        match application.restart_s() {
+            Some(own_s) => own_s * self.restart_delay_s / RESTART_DELAY_S,
+            None => self.restart_delay_s,
+        }
+    }
+
     /// How the engine is run for so many jobs.
     pub fn engine(&self, jobs: usize) -> EngineSettings {
         let usual = EngineSettings::default();
@@ -132,7 +154,7 @@ impl SimulationSettings {
             round_gap_min_s: self.interval_s.min(usual.round_gap_min_s),
             restart_cost_default_s: self.restart_delay_s,
             // Nothing hangs here, so a long restart is only that.
-            settle_timeout_s: usual.settle_timeout_s.max(2.0 * self.restart_delay_s),
+            settle_timeout_s: usual.settle_timeout_s.max(20.0 * self.restart_delay_s),
             ended_jobs_max: jobs,
             live_jobs_max: jobs,
             ..usual
@@ -170,6 +192,29 @@ impl SimulationSettings {
         }
         let most = pools.into_values().max().unwrap_or(0);
         (u32::try_from(most).unwrap_or(u32::MAX), on_a_node.unwrap_or(1))
+    }
+
+    /// The nodes of each type of GPU on which a replica fits, in the order of the cluster.
+    pub(super) fn pools(&self, needs: &ReplicaNeeds) -> Vec<Pool> {
+        let mut pools: Vec<Pool> = Vec::new();
+        for group in self.cluster.groups().iter().filter(|group| needs.allow(group)) {
+            let on_a_node = group.resources().fits(needs.resources());
+            let (gpu_type, gpus) = (group.type_name(), u64::from(group.count) * u64::from(group.gpus));
+            match pools.iter_mut().find(|pool| pool.gpu_type == gpu_type) {
+                Some(pool) => {
+                    pool.gpus += gpus;
+                    pool.on_a_node = if pool.on_a_node > 0 { pool.on_a_node } else { on_a_node };
+                }
+                None => pools.push(Pool { gpu_type, gpus, on_a_node }),
+            }
+        }
+        pools.retain(|pool| pool.on_a_node > 0);
+        pools
+    }
+
+    /// Whether there are GPUs of several types.
+    pub(super) fn is_mixed(&self) -> bool {
+        self.cluster.groups().windows(2).any(|pair| pair[0].type_name() != pair[1].type_name())
     }
 
     /// The most GPUs that there can be.

@@ -5,7 +5,7 @@ use pollux_policy::{Allocation, Timestamp};
 use super::job::SimJob;
 use super::run::id_of;
 use super::settings::SimulationSettings;
-use crate::Application;
+use crate::{ApplicationName, ApplicationSet};
 
 /// A simulated job without a world around it: whoever drives it says when its group trains, on what, and when it stops.
 ///
@@ -14,8 +14,14 @@ pub struct Trainee<'a>(SimJob<'a>);
 
 impl<'a> Trainee<'a> {
     /// A job that nobody knows anything of yet.
-    pub fn new(application: &'a Application, mode: BatchMode, settings: &SimulationSettings) -> Self {
-        Self(SimJob::new(id_of(0), application, mode, settings))
+    pub fn new(
+        applications: &'a ApplicationSet,
+        name: ApplicationName,
+        mode: BatchMode,
+        settings: &SimulationSettings,
+    ) -> Self {
+        let job = SimJob::new(id_of(0), applications.get(name), mode, settings);
+        Self(job.on_types(applications.on_types(name), settings))
     }
 
     /// What decides its batch from now on.

@@ -15,7 +15,7 @@ const DEPENDS_ON: &str = "depends_on";
 const NAME_MAX: usize = 200;
 
 /// Reads a workload in the form published with the paper: `name,time,application,num_replicas,batch_size`, in order of
-/// time, in whole seconds, and perhaps what replicas need: `gpus_per_replica`, `cpus`, `memory` such as `16G`, `gpu_types`
+/// time, in seconds that are rounded up to whole ones, and perhaps what replicas need: `gpus_per_replica`, `cpus`, `memory` such as `16G`, `gpu_types`
 /// such as `a100;v100`. `time_limit`, such as `8h`, is how long the job may hold GPUs; `depends_on` has the names of
 /// earlier jobs that have to succeed before it starts, such as `a;b`, or only to end, such as `a:end`. The workload is
 /// named after the file.
@@ -37,7 +37,9 @@ fn parse(name: &str, table: &Table) -> Result<Workload, WorkloadError> {
         let unknown = |_| -> TableError { row.refuse(2, &ApplicationName::accepted()) };
         jobs.push(WorkloadJob {
             name: job_name.to_owned(),
-            submitted_s: row.get(1, "whole seconds, 0 or more", |&time| time <= u64::from(u32::MAX))?,
+            // Part of a second makes no difference to anybody: rounds are at whole ones.
+            submitted_s: row.get(1, "seconds, 0 or more", |time| (0.0..=f64::from(u32::MAX)).contains(time))?.ceil()
+                as u64,
             application: application.map_err(unknown)?,
             requested_replicas: row.get(3, "1 or more", |&replicas| replicas > 0)?,
             requested_batch: row.get(4, "1 or more", |&batch_size| batch_size > 0)?,
@@ -149,8 +151,8 @@ mod tests {
 
     #[test]
     fn a_wrong_row_is_refused_with_its_line() {
-        check("a,-5,ncf,1,1\n", "w.csv:2: time \"-5\"; expected whole seconds, 0 or more");
-        check("a,1.5,ncf,1,1\n", "w.csv:2: time \"1.5\"; expected whole seconds, 0 or more");
+        check("a,-5,ncf,1,1\n", "w.csv:2: time \"-5\"; expected seconds, 0 or more");
+        check("a,inf,ncf,1,1\n", "w.csv:2: time \"inf\"; expected seconds, 0 or more");
         check("a,5,ncf,0,1\n", "w.csv:2: num_replicas \"0\"; expected 1 or more");
         check("a,5,ncf,1,many\n", "w.csv:2: batch_size \"many\"; expected 1 or more");
         check(

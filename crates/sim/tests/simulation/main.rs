@@ -12,9 +12,11 @@ mod waiting;
 use pollux_policy::PolicySettings;
 use pollux_sim::{ApplicationSet, ClusterSpec, GeneratorSettings, RunOutcome, SimulationSettings, Workload};
 
-const POLICIES: [&str; 11] = [
+const POLICIES: [&str; 13] = [
     "pollux",
     "castor",
+    "sia",
+    "gavel",
     "optimus",
     "optimus-oracle",
     "tiresias",

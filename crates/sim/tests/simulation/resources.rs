@@ -67,14 +67,13 @@ fn a_job_that_fits_no_node_is_refused() {
         pollux_sim::simulate(&settings, &applications, &workload, &mut |_| ()).unwrap_err().to_string()
     };
     let needs = ReplicaNeeds::default();
-    for needs in [
-        gpus(5),
-        ReplicaNeeds { cpus: Some(5), ..needs.clone() },
-        ReplicaNeeds { memory: Some(65), ..needs.clone() },
-        ReplicaNeeds { gpu_types: vec!["a100".into()], ..needs },
-    ] {
+    for needs in
+        [gpus(5), ReplicaNeeds { cpus: Some(5), ..needs.clone() }, ReplicaNeeds { memory: Some(65), ..needs.clone() }]
+    {
         assert_eq!(refused(needs), "job a asks for 1 replicas; expected up to the 0 that fit the cluster");
     }
+    let absent = ReplicaNeeds { gpu_types: vec!["a100".into()], ..needs };
+    assert_eq!(refused(absent), "job a may run on a100 only; expected a type of GPU that the cluster has");
 }
 
 #[test]

@@ -71,6 +71,7 @@ impl From<Spec> for v2::Spec {
             gpu_types: Vec::new(),
             flexibility: spec.flexibility,
             pods_per: v2::PodsPer::before(),
+            application: None,
             batch_size: spec.batch_size,
             priority: spec.priority,
             work: spec.work,
@@ -118,7 +119,8 @@ impl Report {
     fn named(self, types: &GpuTypes) -> v2::Report {
         let learned = |learned: TypeReport| {
             let TypeReport { gpu_type, model, replicas_profiled } = learned;
-            Some(v2::TypeReport { gpu_type: types.name(gpu_type)?, model, replicas_profiled })
+            let gpu_type = types.name(gpu_type)?;
+            Some(v2::TypeReport { gpu_type, model, replicas_profiled, local_batch_max: None })
         };
         let mut learned: Vec<v2::TypeReport> = self.types.into_iter().filter_map(learned).collect();
         learned.sort_by(|a, b| a.gpu_type.cmp(&b.gpu_type));

@@ -135,7 +135,7 @@ pub(crate) struct Leaving {
 words! {
     /// What replicas are stopped for.
     StopReason is pollux_engine::StopReason {
-        Preempted, Moved, Resized, Paused, Cancelled, Succeeded, TimeLimit, Failed, NodeLost,
+        Preempted, Moved, Resized, Paused, Cancelled, Succeeded, TimeLimit, Failed, NodeLost, NodeEnds,
     }
 }
 

@@ -1,8 +1,10 @@
 use pollux_engine::{Event as EngineEvent, Revision};
 use pollux_job::JobId;
+use pollux_model::GpuType;
 use pollux_policy::{Assignment as PlanAssignment, Binding as PlanBinding, NodeId, Quality as PlanQuality, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::snapshot::NodeEnd;
 use super::{GpuTypeName, Places, Report, Spec, allocation, places, words};
 
 /// One line of the journal.
@@ -107,6 +109,11 @@ pub(crate) enum Event {
     NodeLost {
         node: u32,
     },
+    NodeEnds {
+        node: u32,
+        #[serde(default)]
+        end: Option<NodeEnd>,
+    },
     NodeDrain {
         node: u32,
     },
@@ -130,6 +137,8 @@ pub(crate) enum Event {
 pub(crate) struct Oracle {
     remaining_steps: f64,
     step_s: Vec<f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    by_type: Vec<(u16, Vec<f64>)>,
 }
 
 /// What every job got.
@@ -235,6 +244,7 @@ impl From<&EngineEvent> for Event {
             EngineEvent::NodeUnreachable { node } => Self::NodeUnreachable { node: node.0 },
             EngineEvent::NodeReachable { node } => Self::NodeReachable { node: node.0 },
             EngineEvent::NodeLost { node } => Self::NodeLost { node: node.0 },
+            EngineEvent::NodeEnds { node, end } => Self::NodeEnds { node: node.0, end: end.map(Into::into) },
             EngineEvent::NodeDrain { node } => Self::NodeDrain { node: node.0 },
             EngineEvent::NodeUndrain { node } => Self::NodeUndrain { node: node.0 },
             EngineEvent::Cancel { job } => Self::Cancel { job: job.0 },
@@ -284,6 +294,7 @@ impl From<Event> for EngineEvent {
             Event::NodeUnreachable { node } => Self::NodeUnreachable { node: NodeId(node) },
             Event::NodeReachable { node } => Self::NodeReachable { node: NodeId(node) },
             Event::NodeLost { node } => Self::NodeLost { node: NodeId(node) },
+            Event::NodeEnds { node, end } => Self::NodeEnds { node: NodeId(node), end: end.map(Into::into) },
             Event::NodeDrain { node } => Self::NodeDrain { node: NodeId(node) },
             Event::NodeUndrain { node } => Self::NodeUndrain { node: NodeId(node) },
             Event::Cancel { job } => Self::Cancel { job: JobId(job) },
@@ -296,13 +307,15 @@ impl From<Event> for EngineEvent {
 
 impl From<pollux_policy::Oracle> for Oracle {
     fn from(oracle: pollux_policy::Oracle) -> Self {
-        Self { remaining_steps: oracle.remaining_steps, step_s: oracle.step_s }
+        let by_type = oracle.by_type.into_iter().map(|(gpu_type, step_s)| (gpu_type.0, step_s)).collect();
+        Self { remaining_steps: oracle.remaining_steps, step_s: oracle.step_s, by_type }
     }
 }
 
 impl From<Oracle> for pollux_policy::Oracle {
     fn from(oracle: Oracle) -> Self {
-        Self { remaining_steps: oracle.remaining_steps, step_s: oracle.step_s }
+        let by_type = oracle.by_type.into_iter().map(|(gpu_type, step_s)| (GpuType(gpu_type), step_s)).collect();
+        Self { remaining_steps: oracle.remaining_steps, step_s: oracle.step_s, by_type }
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct TypeReport {
     pub(crate) gpu_type: GpuTypeName,
     pub(crate) model: ThroughputModel,
     pub(crate) replicas_profiled: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) local_batch_max: Option<u32>,
 }
 
 /// How far a training is.
@@ -68,6 +70,7 @@ impl From<&AgentReport> for Report {
             gpu_type: learned.gpu_type.clone(),
             model: learned.model,
             replicas_profiled: learned.replicas_profiled,
+            local_batch_max: learned.local_batch_max,
         };
         let pollux_agent::Progress { steps, samples, epochs, baseline_steps } = report.progress;
         let tuning =
@@ -92,6 +95,7 @@ impl From<Report> for AgentReport {
             gpu_type: learned.gpu_type,
             model: learned.model,
             replicas_profiled: learned.replicas_profiled,
+            local_batch_max: learned.local_batch_max,
         };
         let Progress { steps, samples, epochs, baseline_steps } = report.progress;
         let tuning =

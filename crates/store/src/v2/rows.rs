@@ -1,11 +1,29 @@
 use pollux_engine::Revision;
+use pollux_policy::{JobId, NodeId};
 use serde::{Deserialize, Serialize};
+
+use crate::ReplicaRow;
 
 /// What is kept of a replica that may run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Replica {
     pub(crate) node: u32,
     pub(crate) shares_with: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bundle: Option<u64>,
+}
+
+impl From<&ReplicaRow> for Replica {
+    fn from(row: &ReplicaRow) -> Self {
+        Self { node: row.node.0, shares_with: row.shares_with, bundle: row.bundle }
+    }
+}
+
+impl Replica {
+    /// The row of one with this number.
+    pub(crate) const fn row(self, id: u64, job: JobId) -> ReplicaRow {
+        ReplicaRow { id, job, node: NodeId(self.node), shares_with: self.shares_with, bundle: self.bundle }
+    }
 }
 
 /// The replicas of a job that train together, in the order of their ranks.

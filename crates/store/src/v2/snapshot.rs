@@ -1,5 +1,6 @@
-use pollux_engine::{EngineState, RoundTimes, SavedNode};
+use pollux_engine::{EngineState, RoundTimes, SavedApplication, SavedNode};
 use pollux_job::JobId;
+use pollux_model::{BatchLimits, Goodput, NoiseStatistics, ThroughputModel};
 use pollux_policy::{NodeId, PolicyState, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -18,6 +19,11 @@ pub(crate) struct Snapshot {
     /// Types of GPU, in the order of their numbers.
     #[serde(default)]
     pub(crate) gpu_types: Vec<GpuTypeName>,
+    /// Compute time on the second type against that on the first.
+    #[serde(default)]
+    pub(crate) type_ratios: Vec<(GpuTypeName, GpuTypeName, f64)>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) applications: Vec<Application>,
     pub(crate) rounds: Rounds,
     pub(crate) succeeded: Vec<SucceededJob>,
     /// How the last jobs ended.
@@ -39,6 +45,10 @@ pub(crate) struct ClusterNode {
     pub(crate) memory: Option<u64>,
     pub(crate) draining: bool,
     #[serde(default)]
+    pub(crate) end: Option<NodeEnd>,
+    #[serde(default)]
+    pub(crate) ending: bool,
+    #[serde(default)]
     pub(crate) unreachable: bool,
     #[serde(default)]
     pub(crate) retired: bool,
@@ -53,6 +63,14 @@ pub(crate) struct ClusterNode {
     pub(crate) failures: Vec<(u64, u64)>,
 }
 
+/// When a node is to be empty, and is gone.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct NodeEnd {
+    drains_at: u64,
+    #[serde(default)]
+    ends_at: Option<u64>,
+}
+
 /// Rounds that were and will be.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Rounds {
@@ -63,7 +81,7 @@ pub(crate) struct Rounds {
 
 words! {
     /// Where a job is in its life, in one word.
-    Outcome is pollux_job::Phase { Queued, Starting, Running, Resizing, Paused, Succeeded, Failed, Cancelled }
+    Outcome is pollux_job::Phase { Queued, Starting, Running, Resizing, Paused, Succeeded, Failed, Cancelled, Unknown }
 }
 
 /// A job that has succeeded since the last round.
@@ -83,6 +101,78 @@ pub(crate) struct Memory {
     memory: Value,
 }
 
+/// What is known of an application.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Application {
+    name: String,
+    seen: u64,
+    #[serde(default)]
+    types: Vec<MeasuredType>,
+    #[serde(default)]
+    epoch_samples: Option<u64>,
+    #[serde(default)]
+    ended: Vec<EndedJob>,
+}
+
+/// A job of it that succeeded.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct EndedJob {
+    samples: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    samples_declared: Option<f64>,
+}
+
+/// What its jobs measured on a type of GPU.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct MeasuredType {
+    gpu_type: GpuTypeName,
+    model: ThroughputModel,
+    noise: NoiseStatistics,
+    limits: BatchLimits,
+    replicas_profiled: u32,
+}
+
+impl From<&SavedApplication> for Application {
+    fn from(known: &SavedApplication) -> Self {
+        let measured = |measured: &pollux_engine::MeasuredType| MeasuredType {
+            gpu_type: measured.gpu_type.clone(),
+            model: measured.goodput.throughput,
+            noise: measured.goodput.noise,
+            limits: measured.goodput.limits,
+            replicas_profiled: measured.replicas_profiled,
+        };
+        let ended = |&pollux_policy::EndedJob { samples, samples_declared }: &pollux_policy::EndedJob| EndedJob {
+            samples,
+            samples_declared,
+        };
+        Self {
+            name: known.name.clone(),
+            seen: known.seen.0,
+            types: known.types.iter().map(measured).collect(),
+            epoch_samples: known.epoch_samples,
+            ended: known.ended.iter().map(ended).collect(),
+        }
+    }
+}
+
+impl From<Application> for SavedApplication {
+    fn from(known: Application) -> Self {
+        let measured = |measured: MeasuredType| pollux_engine::MeasuredType {
+            gpu_type: measured.gpu_type,
+            goodput: Goodput { throughput: measured.model, noise: measured.noise, limits: measured.limits },
+            replicas_profiled: measured.replicas_profiled,
+        };
+        let ended = |EndedJob { samples, samples_declared }| pollux_policy::EndedJob { samples, samples_declared };
+        Self {
+            name: known.name,
+            seen: Timestamp(known.seen),
+            types: known.types.into_iter().map(measured).collect(),
+            epoch_samples: known.epoch_samples,
+            ended: known.ended.into_iter().map(ended).collect(),
+        }
+    }
+}
+
 impl From<&EngineState> for Snapshot {
     fn from(state: &EngineState) -> Self {
         let node = |node: &SavedNode| ClusterNode {
@@ -92,6 +182,8 @@ impl From<&EngineState> for Snapshot {
             cpus: node.cpus,
             memory: node.memory,
             draining: node.draining,
+            end: node.end.map(Into::into),
+            ending: node.ending,
             unreachable: node.unreachable,
             retired: node.retired,
             cooling_until: node.cooling_until.map(|at| at.0),
@@ -110,6 +202,8 @@ impl From<&EngineState> for Snapshot {
             nodes: state.nodes.iter().map(node).collect(),
             last_node: state.last_node.map(|node| node.0),
             gpu_types: state.gpu_types.clone(),
+            type_ratios: state.type_ratios.clone(),
+            applications: state.applications.iter().map(Into::into).collect(),
             rounds: Rounds { last: last.map(|at| at.0), timer: timer.0, requested: requested.map(|at| at.0) },
             succeeded: state.succeeded.iter().copied().map(Into::into).collect(),
             outcomes: state.outcomes.iter().map(|&(job, phase)| (job.0, phase.into())).collect(),
@@ -158,6 +252,8 @@ impl From<Snapshot> for EngineState {
             cpus: node.cpus,
             memory: node.memory,
             draining: node.draining,
+            end: node.end.map(Into::into),
+            ending: node.ending,
             unreachable: node.unreachable,
             retired: node.retired,
             cooling_until: node.cooling_until.map(Timestamp),
@@ -177,6 +273,8 @@ impl From<Snapshot> for EngineState {
             nodes,
             last_node: snapshot.last_node.map(NodeId),
             gpu_types: snapshot.gpu_types,
+            type_ratios: snapshot.type_ratios,
+            applications: snapshot.applications.into_iter().map(Into::into).collect(),
             rounds: RoundTimes {
                 last: last.map(Timestamp),
                 timer: Timestamp(timer),
@@ -186,6 +284,18 @@ impl From<Snapshot> for EngineState {
             outcomes: snapshot.outcomes.into_iter().map(|(job, outcome)| (JobId(job), outcome.into())).collect(),
             policy: None,
         }
+    }
+}
+
+impl From<pollux_policy::NodeEnd> for NodeEnd {
+    fn from(end: pollux_policy::NodeEnd) -> Self {
+        Self { drains_at: end.drains_at.0, ends_at: end.ends_at.map(|at| at.0) }
+    }
+}
+
+impl From<NodeEnd> for pollux_policy::NodeEnd {
+    fn from(end: NodeEnd) -> Self {
+        Self { drains_at: Timestamp(end.drains_at), ends_at: end.ends_at.map(Timestamp) }
     }
 }
 

@@ -74,6 +74,8 @@ pub(crate) struct Spec {
     pub(crate) flexibility: Flexibility,
     #[serde(default = "PodsPer::before", skip_serializing_if = "PodsPer::is_before")]
     pub(crate) pods_per: PodsPer,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) application: Option<String>,
     pub(crate) batch_size: Option<u32>,
     pub(crate) priority: i32,
     pub(crate) work: Option<Work>,
@@ -137,6 +139,7 @@ impl From<&JobSpec> for Spec {
             gpu_types: spec.gpu_types,
             flexibility: spec.flexibility.into(),
             pods_per: spec.pods_per.into(),
+            application: spec.application,
             batch_size: spec.batch_size,
             priority: spec.priority,
             work: spec.work.map(Into::into),
@@ -165,6 +168,7 @@ impl From<Spec> for JobSpec {
             gpu_types: spec.gpu_types,
             flexibility: spec.flexibility.into(),
             pods_per: spec.pods_per.into(),
+            application: spec.application,
             batch_size: spec.batch_size,
             priority: spec.priority,
             work: spec.work.map(Into::into),

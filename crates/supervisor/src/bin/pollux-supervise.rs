@@ -18,6 +18,10 @@ fn main() -> ExitCode {
             supervisor::install(Path::new(path)).map(|()| 0).map_err(|it| it.to_string())
         }
         ["supervise", "--is-started"] => return ExitCode::from(u8::from(!supervisor::is_started())),
+        ["supervise", "--is-whole"] => return ExitCode::from(u8::from(!supervisor::is_whole())),
+        ["supervise", "--replica", folder] => {
+            supervisor::run_replica(Path::new(folder)).map_err(|error| error.to_string())
+        }
         ["supervise", "--", command @ ..] => supervisor::supervise(command).map_err(|error| error.to_string()),
         _ => Err("expected shim or supervise".to_owned()),
     };

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pollux_agent::{Agent, AgentReport, AgentSettings};
 use pollux_model::BatchLimits;
 use pollux_worker::{Assignment, Endpoint, Orders, Rendezvous, Termination, Worker};
-use server::{Answer, Server, assignment, connection};
+use server::{Answer, Server, assignment, connection, stop};
 
 /// Far above what anything here takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -86,6 +86,26 @@ fn a_rendezvous_is_published_and_the_others_hear_of_it_without_another_generatio
     let third = start(&server).0;
     let endpoint = eventually("the rendezvous", || third.assignment()?.endpoint());
     assert_eq!((endpoint.address.as_str(), endpoint.port), ("10.0.0.7", 4242));
+}
+
+#[test]
+fn what_a_scheduler_says_after_its_successor_was_heard_counts_for_nothing() {
+    let of = |epoch: Option<u64>, assignment: Assignment| json(&Assignment { epoch, ..assignment });
+    let server = Server::new(move |_| of(Some(5), assignment(3, &[7])));
+    let (worker, _) = start(&server);
+    eventually("the first assignment", || worker.assignment());
+    server.answer(move |_| of(Some(4), stop(9)));
+    let asked = server.requests().len();
+    eventually("two more questions", || (server.requests().len() >= asked + 2).then_some(()));
+    assert_eq!((generation(&worker), worker.orders()), (Some(3), Orders::Train));
+    server.answer(move |_| of(None, assignment(4, &[7])));
+    eventually("one that says nothing of it", || (generation(&worker) == Some(4)).then_some(()));
+    server.answer(move |_| of(Some(4), stop(9)));
+    let asked = server.requests().len();
+    eventually("two more questions", || (server.requests().len() >= asked + 2).then_some(()));
+    assert_eq!((generation(&worker), worker.orders()), (Some(4), Orders::Train));
+    server.answer(move |_| of(Some(6), stop(4)));
+    eventually("the stop", || (worker.orders() == Orders::Stop).then_some(()));
 }
 
 #[test]
@@ -285,7 +305,7 @@ fn a_group_that_is_to_stop_stops_and_asks_no_more() {
     let server = Server::new(|_| json(&assignment(2, &[7])));
     let (worker, _) = start(&server);
     eventually("the assignment", || generation(&worker));
-    server.answer(|_| json(&server::stop(2)));
+    server.answer(|_| json(&stop(2)));
     eventually("the order to stop", || (worker.orders() == Orders::Stop).then_some(()));
     server.clear();
     worker.report(2, report(1));

@@ -192,6 +192,7 @@ pub(crate) fn assignment(generation: u64, replicas: &[u64]) -> Assignment {
     });
     Assignment {
         generation,
+        epoch: None,
         state: AssignmentState::Run,
         rendezvous: Rendezvous::Given,
         batch: BatchMode::Adaptive,

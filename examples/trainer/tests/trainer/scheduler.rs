@@ -280,6 +280,7 @@ impl Job {
         });
         Assignment {
             generation: self.generation,
+            epoch: None,
             state,
             rendezvous: Rendezvous::Awaited,
             // Nobody can listen there: who tries does not speak the protocol.

@@ -56,6 +56,33 @@ fn broken_watches_are_taken_up_again() {
 
 #[test]
 #[ignore = "starts a real cluster: make test-kube"]
+fn jobs_outlive_a_journal_that_is_damaged() {
+    let Some(world) = world() else { return };
+    let job = Training::start_whole(&world, "steady", 4);
+    let (id, epoch) = (job.status().unwrap()["id"].clone(), world.epoch());
+    world.cluster.kubectl(&["delete", "configmap", "pollux-journal", "--namespace=pollux"]).unwrap();
+    for replica in world.replicas().unwrap() {
+        world.signal(&replica, "-KILL");
+    }
+    world.await_epoch_above(epoch);
+    world.leader();
+    job.trains_on();
+    assert_eq!(job.status().unwrap()["id"], id, "it finds what it has saved");
+    let events = ["get", "events.events.k8s.io", "--namespace=pollux", "--field-selector=reason=JournalDamaged"];
+    let events = world.cluster.get(&events).unwrap();
+    assert!(events["items"][0]["note"].as_str().unwrap().starts_with("The journal was damaged"), "{events}");
+    let other = Training::start_whole(&world, "newcomer", 4);
+    // What was rebuilt is kept: the next one reads it as usual.
+    let (containers, epoch) = (job.containers(), world.epoch());
+    world.signal(&world.leader(), "-KILL");
+    world.await_epoch_above(epoch);
+    job.trains_on();
+    assert_eq!(job.containers(), containers);
+    conclude(&world, [job, other]);
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
 fn operators_may_be_killed_fifty_times() {
     let Some(world) = world() else { return };
     outlive(&world, |_| {

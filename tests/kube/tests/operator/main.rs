@@ -13,3 +13,4 @@ mod growth;
 mod leaders;
 mod nodes;
 mod pods;
+mod pods_per_node;

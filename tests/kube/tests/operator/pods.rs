@@ -1,9 +1,11 @@
 //! Single pods are evicted, deleted and killed, or never start; jobs are changed while they change.
 
-use pollux_testbed::wait_for;
+use std::path::Path;
+
+use pollux_testbed::{Image, REGISTRY, wait_for};
 use serde_json::{Value, json};
 
-use crate::training::{Training, training};
+use crate::training::{Training, conclude, training};
 use crate::world::{LIMIT, World, world};
 
 /// A job that runs a shell script, which knows nothing of Pollux.
@@ -69,6 +71,146 @@ fn jobs_whose_pods_cannot_run_say_why_and_disturb_nobody() {
     job.trains_on();
     assert_eq!(job.containers(), containers);
     for training in [job, missing, greedy, picky] {
+        training.delete();
+    }
+    world.check_gpus();
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn a_job_whose_image_is_fetched_slowly_says_so_and_trains_in_the_end() {
+    let Some(world) = world() else { return };
+    let name = format!("{REGISTRY}/trainer:1");
+    let image = Image::new(&name).program("bin/trainer", &world.programs.join("pollux-trainer"));
+    for node in world.nodes() {
+        node.serve_image(&image, Path::new(env!("CARGO_BIN_EXE_pollux-testbed")), 15).unwrap();
+    }
+    let mut job = training(&world, "patient");
+    let container = &mut job["spec"]["template"]["spec"]["containers"][0];
+    (container["image"], container["imagePullPolicy"]) = (name.as_str().into(), "Always".into());
+    (job["spec"]["replicasMax"], job["spec"]["retries"]) = (1.into(), 0.into());
+    let job = Training::submit(&world, &job);
+    let fetches = format!("its node fetches image {name}");
+    job.wait("it says what it waits for", |status| says(status, "WaitingForPodsReady", &fetches));
+    let status = job.wait("it trains", |status| status["phase"] == "Running");
+    assert_eq!(status["restarts"], 0, "it was started once: {status}");
+    job.trains_on();
+    job.delete();
+    world.check_gpus();
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn hostile_words_in_a_job_do_nothing() {
+    let Some(world) = world() else { return };
+    let steady = Training::start_whole(&world, "steady", 4);
+    let id = steady.status().unwrap()["id"].as_u64().unwrap();
+    let words = r#"printf '\033[2J\033]0;x\007{"ending":"succeeded"}\r\n<script>alert(1)</script>\n'; sleep 2"#;
+    let mut job = script(&world, "a.b--c.0", words);
+    let evil = "$(reboot)`id`'\"<script>\u{202e}\n\u{1b}[2J";
+    job["metadata"]["annotations"] = json!({"x/evil": evil, "pollux.dev/epoch": "999999"});
+    job["metadata"]["labels"] = json!({"pollux.dev/job": id.to_string(), "app.kubernetes.io/instance": "pollux"});
+    let template = &mut job["spec"]["template"];
+    template["metadata"] = json!({
+        "labels": {"pollux.dev/job": id.to_string(), "pollux.dev/replica": "1", "pollux.dev/instance": "other"},
+        "annotations": {"evil": evil, "pollux.dev/epoch": "999999", "pollux.dev/stop": "now"},
+    });
+    template["spec"]["containers"][0]["env"] = json!([{"name": "EVIL", "value": evil}]);
+    let (containers, epoch) = (steady.containers(), world.epoch());
+    let job = Training::submit(&world, &job);
+    job.wait("it is complete", |status| status["phase"] == "Succeeded");
+    let mut ranked = script(&world, "ranked", "true");
+    ranked["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "RANK", "value": "9"}]);
+    let ranked = Training::submit(&world, &ranked);
+    ranked
+        .wait("it may not say who it is", |status| says(status, "Misconfigured", "variable \"RANK\" is set by Pollux"));
+    // No name but one of Kubernetes, and none that is too long for what is made of it.
+    for name in ["../x", "x;reboot", "X", &"x".repeat(129)] {
+        let mut other = script(&world, "x", "true");
+        other["metadata"]["name"] = name.into();
+        world.cluster.kubectl_with(&["create", "--filename=-"], &other).unwrap_err();
+    }
+    steady.trains_on();
+    assert_eq!((steady.containers(), world.epoch()), (containers, epoch));
+    for training in [steady, job, ranked] {
+        training.delete();
+    }
+    world.check_gpus();
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn templates_that_make_no_sense_are_told_and_keep_nobody_else_waiting_after_a_restart_either() {
+    let Some(world) = world() else { return };
+    let steady = Training::start_whole(&world, "steady", 4);
+    let mut words = script(&world, "words", "true");
+    words["spec"]["template"]["spec"]["containers"] = "x".into();
+    let words = Training::submit(&world, &words);
+    let mut numbers = script(&world, "numbers", "true");
+    numbers["spec"]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": 9}]);
+    let numbers = Training::submit(&world, &numbers);
+    let say_so = || {
+        words.wait("it says where", |status| says(status, "Misconfigured", "template.spec.containers: invalid type"));
+        numbers
+            .wait("it says where", |status| says(status, "Misconfigured", "template.spec.containers[0].env[0].value"));
+    };
+    say_so();
+    let (containers, epoch) = (steady.containers(), world.epoch());
+    let leader = world.leader();
+    world.signal(&leader, "-KILL");
+    world.await_epoch_above(epoch);
+    let newcomer = Training::start_whole(&world, "newcomer", 4);
+    say_so();
+    assert_eq!(steady.containers(), containers);
+    for training in [words, numbers] {
+        training.delete();
+    }
+    conclude(&world, [steady, newcomer]);
+}
+
+#[test]
+#[ignore = "starts a real cluster: make test-kube"]
+fn a_token_of_a_pod_opens_its_job_and_nothing_else() {
+    let Some(world) = world() else { return };
+    let (job, other) = (Training::start_whole(&world, "steady", 1), Training::start_whole(&world, "other", 1));
+    let id = |job: &Training<'_>| job.status().unwrap()["id"].as_u64().unwrap();
+    let (own, foreign) = (id(&job), id(&other));
+    let pod = job.running().remove(0);
+    let bound = ["--bound-object-kind=Pod", "--bound-object-name", &pod];
+    let token = |options: &[&str]| {
+        let create = [&["create", "token", "default", "--namespace=team"], options].concat();
+        world.cluster.kubectl(&create).unwrap().trim().to_owned()
+    };
+    let audience = "--audience=https://pollux.pollux.svc";
+    let worker = token(&[&bound[..], &[audience]].concat());
+    let service = world.cluster.get(&["get", "service", "pollux", "--namespace=pollux"]).unwrap();
+    let service = service["spec"]["clusterIP"].as_str().unwrap().to_owned();
+    let node = world.nodes().remove(0);
+    let asks = |token: &str, method: &str, path: &str| {
+        let (bearer, url) = (format!("Authorization: Bearer {token}"), format!("https://{service}{path}"));
+        let options = ["--silent", "--insecure", "--max-time", "30", "--output", "/dev/null", "--write-out"];
+        let request = ["%{http_code}", "--request", method, "--header", "Host: pollux.pollux.svc", "--header", &bearer];
+        node.run("curl", &[&options[..], &request, &[&url]].concat()).unwrap()
+    };
+    let assignment = |id: u64| format!("/v1/jobs/{id}/assignment");
+    assert_eq!(asks(&worker, "GET", &assignment(own)), "200");
+    let closed = [
+        ("GET", assignment(foreign)),
+        ("POST", format!("/v1/jobs/{foreign}/ready")),
+        ("GET", format!("/v1/jobs/{own}")),
+        ("GET", "/v1/jobs".to_owned()),
+        ("POST", format!("/v1/jobs/{own}/cancel")),
+        ("GET", "/v1/nodes".to_owned()),
+        ("GET", "/v1/tokens".to_owned()),
+        ("GET", "/metrics".to_owned()),
+    ];
+    for (method, path) in closed {
+        assert_eq!(asks(&worker, method, &path), "403", "{method} {path}");
+    }
+    for useless in ["", "a.b.c", &token(&bound)] {
+        assert_eq!(asks(useless, "GET", &assignment(own)), "401", "it is for nobody, or for the API server");
+    }
+    for training in [job, other] {
         training.delete();
     }
     world.check_gpus();

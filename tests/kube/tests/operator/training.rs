@@ -1,8 +1,6 @@
 //! A job that trains, and the account that it gives of every sample.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
 
 use pollux_testbed::{TestbedError, wait_for};
 use serde_json::{Value, json};
@@ -17,28 +15,21 @@ const EPOCHS: &str = "1000000";
 pub(crate) struct Training<'a> {
     pub(crate) world: &'a World,
     pub(crate) name: String,
-    audit: PathBuf,
 }
 
-/// A job that trains for as long as it is left; what a test needs of its specification can be changed.
+/// A job that trains for as long as it is left, with a pod for each replica: every single one can be looked at, and broken.
+/// What a test needs of its specification can be changed.
 pub(crate) fn training(world: &World, name: &str) -> Value {
-    let audit = format!("/pollux/checkpoints/{name}.audit");
-    let command =
-        format!("/bin/trainer --epochs {EPOCHS} --samples {SAMPLES} --pace good --audit {audit} --checkpoint-every 1");
-    let command: Vec<&str> = command.split(' ').collect();
-    let container = json!({
-        "name": "main", "image": "pollux.test/trainer:1", "imagePullPolicy": "Never",
-        "command": command,
-        "volumeMounts": [{"name": "saved", "mountPath": "/pollux/checkpoints"}],
-    });
-    let volume = json!({"name": "saved", "hostPath": {"path": world.cluster.folder().join("saved")}});
-    json!({
-        "apiVersion": "pollux.dev/v1alpha1", "kind": "PolluxJob", "metadata": {"name": name, "namespace": "team"},
-        "spec": {
-            "replicasMax": 8, "retries": 1000, "work": {"epochs": 1_000_000},
-            "template": {"spec": {"containers": [container], "volumes": [volume]}},
-        },
-    })
+    let mut job = world.cluster.training(name, &["--epochs", EPOCHS, "--samples", SAMPLES, "--pace", "good"]);
+    for (field, value) in [
+        ("replicasMax", 8.into()),
+        ("retries", 1000.into()),
+        ("podsPer", "Replica".into()),
+        ("work", json!({"epochs": 1_000_000})),
+    ] {
+        job["spec"][field] = value;
+    }
+    job
 }
 
 impl<'a> Training<'a> {
@@ -46,8 +37,7 @@ impl<'a> Training<'a> {
     pub(crate) fn submit(world: &'a World, job: &Value) -> Self {
         world.cluster.kubectl_with(&["create", "--filename=-"], job).unwrap();
         let name = job["metadata"]["name"].as_str().unwrap().to_owned();
-        let audit = world.cluster.folder().join(format!("saved/{name}.audit"));
-        Self { world, name, audit }
+        Self { world, name }
     }
 
     /// Hands in one that trains on so many GPUs, or on as few as half of them, and waits until it has all.
@@ -114,8 +104,9 @@ impl<'a> Training<'a> {
 
     /// Waits until two more epochs are over, in which each sample was used once, as in all before.
     pub(crate) fn trains_on(&self) {
-        let before = epochs(&self.audit);
-        let more = || Ok((epochs(&self.audit) >= before + 2).then_some(()));
+        let epochs = || self.world.cluster.audited_epochs(&self.name, SAMPLES).unwrap();
+        let before = epochs();
+        let more = || Ok((epochs() >= before + 2).then_some(()));
         if let Err(late) = wait_for(&format!("{} trains on after epoch {before}", self.name), LIMIT, more) {
             panic!("{late}: {}", self.status().unwrap_or_default());
         }
@@ -135,17 +126,4 @@ pub(crate) fn conclude<const N: usize>(world: &World, trainings: [Training<'_>; 
         training.delete();
     }
     world.check_gpus();
-}
-
-/// How many epochs are over. Each must have used every sample exactly once.
-fn epochs(audit: &Path) -> usize {
-    let text = fs::read_to_string(audit).unwrap_or_default();
-    // The last line may be about to be written.
-    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-    let lines: Vec<Vec<&str>> = whole.lines().map(|line| line.split(' ').collect()).collect();
-    for (number, line) in (1..).zip(&lines) {
-        assert_eq!(line[..2], [number.to_string().as_str(), SAMPLES], "{text}");
-        assert_eq!(line[2], lines[0][2], "{text}");
-    }
-    lines.len()
 }

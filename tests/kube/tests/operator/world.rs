@@ -1,12 +1,12 @@
 //! One cluster with the operator in it, for one test at a time: each breaks something and mends it again.
 
+use std::env;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
-use std::{env, fs};
 
-use pollux_testbed::{Cluster, Image, Node, NodeSettings, TestbedError, is_ready, wait_for};
+use pollux_testbed::{Cluster, Node, NodeSettings, TestbedError, is_ready, wait_for};
 use serde_json::Value;
 
 /// Generous: machines may be busy.
@@ -16,6 +16,8 @@ const NODES: usize = 3;
 /// The cluster and where trainings save.
 pub(crate) struct World {
     pub(crate) cluster: Cluster,
+    /// Where the static programs are.
+    pub(crate) programs: PathBuf,
 }
 
 /// A replica of the operator.
@@ -56,22 +58,13 @@ impl World {
             Err(TestbedError::Unavailable(why)) => return skip(&why.to_string()),
             other => other.unwrap(),
         };
-        for (image, path, program) in [("pollux", "bin/pollux", "pollux"), ("trainer", "bin/trainer", "pollux-trainer")]
-        {
-            let image = Image::new(&format!("pollux.test/{image}:1")).program(path, &programs.join(program));
-            cluster.import(&image).unwrap();
-        }
-        let image = "image.repository=pollux.test/pollux,image.pullPolicy=Never";
-        let settings = format!("{image},replicaCount=2,roundIntervalSeconds=2,graceSeconds=10");
-        helm(&cluster, &["install", "--create-namespace", "--set-string=image.tag=1", "--set", &settings]);
-        cluster.kubectl(&["create", "namespace", "team"]).unwrap();
-        fs::create_dir(cluster.folder().join("saved")).unwrap();
-        Some(Self { cluster })
+        cluster.install_operator(&programs, "replicaCount=2,roundIntervalSeconds=2,graceSeconds=10").unwrap();
+        Some(Self { cluster, programs })
     }
 
     /// Changes a setting of the chart.
     pub(crate) fn upgrade(&self, setting: &str) {
-        helm(&self.cluster, &["upgrade", "--reuse-values", "--set", setting]);
+        self.cluster.helm(&["upgrade", "--reuse-values", "--set", setting]).unwrap();
         let rollout = ["rollout", "status", "deployment/pollux", "--namespace=pollux", "--timeout=120s"];
         self.cluster.kubectl(&rollout).unwrap();
     }
@@ -198,14 +191,6 @@ impl World {
     pub(crate) fn now(&self) -> String {
         self.cluster.writes().unwrap().last().map(|write| write.at.clone()).unwrap_or_default()
     }
-}
-
-fn helm(cluster: &Cluster, arguments: &[&str]) {
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/helm/pollux");
-    let mut helm = cluster.command("helm");
-    helm.args(arguments).arg("pollux").arg(chart).args(["--namespace=pollux", "--wait"]);
-    let done = helm.output().unwrap();
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
 }
 
 fn replica(pod: &Value) -> Option<Replica> {

@@ -211,6 +211,7 @@ const fn phase_style(phase: Phase) -> Style {
         Phase::Queued | Phase::Starting | Phase::Paused => Style::new().fg(Color::Yellow),
         Phase::Failed => Style::new().fg(Color::Red),
         Phase::Succeeded | Phase::Cancelled => Style::new().add_modifier(Modifier::DIM),
+        Phase::Unknown => Style::new(),
     }
 }
 

@@ -62,10 +62,13 @@ fn node(name: &str, gpus_held: u32, jobs: &[(u64, u32)]) -> Node {
         memory: None,
         memory_held: 0,
         is_draining: false,
+        drains_at_ms: None,
+        ends_at_ms: None,
         is_unreachable: false,
         is_retired: false,
         cooling_until_ms: None,
         jobs: jobs.collect(),
+        agent: None,
     }
 }
 
@@ -237,6 +240,7 @@ fn an_explanation_lies_over_the_rest_until_a_key_is_pressed() {
         fair_share: None,
         next_round_ms: None,
         sizes: vec![size],
+        types: Vec::new(),
     })));
     check(
         &screen,

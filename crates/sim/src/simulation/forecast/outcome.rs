@@ -24,6 +24,8 @@ pub struct JobForecast {
     pub id: JobId,
     /// Seconds from now.
     pub completion_s: Result<f64, Unforeseen>,
+    /// Seconds from now until a job that has no GPUs gets some, if that is foreseen.
+    pub start_s: Option<f64>,
 }
 
 /// Why nobody can say when a job will be complete.

@@ -1,4 +1,4 @@
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use pollux_engine::{Command, Engine, EngineSettings, Event, Node};
 use pollux_job::{JobSpec, Phase, Work};
@@ -14,6 +14,8 @@ use crate::{ApplicationName, ClusterSpec, NodeGroup, Parametric, SimulationError
 const HORIZON_S: f64 = 31_536_000.0;
 /// After so many turns in which no job came nearer to its end, those that wait will wait for ever.
 const STALLED_TURNS: u32 = 1_000;
+/// Turns after the last end that is known, in which those that wait may still get what was freed.
+const TURNS_AFTER: u32 = 10;
 
 /// Plays a live cluster to its end with all changes made now, in their order. `go_on` is asked at every turn.
 pub fn forecast(
@@ -32,7 +34,7 @@ pub fn forecast(
         ..SimulationSettings::new(policy.clone(), shape(&engine)?)
     };
     let mut trainees: Vec<ForecastJob> =
-        engine.jobs().map(|job| ForecastJob::live(job, policy, &engine_settings)).collect();
+        engine.jobs().map(|job| ForecastJob::live(job, &engine, policy, &engine_settings)).collect();
     let live = trainees.len();
     let mut id = engine.last_job().unwrap_or_default();
     for newcomer in changes.iter().filter_map(Change::newcomer) {
@@ -54,7 +56,8 @@ pub fn forecast(
         }
     }
     world.awaited = (0..outlooks.len()).filter(|&idx| outlooks[idx].is_ok()).collect();
-    let played = world.play(cluster.now.after_s(HORIZON_S), go_on)?;
+    let mut starts = Starts::of(&world);
+    let played = world.play(cluster.now.after_s(HORIZON_S), &mut starts, go_on)?;
     let completion_s = |idx: usize| {
         outlooks[idx]?;
         let job = &world.jobs[idx];
@@ -67,16 +70,53 @@ pub fn forecast(
     let is_told = |idx: &usize| !ended.get(*idx).is_some_and(|ended| *ended);
     let told = (0..trainees.len()).filter(is_told);
     Ok(Forecast {
-        jobs: told.map(|idx| JobForecast { id: world.jobs[idx].id, completion_s: completion_s(idx) }).collect(),
-        horizon_s: world.now.since_s(cluster.now),
+        jobs: told
+            .map(|idx| JobForecast {
+                id: world.jobs[idx].id,
+                completion_s: completion_s(idx),
+                start_s: starts.seen.get(&idx).map(|at| at.since_s(cluster.now)),
+            })
+            .collect(),
+        horizon_s: played.until.since_s(cluster.now),
         gpu_utilisation: played.gpu_utilisation,
         cut: played.cut,
     })
 }
 
+/// When jobs that have no GPUs get some.
+struct Starts {
+    waiting: Vec<usize>,
+    seen: BTreeMap<usize, Timestamp>,
+}
+
+impl Starts {
+    fn of(world: &World<'_>) -> Self {
+        let phase = |idx: usize| world.engine.job(world.jobs[idx].id).map(pollux_engine::Job::phase);
+        let waits = |idx: &usize| phase(*idx) == Some(Phase::Queued) && !has_gpus(world, *idx);
+        Self { waiting: (0..world.jobs.len()).filter(waits).collect(), seen: BTreeMap::new() }
+    }
+
+    fn look(&mut self, world: &World<'_>) {
+        let seen = &mut self.seen;
+        self.waiting.retain(|&idx| {
+            let starts = has_gpus(world, idx);
+            if starts {
+                seen.insert(idx, world.now);
+            }
+            !starts
+        });
+    }
+}
+
+fn has_gpus(world: &World<'_>, idx: usize) -> bool {
+    world.engine.job(world.jobs[idx].id).is_some_and(|job| !job.group().is_empty())
+}
+
 /// What came of playing.
 struct Played {
     cut: Option<Cut>,
+    /// When the last end was seen that is known, unless it was cut short before.
+    until: Timestamp,
     gpu_utilisation: Option<f64>,
 }
 
@@ -184,7 +224,12 @@ impl World<'_> {
         Ok(())
     }
 
-    fn play(&mut self, until: Timestamp, go_on: &mut dyn FnMut() -> bool) -> Result<Played, SimulationError> {
+    fn play(
+        &mut self,
+        until: Timestamp,
+        starts: &mut Starts,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Played, SimulationError> {
         let (began, mut held_gpu_s, mut gpu_s) = (self.now, 0.0, 0.0);
         let mut idle_turns = 0;
         let mut cut = None;
@@ -197,6 +242,7 @@ impl World<'_> {
                 Err(SimulationError::Endless { .. }) => idle_turns = STALLED_TURNS,
                 outcome => outcome?,
             }
+            starts.look(self);
             held_gpu_s += f64::from(held) * self.now.since_s(before);
             gpu_s += f64::from(gpus) * self.now.since_s(before);
             cut = match go_on() {
@@ -206,9 +252,19 @@ impl World<'_> {
                 false => Some(Cut::Patience),
             };
         }
-        let took_time = self.now > began && gpu_s > 0.0;
+        let (took_time, ended) = (self.now > began && gpu_s > 0.0, self.now);
+        let mut turns = 0;
+        while cut.is_none() && turns < TURNS_AFTER && !starts.waiting.is_empty() && self.now < until && go_on() {
+            let waiting = starts.waiting.len();
+            match self.turn() {
+                Err(SimulationError::Endless { .. }) => break,
+                outcome => outcome?,
+            }
+            starts.look(self);
+            turns = if starts.waiting.len() < waiting { 0 } else { turns + 1 };
+        }
         // A node that is being emptied is held and not usable.
-        Ok(Played { cut, gpu_utilisation: took_time.then(|| (held_gpu_s / gpu_s).min(1.0)) })
+        Ok(Played { cut, until: ended, gpu_utilisation: took_time.then(|| (held_gpu_s / gpu_s).min(1.0)) })
     }
 }
 

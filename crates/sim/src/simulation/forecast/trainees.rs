@@ -1,5 +1,5 @@
 use pollux_agent::{AgentReport, Progress};
-use pollux_engine::{EngineSettings, Job, declared_samples};
+use pollux_engine::{Engine, EngineSettings, Job, declared_samples};
 use pollux_job::{JobSpec, Work};
 use pollux_model::{BatchMode, GpuTypeName};
 use pollux_policy::{JobId, PolicySettings};
@@ -35,13 +35,29 @@ struct Pauses {
 
 impl ForecastJob {
     /// A job that there is.
-    pub(super) fn live(job: &Job, policy: &PolicySettings, settings: &EngineSettings) -> Self {
+    pub(super) fn live(job: &Job, engine: &Engine, policy: &PolicySettings, settings: &EngineSettings) -> Self {
         let usage = job.usage(job.phase_since());
         let in_place_s = usage.restart_cost_s.filter(|_| usage.is_pause_known);
         let launch_s = usage.restart_cost_s.filter(|_| !usage.is_pause_known);
         let pauses = Pauses { restart_s: restart_s(launch_s, settings), resize_s: in_place_s };
         let report = job.report().map(|received| received.report.clone());
-        Self::told(job.id(), job.spec(), policy, report, pauses)
+        let mut live = Self::told(job.id(), job.spec(), policy, report, pauses);
+        live.estimate(engine);
+        live
+    }
+
+    /// What the policy expects of it on kinds of GPU where it never ran is what it does there.
+    fn estimate(&mut self, engine: &Engine) {
+        let Known::Told { report: Some(report), kinds, .. } = &mut self.known else { return };
+        let Some(Application::Reported(first)) = kinds.first().map(|(_, application)| application.clone()) else {
+            return;
+        };
+        for (gpu_type, profile) in engine.profiles(self.id).filter(|(_, profile)| profile.is_estimated) {
+            if kinds.iter().all(|(known, _)| known != gpu_type) {
+                let on_type = Reported::estimated(report, &profile.goodput, first.progress_target());
+                kinds.push((gpu_type.clone(), Application::Reported(on_type)));
+            }
+        }
     }
 
     /// A job that there could be.
