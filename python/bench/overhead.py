@@ -1,9 +1,9 @@
-"""What adapting costs per step: plain DDP, pollux.torch and AdaptDL, same script, same batch, two processes.
+"""What adapting costs per step: pollux.torch and AdaptDL against plain DDP, same script, same batch, two processes.
 
-DDP has the same options on both sides: gradients are views of its buckets. The processes of all three stand ready and
-take turns, an epoch each, so that a busy machine slows all of them alike. What counts is the median over the rounds of
-the ratio to plain DDP in the same round. Where a process has its memory is luck that stays with it and makes it up to a
-tenth faster or slower: so they are started several times, and plain DDP is compared with itself, too.
+DDP has the same options on both sides: gradients are views of its buckets. The same processes train both and
+take turns between them, an epoch each: a process has its memory where it has it, which makes it up to a tenth faster or
+slower than another, and a busy machine slows both alike. What counts is the median over all rounds of the ratio in a
+round. Processes are started several times, since where two models of one process lie is luck, too.
 
     python bench/overhead.py --adaptdl
     python bench/overhead.py --alone        # one process, against PyTorch without DDP
@@ -20,12 +20,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch.distributed as dist
 from torch.utils import data
 
 import torch
@@ -69,7 +68,6 @@ class Training:
     model: Any
     optimizer: Any
     loader: Iterable[Any]
-    epochs: Iterable[int]
     batch_size: Callable[[], int]
 
 
@@ -79,31 +77,30 @@ class Turn:
 
     wall_s: float
     cpu_s: float
-    samples: int
-    batch_size: int
 
 
-def plain(case: Case, epochs: int) -> Training:
-    """PyTorch as it comes, but for gradients in buckets."""
+@dataclass(frozen=True)
+class Round:
+    """A turn of each."""
+
+    own: Turn
+    plain: Turn
+
+
+def plain(case: Case) -> Training:
+    """PyTorch as it comes, but for gradients in buckets, in the group of whoever is compared with it."""
     model, dataset = network_of(case)
     optimizer = optimizer_of(case, model)
     if PROCESSES == 1:
         batches: Any = data.DataLoader(dataset, case.batch_size, shuffle=True)
-        return Training(model, optimizer, batches, range(epochs), lambda: batches.batch_size)
-    dist.init_process_group("gloo")
+        return Training(model, optimizer, batches, lambda: batches.batch_size)
     sampler: Any = data.DistributedSampler(dataset, shuffle=True)
     loader: Any = data.DataLoader(dataset, case.batch_size // PROCESSES, sampler=sampler)
-
-    def numbers() -> Iterator[int]:
-        for epoch in range(epochs):
-            sampler.set_epoch(epoch)
-            yield epoch
-
     model = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
-    return Training(model, optimizer, loader, numbers(), lambda: loader.batch_size * PROCESSES)
+    return Training(model, optimizer, loader, lambda: loader.batch_size * PROCESSES)
 
 
-def pollux(case: Case, epochs: int) -> Training:
+def pollux(case: Case, epochs: int) -> tuple[Training, Iterable[int]]:
     """All that Pollux does, except that the batch has nowhere to go."""
     import pollux.torch as px
 
@@ -111,10 +108,10 @@ def pollux(case: Case, epochs: int) -> Training:
     model, optimizer = px.wrap(model, optimizer_of(case, model))
     batch, share = case.batch_size, case.batch_size // PROCESSES
     loader = px.DataLoader(dataset, batch, max_batch_size=batch, per_gpu=(share, share), shuffle=True)
-    return Training(model, optimizer, loader, px.epochs(epochs), lambda: px.status().batch_size)
+    return Training(model, optimizer, loader, lambda: px.status().batch_size), px.epochs(epochs)
 
 
-def adaptdl(case: Case, epochs: int) -> Training:
+def adaptdl(case: Case, epochs: int) -> tuple[Training, Iterable[int]]:
     """AdaptDL with a fixed batch, which is its default."""
     import adaptdl.torch as adl
 
@@ -123,11 +120,11 @@ def adaptdl(case: Case, epochs: int) -> Training:
     optimizer = optimizer_of(case, model)
     loader = adl.AdaptiveDataLoader(dataset, batch_size=case.batch_size, shuffle=True)
     model = adl.AdaptiveDataParallel(model, optimizer)
-    numbers = adl.remaining_epochs_until(epochs)
-    return Training(model, optimizer, loader, numbers, lambda: loader.batch_sampler.batch_size * PROCESSES)
+    training = Training(model, optimizer, loader, lambda: loader.batch_sampler.batch_size * PROCESSES)
+    return training, adl.remaining_epochs_until(epochs)
 
 
-KINDS = {"plain": plain, "plain, again": plain, "pollux.torch": pollux, "AdaptDL": adaptdl}
+KINDS = {"pollux.torch": pollux, "AdaptDL": adaptdl}
 
 
 def network_of(case: Case) -> tuple[Any, data.Dataset[Any]]:
@@ -157,113 +154,78 @@ def optimizer_of(case: Case, model: nn.Module) -> torch.optim.Optimizer:
 
 
 def train(kind: str, case: Case, epochs: int) -> None:
-    """One process: an epoch whenever a line comes in, and a line about it."""
+    """One process: epochs of both in turn, and a line about each round."""
     torch.set_num_threads(1)
-    training = KINDS[kind](case, epochs)
-    for _ in training.epochs:
-        if not sys.stdin.readline():
-            os._exit(1)  # Nobody waits for it any more.
-        begun, begun_cpu, samples, batch_size = time.perf_counter(), time.process_time(), 0, 0
-        for inputs, targets in training.loader:
-            training.optimizer.zero_grad()
-            output = training.model(inputs).flatten(0, -2)
-            loss: Any = nn.functional.cross_entropy(output, targets.flatten())
-            loss.backward()
-            training.optimizer.step()
-            samples += len(inputs)
-            batch_size = batch_size or training.batch_size()
-        turn = Turn(time.perf_counter() - begun, time.process_time() - begun_cpu, samples, batch_size)
-        print(json.dumps(vars(turn)), flush=True)
+    own, numbers = KINDS[kind](case, epochs)
+    other: Training | None = None
+    for _ in numbers:
+        turn = take_turn(own, case)
+        other = other or plain(case)  # Whoever is compared with it has made the group by now.
+        print(json.dumps(asdict(Round(turn, take_turn(other, case)))), flush=True)
 
 
-class Pair:
-    """The processes of one kind, which wait for their turn."""
-
-    def __init__(self, kind: str, case: Case, epochs: int, python: str, folder: Path, processes: int):
-        self.kind, self._case, self._log = kind, case, folder / f"{case.name}-{kind}.log"
-        checkpoints = folder / f"{case.name}-adaptdl"
-        checkpoints.mkdir(exist_ok=True)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self._processes = []
-        for rank in range(processes):
-            place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-            place |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
-            place |= {f"ADAPTDL_{name}": place[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
-            place |= {"ADAPTDL_REPLICA_RANK": rank, "ADAPTDL_NUM_REPLICAS": processes, "ADAPTDL_NUM_NODES": 1}
-            place |= {"ADAPTDL_CHECKPOINT_PATH": checkpoints, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
-            command = [python, __file__, "--kind", kind, "--case", case.name, "--rounds", str(epochs)]
-            environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
-            with open(self._log, "a") as log:
-                process = subprocess.Popen(
-                    command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
-                )
-            self._processes.append(process)
-
-    def run(self) -> Turn:
-        """Lets them train an epoch and waits for it."""
-        for process in self._processes:
-            assert process.stdin is not None
-            process.stdin.write("\n")
-            process.stdin.flush()
-        turns = [self._read(process) for process in self._processes]
-        wanted = (self._case.steps * self._case.batch_size, self._case.batch_size)
-        ran = (sum(turn.samples for turn in turns), turns[0].batch_size)
-        if ran != wanted:
-            raise SystemExit(f"{self.kind} ran {ran} samples in all and in a step; expected are {wanted}")
-        return Turn(max(turn.wall_s for turn in turns), sum(turn.cpu_s for turn in turns), *wanted)
-
-    def _read(self, process: subprocess.Popen[str]) -> Turn:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("{"):
-                return Turn(**json.loads(line))
-        raise SystemExit(f"{self.kind} ended early:\n{self._log.read_text()[-3000:]}")
-
-    def end(self) -> None:
-        """Stops what still runs."""
-        for process in self._processes:
-            process.kill()
-            process.wait()
+def take_turn(training: Training, case: Case) -> Turn:
+    """Trains an epoch."""
+    begun, begun_cpu, samples = time.perf_counter(), time.process_time(), 0
+    for inputs, targets in training.loader:
+        training.optimizer.zero_grad()
+        output = training.model(inputs).flatten(0, -2)
+        loss: Any = nn.functional.cross_entropy(output, targets.flatten())
+        loss.backward()
+        training.optimizer.step()
+        samples += len(inputs)
+    turn = Turn(time.perf_counter() - begun, time.process_time() - begun_cpu)
+    ran, wanted = (samples, training.batch_size()), (case.steps * case.batch_size // PROCESSES, case.batch_size)
+    if ran != wanted:
+        raise SystemExit(f"{ran} samples of this process and in a step of all; expected are {wanted}")
+    return turn
 
 
-def measure(
-    case: Case, pythons: dict[str, str], rounds: int, warmup: int, folder: Path, processes: int
-) -> dict[str, list[Turn]]:
-    """The turns of every kind, in rounds; who begins changes from round to round."""
-    pairs = [Pair(kind, case, warmup + rounds, python, folder, processes) for kind, python in pythons.items()]
-    turns: dict[str, list[Turn]] = {kind: [] for kind in pythons}
-    try:
-        for number in range(warmup + rounds):
-            first = number % len(pairs)
-            for pair in pairs[first:] + pairs[:first]:
-                turn = pair.run()
-                took = f"{turn.wall_s:.2f} s, {turn.cpu_s:.2f} s of processors"
-                print(f"{case.name} {number} {pair.kind}: {took}", file=sys.stderr)
-                if number >= warmup:
-                    turns[pair.kind].append(turn)
-    finally:
-        for pair in pairs:
-            pair.end()
-    return turns
+def measure(kind: str, case: Case, epochs: int, python: str, folder: Path, processes: int) -> list[Round]:
+    """Starts the processes of one kind and waits for what they say."""
+    log = folder / f"{case.name}-{kind}.log"
+    checkpoints = folder / f"{case.name}-adaptdl"
+    checkpoints.mkdir(exist_ok=True)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    started = []
+    for rank in range(processes):
+        place = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        place |= {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes}
+        place |= {f"ADAPTDL_{name}": place[name] for name in ("MASTER_ADDR", "MASTER_PORT")}
+        place |= {"ADAPTDL_REPLICA_RANK": rank, "ADAPTDL_NUM_REPLICAS": processes, "ADAPTDL_NUM_NODES": 1}
+        place |= {"ADAPTDL_CHECKPOINT_PATH": checkpoints, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": 1}
+        command = [python, __file__, "--kind", kind, "--case", case.name, "--rounds", str(epochs)]
+        environment = {**os.environ, **{name: str(value) for name, value in place.items()}}
+        with open(log, "a") as file:
+            started.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=file, text=True))
+    said = [process.communicate()[0].splitlines() for process in started]
+    if any(process.returncode for process in started):
+        raise SystemExit(f"{kind} ended early:\n{log.read_text()[-3000:]}")
+    rounds = [[json.loads(line) for line in lines if line.startswith("{")] for lines in said]
+    return [Round(whole(turns, "own"), whole(turns, "plain")) for turns in zip(*rounds)]
 
 
-def show(case: Case, turns: dict[str, list[Turn]]) -> None:
-    """A row per kind."""
+def whole(turns: Iterable[dict[str, dict[str, float]]], side: str) -> Turn:
+    """Of all processes: the time of the slowest, and what they took together."""
+    walls, cpus = zip(*((turn[side]["wall_s"], turn[side]["cpu_s"]) for turn in turns))
+    return Turn(max(walls), sum(cpus))
+
+
+def show(case: Case, kind: str, rounds: list[Round]) -> None:
+    """A row."""
     parameters = sum(parameter.numel() for parameter in network_of(case)[0].parameters()) / 1e6
-    base = turns["plain"]
-    for kind, own in turns.items():
-        ratios = sorted(turn.wall_s / other.wall_s for turn, other in zip(own, base))
-        cpu_ratio = statistics.median(turn.cpu_s / other.cpu_s for turn, other in zip(own, base))
-        quarter = len(ratios) // 4
-        step_ms = statistics.median(turn.wall_s for turn in own) / case.steps * 1e3
-        print(
-            f"| {case.network} {parameters:.1f} M, {case.optimizer} | {kind} | {step_ms:.1f} "
-            f"| {statistics.median(ratios):.3f} | {ratios[quarter]:.3f} to {ratios[-1 - quarter]:.3f} "
-            f"| {cpu_ratio:.3f} |",
-            flush=True,
-        )
+    ratios = sorted(each.own.wall_s / each.plain.wall_s for each in rounds)
+    cpu_ratio = statistics.median(each.own.cpu_s / each.plain.cpu_s for each in rounds)
+    quarter = len(ratios) // 4
+    own_ms = statistics.median(each.own.wall_s for each in rounds) / case.steps * 1e3
+    plain_ms = statistics.median(each.plain.wall_s for each in rounds) / case.steps * 1e3
+    print(
+        f"| {case.network} {parameters:.1f} M, {case.optimizer} | {kind} | {plain_ms:.1f} | {own_ms:.1f} "
+        f"| {statistics.median(ratios):.3f} | {ratios[quarter]:.3f} to {ratios[-1 - quarter]:.3f} | {cpu_ratio:.3f} |",
+        flush=True,
+    )
 
 
 def adaptdl_python(given: str | None, create: bool) -> str | None:
@@ -289,32 +251,34 @@ def main() -> None:
     parser.add_argument("--alone", action="store_true", help="one process, against PyTorch without DDP")
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES], help="only these")
     parser.add_argument("--starts", type=int, default=5, help="times that the processes are started")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of each kind that count, in each of them")
-    parser.add_argument("--warmup", type=int, default=80, help="steps of each kind that do not: the first are measured")
+    parser.add_argument("--rounds", type=int, default=10, help="turns of each kind that count, in each of them")
+    parser.add_argument(
+        "--warmup", type=int, default=140, help="steps of each kind that do not: the first are measured"
+    )
     parser.add_argument("--kind", choices=KINDS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     cases = [case for case in CASES if not options.case or case.name in options.case]
     if options.kind:
         train(options.kind, cases[0], options.rounds)
         return
-    pythons = dict.fromkeys(("plain", "plain, again", "pollux.torch"), sys.executable)
+    pythons = {"pollux.torch": sys.executable}
     other = None if options.alone else adaptdl_python(options.adaptdl_python, options.adaptdl)
     if other is None and not options.alone:
         print("AdaptDL: not measured; --adaptdl sets it up, --adaptdl-python PATH takes one that is there\n")
     elif other is not None:
         pythons["AdaptDL"] = other
-    print("| network, optimiser | kind | step in ms | ratio | middle half | ratio of processor time |")
-    print("|---|---|---|---|---|---|")
+    print("| network, optimiser | kind | plain in ms | step in ms | ratio | middle half | of processor time |")
+    print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         for case in cases:
-            processes = 1 if options.alone else 2
-            turns: dict[str, list[Turn]] = {kind: [] for kind in pythons}
-            for _ in range(options.starts):
-                warmup = -(-options.warmup // case.steps)
-                found = measure(case, pythons, options.rounds, warmup, Path(folder), processes)
-                for kind, more in found.items():
-                    turns[kind] += more
-            show(case, turns)
+            warmup = -(-options.warmup // case.steps)
+            for kind, python in pythons.items():
+                rounds: list[Round] = []
+                for start in range(options.starts):
+                    print(f"{case.name}, {kind}: start {start + 1} of {options.starts}", file=sys.stderr)
+                    epochs, processes = warmup + options.rounds, 1 if options.alone else 2
+                    rounds += measure(kind, case, epochs, python, Path(folder), processes)[warmup:]
+                show(case, kind, rounds)
 
 
 if __name__ == "__main__":

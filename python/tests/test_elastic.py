@@ -101,11 +101,11 @@ def test_who_does_not_know_the_token_is_sent_away(monkeypatch) -> None:
 def test_who_was_told_the_key_of_the_job_is_let_in_whatever_its_token(monkeypatch) -> None:
     monkeypatch.setenv("POLLUX_TOKEN", "of one process")
     monkeypatch.setattr(group_key, "_told", None)
-    group_key.tell("key")
-    group_key.tell(None)
+    group_key.record("key")
+    group_key.record(None)
     listener = JoinListener(("127.0.0.1", 0))
     code = "import sys; from pollux._elastic.line import call, group_key\n"
-    code += "group_key.tell(sys.argv[2])\nprint(call(('127.0.0.1', int(sys.argv[1])), ['a', 1, None]).receive())"
+    code += "group_key.record(sys.argv[2])\nprint(call(('127.0.0.1', int(sys.argv[1])), ['a', 1, None]).receive())"
     with monkeypatch.context() as other:
         other.setenv("POLLUX_TOKEN", "of another")
         command = [sys.executable, "-c", code, str(listener.port)]

@@ -353,9 +353,9 @@ def test_what_cannot_be_is_refused(options, message) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ((np.zeros((3, 1)), np.zeros(4)), r"^data has arrays of \[3, 4\] rows; expected are as many in all of them$"),
+        ((np.zeros((3, 1)), np.zeros(4)), r"^data has arrays of \[3, 4\] rows; expected as many in all of them$"),
         (object(), "^data is a object; expected arrays with a row for each sample"),
-        (np.zeros((0, 2)), "^data has no samples; expected is at least one$"),
+        (np.zeros((0, 2)), "^data has no samples; expected at least one$"),
     ],
 )
 def test_data_that_cannot_be_dealt_is_refused(data, message) -> None:

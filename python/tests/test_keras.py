@@ -240,7 +240,7 @@ def test_mistakes_are_told(tmp_path) -> None:
         "gradient_accumulation_steps=2 with Pollux: give px.fit the whole batch, and per_gpu what fits; leave it out",
         "a loss with reduction='sum'; expected mean and sum_over_batch_size, since batches differ in size",
         'no rule is known to suit RMSprop; give scaling, such as "sqrt" for optimisers that normalise gradients',
-        "data has arrays of [5, 8] rows; expected are as many in all of them, and one or more",
+        "data has arrays of [5, 8] rows; expected as many in all of them, and one or more",
         "data is a float; expected arrays with a row for each sample, and trees of them",
         "batch_size 0; expected whole numbers from 1",
         "scaling 'adam'; expected adascale, adamscale, linear, sqrt, legw and functions",

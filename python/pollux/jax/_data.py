@@ -28,10 +28,10 @@ class Data:
             self._source = jax.tree.map(np.asarray, source)
             sizes = {leaf.shape[0] if leaf.shape else 0 for leaf in jax.tree.leaves(self._source)}
             if len(sizes) != 1:
-                raise UsageError(f"data has arrays of {sorted(sizes)} rows; expected are as many in all of them")
+                raise UsageError(f"data has arrays of {sorted(sizes)} rows; expected as many in all of them")
             [self.samples] = sizes
         if self.samples == 0:
-            raise UsageError("data has no samples; expected is at least one")
+            raise UsageError("data has no samples; expected at least one")
 
     def batch(self, numbers: np.ndarray[Any, Any]) -> Any:
         """The samples with these numbers."""

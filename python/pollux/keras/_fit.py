@@ -128,7 +128,5 @@ def _rows(*trees: Any) -> tuple[Any, ...]:
 def _count(data: tuple[Any, ...]) -> int:
     sizes = {leaf.shape[0] if leaf.shape else 0 for leaf in keras.tree.flatten(data) if leaf is not None}
     if len(sizes) != 1 or sizes == {0}:
-        raise UsageError(
-            f"data has arrays of {sorted(sizes)} rows; expected are as many in all of them, and one or more"
-        )
+        raise UsageError(f"data has arrays of {sorted(sizes)} rows; expected as many in all of them, and one or more")
     return int(sizes.pop())

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from ._gradients import StepPlan
+from ._errors import UsageError
+from ._gradients import SPARSE, StepPlan
 
 OnGradient = Callable[[Tensor, Tensor], None]
 """Gets a parameter and its gradient."""
@@ -33,7 +34,8 @@ class Accumulation:
         """Of the micro-batch at hand."""
         self._added: set[Tensor] = set()
         """Parameters whose gradients of this backward pass have those of the micro-batches before with them."""
-        self._handles: list[torch.utils.hooks.RemovableHandle] = []
+        self._handles: dict[Tensor, torch.utils.hooks.RemovableHandle] = {}
+        self._needs_hooks = False
         self.is_last = True
         self.is_taken = False
         """Whether the optimiser has taken what it wants of the micro-batch at hand."""
@@ -66,18 +68,25 @@ class Accumulation:
         self.is_spoiled = self.is_last and self.filled < idx
         if self.is_spoiled:
             self.clear()
-        needs_hooks = plan.micro_batches > 1 or plan.scale != 1.0 or plan.measure
-        if needs_hooks and not self._handles:
-            hook = self._after_gradient
-            self._handles = [parameter.register_post_accumulate_grad_hook(hook) for parameter in self._parameters]
-        elif self._handles and not needs_hooks:
+        self._needs_hooks = plan.micro_batches > 1 or plan.scale != 1.0 or plan.measure
+        if not self._needs_hooks:
             self.remove_hooks()
+        self.add_hooks()
+
+    def add_hooks(self) -> None:
+        """Sees the gradients of the micro-batch at hand, where that is needed. A frozen parameter has no hook: whoever
+        thaws it has this called before the next forward pass."""
+        if not self._needs_hooks or len(self._handles) == len(self._parameters):
+            return
+        for parameter in self._parameters:
+            if parameter.requires_grad and parameter not in self._handles:
+                self._handles[parameter] = parameter.register_post_accumulate_grad_hook(self._after_gradient)
 
     def remove_hooks(self) -> None:
         """Gradients go to the user as they come."""
-        for handle in self._handles:
+        for handle in self._handles.values():
             handle.remove()
-        self._handles = []
+        self._handles.clear()
 
     def clear(self) -> None:
         """Forgets what waits: the step is over, or will never be."""
@@ -116,6 +125,8 @@ class Accumulation:
         gradient = parameter.grad
         if gradient is None:
             return
+        if gradient.is_sparse:
+            raise UsageError(SPARSE.format(what=f"a parameter of shape {list(parameter.shape)} has a sparse gradient"))
         if self.is_taken:
             if not self.is_last:
                 parameter.grad = None

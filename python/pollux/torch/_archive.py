@@ -69,12 +69,24 @@ class Archive:
                 session.terms = replace(session.terms, local_batch_max=bound)
             newest = self._checkpoints.newest() if group.is_leader else None
             # Whoever shares the model reads its own part of the same file.
-            path = group.tell_shards(str(newest or ""))
+            path = group.send_to_shards(str(newest or ""))
             if path:
-                self.restore(load(Path(path), mapped=group.shards > 1), f"the checkpoint in {self.folder}", whole=True)
+                state = load(Path(path), mapped=group.shards > 1)
+                self.restore(state, f"the checkpoint in {self.folder}", whole=True)
+                self._report_another_order(state.get("order"))
                 return
         if group.shard > 0:  # Otherwise all that share a model would draw the same numbers.
             _state.restore_random_states(_state.random_states(), group.shard)
+
+    def _report_another_order(self, order: int | None) -> None:
+        position = self._session.position
+        if order is not None and order != self._session.loader.order(position.epoch):
+            say(
+                f"the order of samples in epoch {position.epoch} is another than when this was saved, "
+                f"{position.cursor} samples into it: in this epoch some are used twice and others never. Expected the "
+                "same data set, seed and sampler, and of a sampler's own random numbers that they begin with "
+                "set_epoch()"
+            )
 
     def is_due(self) -> bool:
         """Whether the last checkpoint is old enough."""
@@ -128,6 +140,7 @@ class Archive:
             "schedules": [schedule.state_dict() for schedule in session.schedules],
             "agent": session.brain.state() if session.brain else self.agent,
             "position": vars(session.position),
+            "order": session.loader.order(session.position.epoch) if session.position.cursor else None,
             "baseline_steps": session.terms.baseline_steps,
             "local_batch_max": session.terms.local_batch_max // session.joined().shards,
             "metrics": {**self._metric_states, **_metrics.capture(self.metrics)},

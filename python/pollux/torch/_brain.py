@@ -28,7 +28,7 @@ EAGER_CHECKS = 12
 """So many steps after a change are followed by a check-in each."""
 UNKNOWN_CHECK_EVERY = 64
 """So many steps apart at most until the noise is known: a batch cannot grow before, however short the steps are."""
-MEASURE_SHARE = 0.005
+MEASURE_SHARE = 0.002
 """What measuring gradients may cost of a step."""
 MEASURE_EVERY_MAX = 64
 REPORT_PERIOD_S = 2.0
@@ -55,13 +55,17 @@ class Brain:
 
     def __init__(self, settings: BrainSettings, state: str | None):
         self._settings = settings
-        self._agent = Agent(
+        self._native = Agent(
             **vars(settings.limits),
             scaling=settings.scaling,
             warmup_epochs=settings.warmup_epochs,
             epoch_samples=settings.epoch_samples,
             state=state,
+            # Some of its steps run in halves, so noise is known without accumulation, too.
+            lone_replica="whole",
         )
+        self._uncounted = 0
+        """Steps that the agent has not heard of yet."""
         if self._agent.relearns:
             say("what was learned of batches and speeds is of another version, and is learned anew")
         self._gpu_type = DEFAULT_GPU_TYPE
@@ -75,6 +79,14 @@ class Brain:
         self._samples_per_s: float | None = None
         self._retune_at = 0.0
         self._report_at = 0.0
+
+    @property
+    def _agent(self) -> Agent:
+        """With all steps counted. To tell it of each step would take longer than all of them together."""
+        if self._uncounted:
+            self._native.advance(self._uncounted)
+            self._uncounted = 0
+        return self._native
 
     def end_data(self, epoch_samples: int) -> None:
         """An epoch of a stream is over, which tells how many samples it has."""
@@ -100,7 +112,7 @@ class Brain:
 
     def count(self) -> None:
         """A step is done."""
-        self._agent.advance(1)
+        self._uncounted += 1
 
     def time(self, step: Deal, times: Times, is_typical: bool, nodes: int) -> None:
         """What a step took; a typical one is as large, and in as many pieces, as all are meant to be."""

@@ -1,7 +1,6 @@
 """Who gets which samples of a step."""
 
 from pollux._elastic.deal import (
-    SPLIT_EVERY,
     Deal,
     Tuning,
     deal,
@@ -14,7 +13,6 @@ from pollux._elastic.deal import (
 )
 
 __all__ = [
-    "SPLIT_EVERY",
     "Deal",
     "Tuning",
     "deal",

@@ -21,6 +21,6 @@ def device() -> torch.device:
     local_rank = int(shard or os.environ.get("LOCAL_RANK", "0"))
     if local_rank >= count:
         raise UsageError(
-            f"LOCAL_RANK {local_rank}, but this process sees {count} GPUs; expected is at most one process for each GPU"
+            f"LOCAL_RANK {local_rank}, but this process sees {count} GPUs; expected at most one process for each GPU"
         )
     return torch.device("cuda", local_rank)

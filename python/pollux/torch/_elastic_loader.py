@@ -16,6 +16,7 @@ import torch.distributed as dist
 
 from ._deal import Deal, step_count, step_samples
 from ._errors import CheckpointError, UsageError
+from ._likeness import other_order_of
 from ._sources import source_of
 
 _VERSION = 1
@@ -37,7 +38,7 @@ class _FixedSeat:
     world_size: int
     batch_size: int
 
-    def deal(self, cursor: int, end: int) -> Deal:
+    def deal(self, cursor: int, end: int, *, knows_end: bool = True) -> Deal:
         """The next step of the whole group."""
         samples = step_samples(self.batch_size, end - cursor, self.world_size)
         return Deal(cursor, samples, self.world_size, micro_batches=1, is_whole=samples == self.batch_size)
@@ -87,7 +88,7 @@ class ElasticLoader:
         self._comparisons = 0
         if rank is not None or world_size is not None:
             self.set_group(rank, world_size)
-        likeness = (self._samples, batch_size, seed)
+        likeness = (self._samples, batch_size)
         self._name = f"{likeness}/{_made[likeness]}"
         _made[likeness] += 1
 
@@ -184,7 +185,11 @@ class ElasticLoader:
         store = dist.distributed_c10d._get_default_store()
         self._comparisons += 1
         own = f"epoch {place.epoch}, sample {place.cursor}"
-        other = store.compare_set(f"pollux/{self._name}/{self._comparisons}", "", own).decode()
+        order = str(self._source.order(place.epoch))
+        told = store.compare_set(f"pollux/{self._name}/{self._comparisons}", "", f"{own}/{order}").decode()
+        other, other_order = told.split("/")
+        if other == own and other_order != order:
+            raise UsageError(other_order_of("this process", "another"))
         if other != own:
             raise UsageError(
                 f"this process is at {own}, another at {other}; load the same state in every process, and loop over "
@@ -192,4 +197,4 @@ class ElasticLoader:
             )
 
 
-_made: collections.Counter[tuple[int | None, int, int]] = collections.Counter()
+_made: collections.Counter[tuple[int | None, int]] = collections.Counter()

@@ -26,7 +26,12 @@ _LOST = ("Connection closed by peer", "Connection reset by peer", "Broken pipe",
 _ADVICE = {
     "Default process group has not been initialized": "the process group is made by the first loop over px.epochs or "
     "px.steps: leave DistributedSampler out, px.DataLoader takes its place, and ask px.rank() and px.world_size()",
+    "No inf checks were recorded for this optimizer": "a gradient scaler that px.wrap does not know finds no gradients "
+    "between the micro-batches of a step; give scaler=... to px.wrap",
 }
+_NO_GRADIENTS = (
+    "between the micro-batches of a step parameters have no gradients (grad is None); look at them if px.is_step_end()"
+)
 """What to add to messages of PyTorch that lead elsewhere."""
 _MEMORY = ("can't allocate memory", "not enough memory", "out of memory")
 
@@ -71,6 +76,8 @@ def guard_exit(current: Callable[[], Session | None]) -> None:
             for words, advice in _ADVICE.items():
                 if words in str(error):
                     say(advice)
+            if session is not None and _is_without_gradients(error, session):
+                say(_NO_GRADIENTS)
             return
         for stream in (sys.stdout, sys.__stderr__):
             if stream is not None:
@@ -82,6 +89,11 @@ def guard_exit(current: Callable[[], Session | None]) -> None:
         os._exit(code)
 
     sys.excepthook = hook
+
+
+def _is_without_gradients(error: BaseException, session: Session) -> bool:
+    """Whether the loop has looked for gradients that are not there yet."""
+    return not session.is_step_end and isinstance(error, AttributeError | TypeError) and "NoneType" in str(error)
 
 
 def _code(session: Session, failure: Failure, error: BaseException) -> int | None:

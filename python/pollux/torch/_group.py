@@ -177,7 +177,7 @@ class Group:
         self._broadcast(data)
         return data.numpy().tobytes().decode()
 
-    def tell_shards(self, text: str) -> str:
+    def send_to_shards(self, text: str) -> str:
         """A text of the first process of a copy of the model, for those that share it."""
         return text
 
@@ -306,6 +306,11 @@ def wait_for_launched() -> None:
     if store.add(f"{idx}/here", 1) == world_size:
         store.set(f"{idx}/all", "1")
     store.wait([f"{idx}/all"], TIMEOUT)
+    if store.add(f"{idx}/left", 1) == world_size:
+        store.set(f"{idx}/done", "1")
+    # The store is in the process of rank 0, which may end right after.
+    if int(os.environ.get("RANK", "0")) == 0:
+        store.wait([f"{idx}/done"], TIMEOUT)
 
 
 def refuse_foreign_group(own: dist.ProcessGroup | None = None) -> None:
@@ -335,7 +340,7 @@ def refuse_shared_gpu(store: dist.Store, rank: int, world_size: int, gpu: str) -
     for other in range(world_size):
         if other != rank and store.get(f"gpu/{other}").decode() == gpu:
             raise UsageError(
-                f"ranks {rank} and {other} are on the same GPU ({gpu}); expected is one process for each GPU, with the "
+                f"ranks {rank} and {other} are on the same GPU ({gpu}); expected one process for each GPU, with the "
                 "model on px.device()"
             )
 

@@ -66,6 +66,10 @@ class DataLoader:
         """Samples of an epoch behind the cursor; as many as anybody may need where nobody knows."""
         return self._source.left(epoch, cursor)
 
+    def order(self, epoch: int) -> int:
+        """What the order of an epoch is told from others by."""
+        return self._source.order(epoch)
+
     def __iter__(self) -> Iterator[Any]:
         session = current()
         if not session.in_epochs:

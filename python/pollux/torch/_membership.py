@@ -257,7 +257,7 @@ class Membership(SchedulerLink):
         """The generation that all go over to, as those who share a model with this process have heard of it."""
         assert later is not None
         if self._shards is not None:
-            self._shards.tell(as_text(later))
+            self._shards.send(as_text(later))
         return later
 
     def _let_in(self, invitation: Invitation) -> Group:
@@ -269,16 +269,16 @@ class Membership(SchedulerLink):
         self, store: dist.TCPStore, assignment: Assignment, rank: int, stage: str, members: Sequence[Member]
     ) -> Group:
         prefix = f"{assignment.generation}/{stage}"
-        self._tell_shards(Formation(assignment.generation, rank, tuple(members), (store.host, store.port), prefix))
+        self._send_to_shards(Formation(assignment.generation, rank, tuple(members), (store.host, store.port), prefix))
         return self._make(rank, members, dist.PrefixStore(prefix, store))
 
     def _alone(self, generation: int, members: Sequence[Member]) -> Group:
-        self._tell_shards(Formation(generation, 0, tuple(members), None, ""))
+        self._send_to_shards(Formation(generation, 0, tuple(members), None, ""))
         return self._make(0, members, None)
 
-    def _tell_shards(self, formation: Formation) -> None:
+    def _send_to_shards(self, formation: Formation) -> None:
         if self._shards is not None:
-            self._shards.tell(formation.as_text())
+            self._shards.send(formation.as_text())
 
     def _make(
         self,

@@ -64,6 +64,8 @@ class ElasticModule(torch.nn.Module):
         is_training = (session.in_loop or self.training) and torch.is_grad_enabled()
         if part.ddp is not None and is_training and part.trains():
             session.is_training = True
+            if session.in_loop:
+                part.begin_forward()
             return self._train(part, part.ddp, args, kwargs)
         session.is_training = is_training and session.in_loop
         return self.module(*args, **kwargs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch.autograd.variable import Variable
@@ -34,15 +34,20 @@ class Part:
         self.module = module
         self.optimizer = optimizer
         self.ddp: torch.nn.Module | None = None
-        """What the model is trained through."""
+        """What the model is trained through: DDP, or the model itself where it is alone."""
         self._ddp_options = ddp_options
         self._parameters = list[Tensor](module.parameters())
         """Of the model: to look for them in every step would take time."""
+        self._learns = list[bool]()
+        """Which of them DDP knows to learn."""
+        self._micro_batch = 0, 1.0
         self._group: Group | None = None
         self.accumulation = Accumulation()
         preconditioner = Preconditioner(optimizer) if is_adam(optimizer) else None
         self.reader = GradientReader(clock, preconditioner, loss_scale)
-        self.accumulation.on_part, self.accumulation.on_own = self.reader.read_part, self.reader.read_own
+        self.accumulation.on_part, self.accumulation.on_own = self._read_part, self._read_own
+        self._trained = set[Tensor]()
+        """What the optimiser changes. Gradients of anything else say nothing of its steps, and nobody clears them."""
         self.has_forward = False
         """Whether the model was called through DDP in the micro-batch at hand."""
         self.is_asked_early = self.is_asked = False
@@ -61,6 +66,7 @@ class Part:
         self.ddp = None
         self._group = group
         self._parameters = list(self.module.parameters())
+        self._learns = [parameter.requires_grad for parameter in self._parameters]
         self.accumulation.regroup(self._parameters)
         # They are views of the last DDP's buckets, which would be kept beside the next one's.
         for parameter in self._parameters:
@@ -68,17 +74,19 @@ class Part:
         self._join(group)
 
     def _join(self, group: Group) -> None:
+        if group.world_size == 1:
+            self.ddp = self.module  # There is nobody to average with: DDP would copy gradients for nobody.
+            return
         # Gradients that live in DDP's buckets are copied neither in nor out. Parameters are the same everywhere:
         # newcomers have just got them.
         options = {"gradient_as_bucket_view": True, "init_sync": False, **self._ddp_options}
-        self.ddp = ddp = DistributedDataParallel(self.module, **options)
+        self.ddp = DistributedDataParallel(self.module, **options)
         self.reader.keeps_gradients = bool(options["gradient_as_bucket_view"])
-        if group.world_size == 1:
-            ddp.broadcast_buffers = False  # There is nobody to send them to.
-            ddp.register_comm_hook(None, _send_nothing)
 
     def _sync(self, is_last: bool) -> None:
         """Whether the backward pass to come ends a step, so that its gradients are added up."""
+        if self.reader.is_alone:
+            return
         assert self.ddp is not None
         before: Any = self.ddp.require_backward_grad_sync
         if before is not is_last:  # To set anything on a module takes long.
@@ -88,16 +96,32 @@ class Part:
         """The plan of a step, for whatever takes the gradients from here."""
         return plan
 
-    def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
+    def begin_step(self, plan: StepPlan) -> None:
+        """The loop is about to get the first micro-batch of a step."""
+        self.is_asked_early = self.is_asked = False
+        self._is_skipped = None
+        if plan.measure:
+            self._trained = set(trained_by(self.optimizer))
+        self.reader.begin(self._plan(plan))
+
+    def _read_part(self, parameter: Tensor, gradient: Tensor) -> None:
+        if parameter in self._trained:
+            self.reader.read_part(parameter, gradient)
+
+    def _read_own(self, parameter: Tensor, gradient: Tensor) -> None:
+        if parameter in self._trained:
+            self.reader.read_own(parameter, gradient)
+
+    def _measured(self, parameters: Iterable[Tensor]) -> Iterator[Tensor]:
+        """Those of parameters whose gradients say something."""
+        return (parameter for parameter in parameters if parameter in self._trained)
+
+    def begin_micro_batch(self, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
+        self._micro_batch = idx, emphasis
         if idx > 0 and self._is_asked_each and not self.accumulation.is_taken:
             self.discard()  # The loop went on without a step, and clears what is left before the next one.
         self.forget_watch()
-        plan = self._plan(plan)
-        if idx == 0:
-            self.is_asked_early = self.is_asked = False
-            self._is_skipped = None
-            self.reader.begin(plan)
         self.accumulation.begin(self.reader.plan, idx, emphasis)
         self.reader.is_last = self.accumulation.is_last
         self._sync(self.reader.is_last)
@@ -106,6 +130,32 @@ class Part:
         self.reader.begin_part()
         self.reader.is_allowed = True
         self.has_forward = self._is_queued = False
+
+    def begin_forward(self) -> None:
+        """The model is about to be called. DDP adds up the gradients of what learned when it was made: layers that were
+        unfrozen since every process would train by itself. What is frozen only between two calls may lack a hook."""
+        if [parameter.requires_grad for parameter in self._parameters] == self._learns:
+            self.accumulation.add_hooks()
+            return
+        idx, emphasis = self._micro_batch
+        if idx > 0:
+            raise UsageError(
+                "layers that are frozen or unfrozen between the micro-batches of a step; do it between epochs, or "
+                "after optimizer.step() if px.is_step_end()"
+            )
+        if self.has_forward:
+            raise UsageError(
+                "layers that are frozen or unfrozen between two calls of the model for one batch; do it before the "
+                "first, and look at the model under torch.no_grad()"
+            )
+        if self.reader.is_pending:
+            raise UsageError(
+                "layers that are frozen or unfrozen while there are gradients that optimizer.step() has not used; call "
+                "optimizer.zero_grad() before the model"
+            )
+        assert self._group is not None
+        self.regroup(self._group)
+        self.begin_micro_batch(idx, emphasis)
 
     def begin_backward(self, before: int) -> None:
         """A backward pass has come to the model, which was called when there had been so many `before`."""
@@ -152,15 +202,22 @@ class Part:
         _at_end_of_backward(self._end_sync)
 
     def _end_sync(self) -> None:
-        """DDP has the mean of all gradients, unless it still waits for some of this process."""
-        assert isinstance(self.ddp, DistributedDataParallel)
-        try:
-            self.ddp._check_reducer_finalized()
-        except RuntimeError:
+        """The mean of all gradients is there, unless some of this process are still to come."""
+        if not self._has_all_gradients():
             self.reader.leave_sync()
             return  # Another backward pass has the rest, or the optimiser's step tells why there is none.
         self._add_rest()
-        self.reader.end_sync(self._parameters)
+        self.reader.end_sync(self._measured(self._parameters))
+
+    def _has_all_gradients(self) -> bool:
+        if not isinstance(self.ddp, DistributedDataParallel):
+            may_miss = bool(self._ddp_options.get("find_unused_parameters"))
+            return may_miss or all(each.grad is not None for each in self._parameters if each.requires_grad)
+        try:
+            self.ddp._check_reducer_finalized()
+        except RuntimeError:
+            return False
+        return True
 
     def _add_rest(self) -> None:
         """Adds up what DDP knows nothing of."""
@@ -199,6 +256,14 @@ class Part:
             self.reader.discard_part()
             self.accumulation.discard()
 
+    def refuse_second_step(self) -> None:
+        """Gradients of a second pass over a micro-batch would go into no step, or be those of the last one alone."""
+        if self.accumulation.is_taken:
+            raise UsageError(
+                "optimizer.step() a second time for one batch, which may be a part of a step; step once for every "
+                "batch, and go over the data more often"
+            )
+
     def take(self) -> None:
         """The user's optimiser steps between micro-batches: their gradients count once the last one is through."""
         self.is_asked_early = self._is_asked_each = True
@@ -214,7 +279,7 @@ class Part:
 
     def _has_no_gradient(self) -> bool:
         """Who has thrown a part away has given 0 for the whole, so that the sum says whether anybody gave more."""
-        gradients = [parameter.grad for parameter in self.module.parameters()]
+        gradients = [parameter.grad for parameter in trained_by(self.optimizer)]
         return not any(bool(gradient.any()) for gradient in gradients if gradient is not None)
 
     def skip(self) -> None:
@@ -226,6 +291,10 @@ class Part:
         """Whether the user's loop trained it in some micro-batches of the step and not in others."""
         misses_some = self.is_asked and self.accumulation.filled < self.reader.plan.micro_batches - 1
         return misses_some or (self.is_asked_early and not self.is_asked)
+
+    def knows(self, parameters: Iterable[Tensor]) -> bool:
+        """Whether all of these were in the model when the group at hand began."""
+        return set(self._parameters).issuperset(parameters)
 
     def trains(self) -> bool:
         """Whether any parameter is to learn at the moment: a critic that only judges needs nobody else."""
@@ -244,14 +313,6 @@ class Part:
 def _at_end_of_backward(call: Callable[[], None]) -> None:
     """Has something called when the backward pass is through with all gradients, in the order of asking."""
     Variable._execution_engine.queue_callback(call)
-
-
-# DDP reads annotations of hooks and does not know them as text.
-def _send_nothing(_state, bucket):  # type: ignore[no-untyped-def]
-    """There is nobody to send gradients to."""
-    done: torch.futures.Future[Tensor] = torch.futures.Future()
-    done.set_result(bucket.buffer())
-    return done
 
 
 def refuse_half_trained(parts: list[Part]) -> None:
@@ -274,6 +335,22 @@ def unused(module: torch.nn.Module, advice: str = ", or give find_unused_paramet
         f"parameters without a gradient{': ' + told if told else ''}; use them in every batch, freeze them with "
         f"requires_grad_(False){advice}"
     )
+
+
+def trained_by(optimizer: torch.optim.Optimizer) -> Iterator[Tensor]:
+    """The parameters that an optimiser changes."""
+    return (parameter for group in optimizer.param_groups for parameter in group["params"])
+
+
+def refuse_strangers(module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """An optimiser is to train its model and nothing else."""
+    known = set(module.parameters())
+    strangers = sum(parameter not in known for parameter in trained_by(optimizer))
+    if strangers:
+        raise UsageError(
+            f"the optimiser has {strangers} parameters that are not the model's: every process would train them by "
+            "itself; put them into the model, or wrap their model with an optimiser of its own"
+        )
 
 
 def is_adam(optimizer: torch.optim.Optimizer) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ._errors import UsageError
+from ._part import refuse_strangers, trained_by
 
 if TYPE_CHECKING:
     from ._part import Part
@@ -35,6 +36,7 @@ def adapt_optimizer(part: Part, session: Session) -> None:
             )
         if closure is not None:
             raise UsageError("optimizer.step() with a closure, which may run several backward passes; call it without")
+        part.refuse_second_step()
         if not session.is_step_end:
             part.take()
             return None
@@ -66,6 +68,19 @@ def adapt_optimizer(part: Part, session: Session) -> None:
         part.discard()
         zero_grad(*args, **kwargs)
 
+    add_param_group = optimizer.add_param_group
+
+    @functools.wraps(add_param_group)
+    def add(_self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+        add_param_group(group)
+        refuse_strangers(part.module, optimizer)
+        if session.group is not None and not part.knows(trained_by(optimizer)):
+            raise UsageError(
+                "parameters that the model got while it trains: every process would begin with others; make them "
+                "before the loop over epochs, and freeze them with requires_grad_(False) until they are to learn"
+            )
+
+    optimizer.add_param_group = types.MethodType(add, optimizer)  # type: ignore[method-assign]
     optimizer.step = types.MethodType(step, optimizer)  # type: ignore[method-assign]
     optimizer.zero_grad = types.MethodType(clear, optimizer)  # type: ignore[method-assign]
 
@@ -153,7 +168,8 @@ class Schedule:
 
         def step(_self: Any, *args: Any, **kwargs: Any) -> None:
             if not session.in_loop:
-                original(*args, **kwargs)
+                if not session.is_before_known_epoch:
+                    original(*args, **kwargs)
                 return
             if args or kwargs:
                 # It is told what to follow, such as a loss.

@@ -29,9 +29,10 @@ from ._brain import Brain
 from ._clock import StepClock
 from ._deal import Deal, shard_weight
 from ._early import claim
-from ._errors import DivergedError, UsageError
+from ._errors import DivergedError, UsageError, say
 from ._gradients import StepPlan
 from ._group import Group, Meeting
+from ._likeness import digest_of_settings, refuse_different_models
 from ._membership import leave
 from ._metrics_writer import MetricsWriter
 from ._part import refuse_half_trained
@@ -40,7 +41,7 @@ from ._sharding import part_class
 from ._shards import current_shards
 from ._sources import TunedSeat
 from ._state import Position
-from ._terms import Decision, Measured, Row, Terms, check_updates
+from ._terms import Decision, Measured, Row, Terms, check_alike
 from ._transition import Transition
 
 
@@ -115,6 +116,8 @@ class Session:
         """Whether somebody is to stop, leave or join, which waits for the next epoch to begin."""
         self._steps_since_check = 0
         self._steps_unmeasured = 0
+        self._planned: tuple[tuple[Any, ...], tuple[StepPlan, StepPlan]] | None = None
+        """The last step's plans, with all that they follow from in one group."""
 
     # Before the first step
 
@@ -145,18 +148,26 @@ class Session:
         """Another group trains from now on."""
         self._steps_since_check = 0
         self._steps_unmeasured = 0
+        self._planned = None
         self.clock.restart()
 
     def seat(self) -> TunedSeat:
         """Which samples this process gets."""
-        group, terms = self.joined(), self.terms
-        return TunedSeat(group.place, group.processes, terms.tuning, terms.local_batch_max, group.shards)
+        group, terms, position = self.joined(), self.terms, self.position
+        before = position.samples - position.cursor
+        return TunedSeat(group.place, group.processes, terms.tuning, terms.local_batch_max, group.shards, before)
 
     def limits(self) -> Limits:
         """Bounds of the batch, for a copy of the model: all processes that share it have `per_gpu` samples each."""
         shards, limits = current_shards(), self.loader.limits
         assert isinstance(limits, Limits)
         return limits.of_shards(shards.count if shards is not None else 1)
+
+    @property
+    def is_before_known_epoch(self) -> bool:
+        """Whether the loop over the loader is about to go on in the middle of an epoch, so that the script does once
+        more what it did before that loop."""
+        return self.in_epochs and self.resumes_epoch and self.position.cursor > 0
 
     # A step
 
@@ -169,21 +180,33 @@ class Session:
             self.transition.begin_step()
             self.clock.begin()
             self.at_hand, self.has_stepped = step, False
-        measure = step.is_whole and self._is_measured(step)
-        spans = step.parts(rank) if group.shards > 1 else []
-        weights = [shard_weight(span, group.shards, group.shard) for span in spans]
+        emphasis = 1.0
+        if count > 1:
+            emphasis = step.emphasis(rank, idx)
+            self._rates.begin(idx)
+        if idx == 0:
+            measured, others = self._plans(step, count)
+            self.parts[0].begin_step(measured)
+            for part in self.parts[1:]:
+                part.begin_step(others)
         for part in self.parts:
-            plan = StepPlan(
-                weight=step.weight(rank),
-                scale=step.scale(rank),
+            part.begin_micro_batch(idx, emphasis)
+
+    def _plans(self, step: Deal, count: int) -> tuple[StepPlan, StepPlan]:
+        """For the model whose gradients are measured, and for all others. Most steps are like the one before."""
+        likeness = (step.samples, step.micro_batches, count, step.is_whole and self._is_measured(step))
+        if self._planned is None or self._planned[0] != likeness:
+            group = self.joined()
+            spans = step.parts(group.rank) if group.shards > 1 else []
+            others = StepPlan(
+                weight=step.weight(group.rank),
+                scale=step.scale(group.rank),
                 micro_batches=count,
                 micro_batches_max=step.micro_batches,
-                measure=measure and part is self.parts[0],
-                shard_weights=weights,
+                shard_weights=[shard_weight(span, group.shards, group.shard) for span in spans],
             )
-            part.begin_micro_batch(plan, idx, step.emphasis(rank, idx) if count > 1 else 1.0)
-        if count > 1:
-            self._rates.begin(idx)
+            self._planned = likeness, (replace(others, measure=likeness[-1]), others)
+        return self._planned[1]
 
     def _is_measured(self, step: Deal) -> bool:
         if self.reader.is_alone and step.micro_batches == 1:
@@ -231,19 +254,25 @@ class Session:
         self._steps_unmeasured = 0 if self.reader.plan.measure else self._steps_unmeasured + 1
         if self.brain is not None:
             self.brain.count()
-        self._learn_times()
         self.transition.end_step()
 
     def _learn_times(self) -> None:
-        """Of steps that have ended, as far as they are known: a GPU runs behind."""
+        """Of steps since the last check-in, as far as they are known: a GPU runs behind."""
         for done, times in self.clock.known():
             if self.brain is not None:
                 self.brain.time(done.step, times, done.is_typical, self.joined().nodes)
 
     def leave_step(self) -> None:
         """The loop is left within a batch. Its step is done or it is not."""
-        if self.in_loop and self.has_stepped and self.at_hand is not None:
+        if not self.in_loop or self.at_hand is None:
+            return
+        if self.has_stepped:
             self.end_step(self.at_hand)
+        elif self.joined().place == 0 and any(part.is_asked_early for part in self.parts):
+            say(
+                f"the loop was left before the last micro-batch of a step: its {self.at_hand.samples} samples have "
+                "taught the model nothing; leave it only if px.is_step_end()"
+            )
 
     def progress_after_step(self) -> float:
         """Baseline steps with the step that the loop is at, once its last micro-batch is through."""
@@ -271,12 +300,14 @@ class Session:
             wish=self.membership.wish(),
             steps=measured.steps,
             updates=self.updates,
+            order=self.loader.order(self.position.epoch),
+            settings=digest_of_settings(part.optimizer for part in self.parts),
             own_sqr=measured.own_sqr,
             is_whole=norms.is_whole,
             is_complete=is_complete,
         )
         rows = [Row.of(values) for values in group.gather(row.values())]
-        check_updates(rows)
+        check_alike(rows)
         rows = [Row.of_copy(rows[first : first + group.shards]) for first in range(0, len(rows), group.shards)]
         self.updates = 0
         self.is_pressed = ends_epoch and any(row.wish or row.heard for row in rows)
@@ -291,6 +322,7 @@ class Session:
         self.clock.forget()
         if decision.saves or ends_epoch:
             self.archive.share_metrics()
+            refuse_different_models(group, self.parts)
         is_dealt_anew = self._apply(decision, rows)
         self.is_deciding = False
         return is_dealt_anew

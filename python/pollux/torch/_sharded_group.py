@@ -61,9 +61,9 @@ class ShardedGroup(Group):
         self._shards.sum(total)
         return total.tolist()
 
-    def tell_shards(self, text: str) -> str:
+    def send_to_shards(self, text: str) -> str:
         """A text of the first process of a copy of the model, for those that share it."""
-        return self._shards.tell_all(text)
+        return self._shards.send_all(text)
 
     def agree(self, word: str, limit_s: float) -> bool:
         """Whether all that share a copy with this one say the same within a while."""

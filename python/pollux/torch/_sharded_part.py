@@ -21,7 +21,7 @@ from torch import Tensor
 from ._errors import CheckpointError, UsageError
 from ._gradients import StepPlan
 from ._group import Group
-from ._part import Part, unused
+from ._part import Part, trained_by, unused
 from ._shards import local
 from ._state import bare, load_module, load_optimizer
 
@@ -45,10 +45,11 @@ class ShardedPart(Part):
         """With other copies of the model, shards are weighted when they are added up."""
         return plan if self.reader.is_alone else replace(plan, scale=1.0)
 
-    def begin_micro_batch(self, plan: StepPlan, idx: int, emphasis: float) -> None:
+    def begin_micro_batch(self, idx: int, emphasis: float) -> None:
         """The loop is about to get one of the micro-batches of a step."""
-        super().begin_micro_batch(plan, idx, emphasis)
-        self._scatter.weight = plan.shard_weights[idx] if plan.shard_weights else 1.0
+        super().begin_micro_batch(idx, emphasis)
+        weights = self.reader.plan.shard_weights
+        self._scatter.weight = weights[idx] if weights else 1.0
 
     def _begin_sync(self) -> None:
         """The backward pass is through. FSDP2 has asked to be called then; this comes after it."""
@@ -63,10 +64,10 @@ class ShardedPart(Part):
             for work, bucket in zip(works, buckets):
                 work.wait()
                 bucket.put_back()
-        self.reader.end_sync(parameters)
+        self.reader.end_sync(self._measured(parameters))
 
     def _has_no_gradient(self) -> bool:
-        gradients = [local(parameter.grad) for parameter in self.module.parameters() if parameter.grad is not None]
+        gradients = [local(each.grad) for each in trained_by(self.optimizer) if each.grad is not None]
         return self._group.sum_of_shards([float(any(bool(gradient.any()) for gradient in gradients))]) == [0.0]
 
     def is_finite(self) -> bool:

@@ -84,7 +84,7 @@ class Shards:
         """The sum over all, in the place of everybody's."""
         guard(dist.all_reduce, tensor, group=self.world)
 
-    def tell(self, text: str) -> None:
+    def send(self, text: str) -> None:
         """The first one's next word to the others."""
         self._store.set(f"word/{self._said}", text)
         self._said += 1
@@ -104,11 +104,11 @@ class Shards:
         self._said += 1
         return text
 
-    def tell_all(self, text: str) -> str:
+    def send_all(self, text: str) -> str:
         """A word of the first one, for all; every one of them is here."""
         if not self.is_first:
             return self.hear()
-        self.tell(text)
+        self.send(text)
         return text
 
     def agree(self, word: str, limit_s: float) -> bool:

@@ -18,6 +18,7 @@ import torch
 
 from ._deal import Deal, Tuning, deal, rest_min, share_of
 from ._errors import UsageError
+from ._likeness import digest, digest_of_order
 from ._state import random_states, restore_random_states
 
 
@@ -36,8 +37,8 @@ class Seat(Protocol):
     def batch_size(self) -> int:
         """Samples of a whole step."""
 
-    def deal(self, cursor: int, end: int) -> Deal:
-        """The next step of the whole group."""
+    def deal(self, cursor: int, end: int, *, knows_end: bool = True) -> Deal:
+        """The next step of the whole group; of a stream, `end` is only as far as was read."""
 
     def parts(self, step: Deal) -> list[range]:
         """Places of each micro-batch of this process in the order of the epoch."""
@@ -53,15 +54,18 @@ class TunedSeat:
     tuning: Tuning
     local_batch_max: int
     shards: int = 1
+    before: int = 0
+    """Samples of the epochs before."""
 
     @property
     def batch_size(self) -> int:
         """Samples of a whole step."""
         return self.tuning.batch_size(self.world_size // self.shards)
 
-    def deal(self, cursor: int, end: int) -> Deal:
+    def deal(self, cursor: int, end: int, *, knows_end: bool = True) -> Deal:
         """The next step of the whole group."""
-        return deal(cursor, end, self.world_size // self.shards, self.tuning, self.local_batch_max, self.shards)
+        copies = self.world_size // self.shards
+        return deal(cursor, end, copies, self.tuning, self.local_batch_max, self.shards, self.before, knows_end)
 
     def parts(self, step: Deal) -> list[range]:
         """Places of each micro-batch of this process in the order of the epoch."""
@@ -88,6 +92,7 @@ class MapSource:
         self._seed = seed
         self._order: Sequence[int] | torch.Tensor = ()
         self._epoch: int | None = None
+        self._order_digest = 0
         self._batches = _IndexBatches()
         self._generator = _own_generator(options)
         if options.get("num_workers", 0) > 0:
@@ -103,6 +108,11 @@ class MapSource:
         """Samples of an epoch behind the cursor."""
         self._take_epoch(epoch)
         return len(self._order) - cursor
+
+    def order(self, epoch: int) -> int:
+        """What the order of an epoch is told from others by."""
+        self._take_epoch(epoch)
+        return self._order_digest
 
     def batches(self, epoch: int, cursor: int, seat: Seat) -> Batches:
         """What this process trains from `cursor` to the end of the epoch."""
@@ -132,7 +142,10 @@ class MapSource:
         self._epoch = epoch
         if self._sampler is not None:
             self._order = self._sampled(epoch)
-        elif self._shuffle:
+            self._order_digest = digest_of_order(self._order)
+            return
+        self._order_digest = digest(len(self._dataset), self._shuffle and self._seed)
+        if self._shuffle:
             generator = torch.Generator().manual_seed(_mixed(self._seed, epoch))
             self._order = torch.randperm(len(self._dataset), generator=generator)
         else:
@@ -177,6 +190,10 @@ class StreamSource:
     def left(self, epoch: int, cursor: int) -> int:
         """Nobody knows how much is left: as much as anybody may need."""
         return 1 << 62
+
+    def order(self, epoch: int) -> int:
+        """Only the stream knows its order."""
+        return 0
 
     def batches(self, epoch: int, cursor: int, seat: Seat) -> Batches:
         """What this process trains from `cursor` to the end of the stream."""
@@ -243,7 +260,7 @@ class _StreamSteps(data.IterableDataset[Any]):
                 window.append(sample)
             if not window:
                 return
-            step = seat.deal(at, at + len(window))
+            step = seat.deal(at, at + len(window), knows_end=False)
             parts = seat.parts(step)
             for idx, span in enumerate(parts):
                 yield step, idx, len(parts), self._collate(window[span.start - at : span.stop - at])

@@ -11,6 +11,7 @@ from ._deal import Tuning, part
 from ._errors import UsageError
 from ._gradients import Norms
 from ._group import Group
+from ._likeness import other_order_of
 
 NORM_GROUPS = 16
 """What was measured between two check-ins is told as so many averages: how far they differ says how sure they are."""
@@ -98,6 +99,10 @@ class Row:
     """Whose gradients were measured."""
     updates: int
     """Of the optimiser."""
+    order: int
+    """What the order of its samples is told from others by."""
+    settings: int
+    """The same of the optimiser's settings."""
     own_sqr: tuple[float, ...]
     is_whole: bool
     """Whether it had its share in all steps that were measured."""
@@ -107,15 +112,17 @@ class Row:
     def values(self) -> list[float]:
         """As numbers."""
         own_sqr = [*self.own_sqr, *[0.0] * (NORM_GROUPS - len(self.own_sqr))]
-        facts = (self.heard, self.wish, self.steps, self.updates, self.is_whole, self.is_complete)
+        told = (self.order, self.settings, self.is_whole, self.is_complete)
+        facts = (self.heard, self.wish, self.steps, self.updates, *told)
         return [*map(float, facts), *own_sqr]
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Row:
         """From numbers."""
         facts, own_sqr = values[:-NORM_GROUPS], values[-NORM_GROUPS:]
-        heard, wish, steps, updates, is_whole, is_complete = map(int, facts)
-        return cls(heard, wish, steps, updates, tuple(own_sqr[:steps]), bool(is_whole), bool(is_complete))
+        heard, wish, steps, updates, order, settings, *flags = map(int, facts)
+        is_whole, is_complete = map(bool, flags)
+        return cls(heard, wish, steps, updates, order, settings, tuple(own_sqr[:steps]), is_whole, is_complete)
 
     @classmethod
     def of_copy(cls, rows: Sequence[Row]) -> Row:
@@ -123,14 +130,22 @@ class Row:
         return replace(rows[0], wish=max(row.wish for row in rows), is_whole=all(row.is_whole for row in rows))
 
 
-def check_updates(rows: Sequence[Row]) -> None:
-    """Models that have made other steps are other models, and nobody would notice."""
+def check_alike(rows: Sequence[Row]) -> None:
+    """Processes that use other samples or make other steps train other models, and nobody would notice."""
+    for rank, row in enumerate(rows):
+        if row.order != rows[0].order:
+            raise UsageError(other_order_of(f"rank {rank}", "rank 0"))
+        if row.settings != rows[0].settings:
+            raise UsageError(
+                f"the optimiser of rank {rank} has other settings than that of rank 0, such as the learning rate; "
+                "decide them from a value that all have, such as px.Mean"
+            )
     counts = [row.updates for row in rows]
     if min(counts) != max(counts):
         fewest = counts.index(min(counts))
         raise UsageError(
-            f"rank {fewest} has made {counts[fewest]} steps where others have made {max(counts)}; expected is that all "
-            "processes skip a batch or none: decide it from a value that all have, such as the all-reduced loss"
+            f"rank {fewest} has made {counts[fewest]} steps where others have made {max(counts)}; expected all "
+            "processes to skip a batch or none: decide it from a value that all have, such as the all-reduced loss"
         )
 
 

@@ -14,7 +14,7 @@ from ._errors import UsageError
 from ._gradients import SPARSE
 from ._group import Meeting, wait_for_launched
 from ._module import ElasticModule
-from ._part import is_adam
+from ._part import is_adam, refuse_strangers
 from ._process import begin, current, joined_group
 from ._schedule import Schedule, adapt_optimizer, adapt_scaler
 from ._session import Options
@@ -175,16 +175,16 @@ def _pairs(model: Any, optimizer: Any) -> list[tuple[torch.nn.Module, torch.opti
             raise UsageError(f"px.wrap of a {type(one).__name__}; give the model itself, DDP is inside")
         if not isinstance(own, torch.optim.Optimizer):
             raise UsageError(f"px.wrap with a {type(own).__name__} for an optimiser; expected a torch.optim.Optimizer")
-        known = set(one.parameters())
-        strangers = sum(parameter not in known for group in own.param_groups for parameter in group["params"])
-        if strangers:
-            raise UsageError(
-                f"the optimiser has {strangers} parameters that are not the model's: every process would train them by "
-                "itself; put them into the model, or wrap their model with an optimiser of its own"
-            )
+        refuse_strangers(one, own)
         for name, layer in one.named_modules():
             if getattr(layer, "sparse", False) is True:
                 raise UsageError(SPARSE.format(what=f"layer {name or type(layer).__name__} has a sparse gradient"))
+    parameters = [parameter for one in models for parameter in one.parameters()]
+    if len(set(parameters)) < len(parameters):
+        raise UsageError(
+            f"px.wrap of models that share {len(parameters) - len(set(parameters))} parameters, each of which would "
+            "average them by itself; put the models into one module with one optimiser"
+        )
     return list(zip(models, optimizers))
 
 

@@ -97,6 +97,23 @@ def ranks() -> list[int]:
     return gathered
 
 
+def dry_run() -> int:
+    """The usual way to try a script: one batch of each epoch."""
+    script = Script()
+    updates: list[int] = []
+    script.optimizer.register_step_post_hook(lambda *_: updates.append(1))
+    for _ in adl.remaining_epochs_until(3):
+        script.model.train()
+        for batch in script.train:
+            script.learn(batch)
+            break
+    return len(updates)
+
+
+def test_a_pass_that_is_left_after_its_first_batch_has_made_a_step(together) -> None:
+    assert together(dry_run, 1) == [3]
+
+
 @pytest.mark.parametrize("world_size", [1, 2])
 def test_an_epoch_uses_and_evaluates_every_sample_once(together, world_size: int) -> None:
     results = together(fixed, world_size, 2)

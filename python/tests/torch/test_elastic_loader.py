@@ -2,6 +2,7 @@
 
 import collections
 import json
+import os
 import random
 
 import pytest
@@ -235,3 +236,20 @@ def test_processes_of_a_launcher_share_an_epoch_and_notice_where_others_are(toge
     assert told in [
         f"this process is at {here}, another at {there}; {advice}" for here, there in (places, places[::-1])
     ]
+
+
+def in_another_order() -> str:
+    loader = px.ElasticLoader(Numbered(32), 4, shuffle=True, seed=int(os.environ["RANK"]))
+    torch.distributed.init_process_group("gloo")
+    try:
+        next(iter(loader))
+        told = ""
+    except px.UsageError as error:
+        told = str(error)
+    torch.distributed.barrier()
+    return told
+
+
+def test_processes_of_a_launcher_with_another_seed_notice_it(together) -> None:
+    [told] = [told for told in together(in_another_order, 2) if told]
+    assert told.startswith("this process has another order of samples than another; expected the same data set, seed")

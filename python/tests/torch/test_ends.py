@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 
 import pytest
 import torch.distributed as dist
@@ -77,3 +78,19 @@ def test_ranks_and_barriers_are_there_before_the_loops(together, tmp_path, world
     assert together(before_the_loops, world_size, str(tmp_path)) == [
         [rank, world_size, 7] for rank in range(world_size)
     ]
+
+
+def late_at_its_only_barrier() -> None:
+    wait = dist.PrefixStore.wait
+
+    def wait_late(*args) -> None:
+        time.sleep(1)
+        wait(*args)
+
+    if px.rank() != 0:
+        dist.PrefixStore.wait = wait_late
+    px.barrier()
+
+
+def test_rank_0_ends_after_all_have_left_a_barrier_before_the_loops(together) -> None:
+    assert together(late_at_its_only_barrier, 2) == [None, None]

@@ -149,6 +149,124 @@ def test_layers_that_are_unfrozen_before_the_loop_learn_like_the_others(together
         torch.testing.assert_close(found, [parameter.detach() for parameter in model.parameters()])
 
 
+STAGES = [(0, [False, True]), (1, [True, True]), (2, [True, False])]
+"""Which layers learn from which epoch on."""
+
+
+def staged(processes: int) -> list[torch.Tensor]:
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    share = 16 // processes
+    loader = px.DataLoader(Numbered(64), batch_size=16, max_batch_size=16, per_gpu=(share, share), shuffle=False)
+    for epoch in px.epochs(3):
+        freeze(model, epoch)
+        for batch in loader:
+            usual(wrapped, optimizer, batch)
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def freeze(model: Any, epoch: int) -> None:
+    for layer, learns in zip((model[0], model[2]), dict(STAGES)[epoch]):
+        layer.requires_grad_(learns)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_layers_that_are_frozen_and_unfrozen_between_epochs_learn_as_in_plain_pytorch(together, processes) -> None:
+    model, whole = network(), Numbered(64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for epoch in range(3):
+        freeze(model, epoch)
+        for inputs, targets in zip(whole.inputs.split(16), whole.targets.split(16)):
+            usual(model, optimizer, (inputs, targets))
+    for found in together(staged, processes, processes):
+        torch.testing.assert_close(found, [parameter.detach() for parameter in model.parameters()])
+
+
+def unfrozen_within_a_step() -> None:
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    model[0].requires_grad_(False)
+    loader = px.DataLoader(Numbered(16), batch_size=16, max_batch_size=16, per_gpu=ACCUMULATED)
+    for _ in px.epochs(1):
+        for idx, batch in enumerate(loader):
+            if idx == 1:
+                model[0].requires_grad_(True)
+            usual(wrapped, optimizer, batch)
+
+
+def test_layers_that_are_unfrozen_between_micro_batches_are_refused() -> None:
+    with pytest.raises(UsageError, match="between the micro-batches of a step; do it between epochs"):
+        unfrozen_within_a_step()
+
+
+def thawed_for_each_batch(processes: int, samples: int, per_gpu: tuple[int, int]) -> list[torch.Tensor]:
+    """A layer learns in every batch, and is frozen between them."""
+    model = network()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    loader = px.DataLoader(Numbered(samples), batch_size=16, max_batch_size=16, per_gpu=per_gpu, shuffle=False)
+    for _ in px.epochs(2):
+        for batch in loader:
+            model[0].requires_grad_(True)
+            usual(wrapped, optimizer, batch)
+            model[0].requires_grad_(False)
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+@pytest.mark.parametrize(("processes", "per_gpu"), [(1, (16, 16)), (1, ACCUMULATED), (2, (8, 8)), (2, ACCUMULATED)])
+def test_a_layer_that_is_frozen_between_batches_learns_as_in_plain_pytorch(together, processes, per_gpu) -> None:
+    samples = 69  # The last step of an epoch has five.
+    model, whole = network(), Numbered(samples)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(2):
+        for batch in zip(whole.inputs.split(16), whole.targets.split(16)):
+            usual(model, optimizer, batch)
+    for found in together(thawed_for_each_batch, processes, processes, samples, per_gpu):
+        torch.testing.assert_close(found, [parameter.detach() for parameter in model.parameters()])
+
+
+@pytest.mark.parametrize("moment", ["backward", "forward"])
+def test_layers_that_are_unfrozen_between_two_calls_for_one_batch_are_refused(moment) -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    loader = px.DataLoader(Numbered(16), batch_size=16, max_batch_size=16, per_gpu=(16, 16))
+    with pytest.raises(UsageError, match="between two calls of the model for one batch; do it before the first"):
+        for _ in px.epochs(1):
+            for batch in loader:
+                optimizer.zero_grad()
+                loss = loss_of(wrapped, batch)
+                if moment == "backward":
+                    loss.backward()
+                model[0].requires_grad_(True)
+                wrapped(batch[0])  # To be logged, say.
+                optimizer.step()
+
+
+def unfrozen_between_steps(clears: bool) -> None:
+    """The gradients of the first step are left over when the second begins."""
+    model = network()
+    model[0].requires_grad_(False)
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    loader = px.DataLoader(Numbered(32), batch_size=16, max_batch_size=16, per_gpu=(16, 16))
+    for _ in px.epochs(2):
+        for idx, batch in enumerate(loader):
+            if idx == 0:
+                loss_of(wrapped, batch).backward()
+                continue
+            model[0].requires_grad_(True)
+            if clears:
+                optimizer.zero_grad()
+            loss_of(wrapped, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def test_layers_that_are_unfrozen_while_gradients_wait_are_refused() -> None:
+    unfrozen_between_steps(clears=True)
+    with pytest.raises(UsageError, match=r"gradients that optimizer.step\(\) has not used; call optimizer.zero_grad"):
+        unfrozen_between_steps(clears=False)
+
+
 def with_fewer_micro_batches_on_one_rank() -> int:
     model = network()
     options = {"find_unused_parameters": True}

@@ -136,6 +136,17 @@ def bare_model() -> None:
         optimizer.step()
 
 
+def unfreeze_before_a_look() -> None:
+    model = network()
+    model[0].requires_grad_(False)
+    trained, optimizer = wrapped(model)
+    for batch in batches():
+        loss_of(trained, batch).backward()
+        model[0].requires_grad_(True)
+        trained(batch[0])
+        optimizer.step()
+
+
 def sparse_layer() -> None:
     wrapped(torch.nn.Sequential(torch.nn.EmbeddingBag(10, 8, sparse=True), network()))
 
@@ -170,6 +181,43 @@ def one_of_two() -> None:
 def strange_parameters() -> None:
     model, head = network(), torch.nn.Linear(3, 2)
     px.wrap(model, torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.1))
+
+
+def added_layers() -> None:
+    model, optimizer = wrapped()
+    for _ in batches():
+        model.module.append(torch.nn.Linear(3, 3))
+        optimizer.add_param_group({"params": model.module[-1].parameters()})
+
+
+def strange_group() -> None:
+    _, optimizer = wrapped()
+    optimizer.add_param_group({"params": [torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))]})
+
+
+def several_steps() -> None:
+    model, optimizer = wrapped()
+    for batch in batches():
+        for _ in range(2):
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+
+
+def prefetched() -> None:
+    model, optimizer = wrapped()
+    ahead = iter(batches())
+    following = next(ahead)
+    while following is not None:
+        batch, following = following, next(ahead, None)
+        optimizer.zero_grad()
+        loss_of(model, batch).backward()
+        optimizer.step()
+
+
+def sharing_models() -> None:
+    model = network()
+    px.wrap([model, model], [sgd(model[0]), sgd(model[2])])
 
 
 def evaluation() -> None:
@@ -241,6 +289,11 @@ MISTAKES: dict[str, Callable[[], None]] = {
     "two losses, each with its `backward()`": two_backwards,
     "a part of the model gets no gradient": unused_parameters,
     "the bare model is called, not the wrapped one": bare_model,
+    "layers are frozen or unfrozen between `backward()` and a look at the model": unfreeze_before_a_look,
+    "layers are added while the model trains": added_layers,
+    "`optimizer.step()` several times for one batch": several_steps,
+    "batches are fetched one ahead, by a prefetcher around the loader": prefetched,
+    "two models share layers, or one model has two optimisers": sharing_models,
     "a layer with `sparse=True`": sparse_layer,
     "`static_graph=True`": static_graph,
     "an option is misspelt": misspelt,
@@ -319,7 +372,19 @@ def test_messages_of_pytorch_that_lead_elsewhere_get_a_line_of_advice() -> None:
     assert done.stderr.splitlines()[-1] == told()["`DistributedSampler(dataset)` before the loops"]
 
 
+def test_parameters_that_the_optimiser_gets_later_are_the_models() -> None:
+    with pytest.raises(px.UsageError) as refused:
+        strange_group()
+    assert str(refused.value) == told()["the optimiser has parameters from outside of the model"]
+
+
 def test_the_page_tells_of_every_mistake_and_of_no_other() -> None:
+    # Those that take several processes, or one that ends; the others are in test_alike.py.
     others = {"`Mean.compute()` on rank 0 only", "`DistributedSampler(dataset)` before the loops"}
+    others |= {
+        row for row in told() if row.startswith(("the `sampler` draws", "the learning rate follows", "weights are"))
+    }
+    others |= {row for row in told() if row.startswith(("the `GradScaler`", "gradients are looked at"))}
     assert told().keys() == MISTAKES.keys() | others
+    assert len(others) == 7
     assert len(told()) >= 20

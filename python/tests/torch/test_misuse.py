@@ -184,6 +184,23 @@ def test_a_loop_that_steps_only_now_and_then_is_refused() -> None:
                     optimizer.zero_grad()
 
 
+def test_a_loop_that_is_left_between_two_halves_of_a_step_is_told_what_is_lost(capfd) -> None:
+    model, optimizer = wrapped()
+    loader = px.DataLoader(Numbered(64), batch_size=16)
+    for _ in px.epochs(1):
+        for idx, batch in enumerate(loader):
+            optimizer.zero_grad()
+            loss_of(model, batch).backward()
+            optimizer.step()
+            if idx == 1:
+                break
+        break
+    assert (
+        "before the last micro-batch of a step: its 16 samples have taught the model nothing" in capfd.readouterr().err
+    )
+    assert px.status().samples == 16
+
+
 @pytest.mark.parametrize("clear", ["optimizer", "model"])
 def test_a_batch_whose_gradients_are_thrown_away_is_allowed(clear) -> None:
     model, optimizer = wrapped()
@@ -232,3 +249,24 @@ def test_an_evaluation_over_the_training_loader_is_refused() -> None:
             for batch in loader:
                 with torch.no_grad():
                     loss_of(model, batch)
+
+
+class Lookup(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = torch.nn.Parameter(torch.randn(2, 3))
+
+    def forward(self, inputs):
+        return torch.nn.functional.embedding((inputs[:, 0] > 0).long(), self.rows, sparse=True)
+
+
+def test_a_sparse_gradient_is_refused_wherever_it_comes_from() -> None:
+    model = Lookup()
+    wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    loader = px.DataLoader(Numbered(64), batch_size=16)
+    with pytest.raises(px.UsageError, match="a parameter of shape \\[2, 3\\] has a sparse gradient, which is not"):
+        for _ in px.epochs(1):
+            for batch in loader:
+                optimizer.zero_grad()
+                loss_of(wrapped, batch).backward()
+                optimizer.step()

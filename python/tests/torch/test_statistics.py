@@ -5,6 +5,7 @@ from trainings import Numbered, loss_of, network
 
 import pollux.torch as px
 import torch
+from pollux._elastic import deal
 from pollux.torch import _brain
 from pollux.torch._process import current
 
@@ -32,8 +33,9 @@ def exact_noise_scale(model: torch.nn.Module, dataset: Numbered, divisors: list[
 
 def measure(name: str, epochs: int, accumulate: bool = False, bucket_mb: float = 25) -> tuple[float, float]:
     """Noise scale as Pollux estimates it, and as it is, of a model that stays as it is."""
-    # Every step is measured, whatever that costs: fewer would only need more of them to be as sure.
+    # As many steps are measured as can be, whatever that costs: fewer would only need more of them to be as sure.
     _brain.MEASURE_SHARE = 100.0
+    deal.SPLIT_EVERY_LATER = deal.SPLIT_EVERY
     model = network()
     kinds = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}
     optimizer = kinds[name](model.parameters(), lr=0.0)

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 import pollux.torch as px
 import torch
+from pollux._elastic import deal
 from pollux.torch import _brain
 from torch import Tensor, nn
 
@@ -118,7 +119,9 @@ def _difference(ours: Iterable[Tensor], theirs: Iterable[Tensor]) -> float:
 
 def noise_scales(epochs: int) -> tuple[float, float]:
     """The noise scale as Pollux estimates it and as it is, of a model that stays as it is."""
-    _brain.MEASURE_SHARE = 100.0  # Every step is measured, whatever that costs.
+    # As many steps are measured as can be, whatever that costs: fewer would only need more of them to be as sure.
+    _brain.MEASURE_SHARE = 100.0
+    deal.SPLIT_EVERY_LATER = deal.SPLIT_EVERY
     model, dataset = network(), Numbered()
     wrapped, optimizer = px.wrap(model, torch.optim.SGD(model.parameters(), lr=0.0))
     loader = px.DataLoader(dataset, batch_size=16, per_gpu=(4, 16), shuffle=True)
