@@ -16,6 +16,7 @@ from ._errors import UsageError
 from ._failures import guard_exit
 from ._group import Group
 from ._session import Options, Session
+from ._threads import settle
 
 _current: Session | None = None
 
@@ -72,5 +73,7 @@ def _refuse_stranger(optimizer: torch.optim.Optimizer) -> None:
 
 
 guard_exit(lambda: _current)
+# The last to be called: the others leave groups.
+atexit.register(settle)
 atexit.register(close)
 register_optimizer_step_pre_hook(lambda optimizer, *_: _refuse_stranger(optimizer))
