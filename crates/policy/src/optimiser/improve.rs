@@ -1,5 +1,6 @@
 use std::cmp::Reverse;
 
+use super::ceiling::Ceiling;
 use super::packing::Packing;
 use super::prices::Prices;
 use super::problem::{JobOptions, Problem};
@@ -26,7 +27,10 @@ pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut 
     let leaves_gaps = |options: &JobOptions| !options.replica.fits_any_gpu();
     let gaps = problem.nodes.len() <= ALL_PAIRS_NODES_MAX && problem.jobs.iter().any(leaves_gaps);
     let shares: &[f64] = if gaps { &PRICES_WITH_GAPS } else { &PRICES };
-    let mut search = Search { problem, relaxation, shares, removed: Vec::new(), before: Vec::new() };
+    if packing.total() >= enough {
+        return;
+    }
+    let mut search = Search::new(problem, relaxation, shares);
     for _ in 0..PASSES_MAX {
         if packing.total() >= enough {
             break;
@@ -72,11 +76,36 @@ struct Search<'a> {
     problem: &'a Problem,
     relaxation: &'a Relaxation,
     shares: &'a [f64],
+    /// What each job could have left at the most after paying.
+    nets: Vec<f64>,
+    /// The same at half the prices.
+    nets_at_half: Vec<f64>,
     removed: Vec<usize>,
     before: Vec<(Vec<(usize, u32)>, f64)>,
+    /// GPUs of each kind that the removed jobs can share.
+    gpus: Vec<u32>,
+    ceiling: Ceiling,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(problem: &'a Problem, relaxation: &'a Relaxation, shares: &'a [f64]) -> Self {
+        let nets = |share: f64| {
+            let prices = Prices::new(&relaxation.prices, share);
+            problem.jobs.iter().map(|options| options.best_net(&problem.nodes, prices)).collect()
+        };
+        Self {
+            problem,
+            relaxation,
+            shares,
+            nets: nets(1.0),
+            nets_at_half: nets(0.5),
+            removed: Vec::new(),
+            before: Vec::new(),
+            gpus: Vec::new(),
+            ceiling: Ceiling::default(),
+        }
+    }
+
     /// Jobs by what they would gain if GPUs could be had for less than the price, at which some are indifferent.
     fn starved(&self, packing: &Packing<'_>) -> Vec<usize> {
         let prices = Prices::new(&self.relaxation.prices, 0.5);
@@ -84,12 +113,16 @@ impl Search<'_> {
             .map(|job| {
                 let price = packing.kind_of(&packing.places[job]).map_or(0.0, |kind| prices.of(kind));
                 let now = packing.values[job] - price * self.problem.jobs[job].gpus(packing.replicas(job));
-                (self.problem.jobs[job].best_net(&self.problem.nodes, prices) - now, job)
+                (self.nets_at_half[job] - now, job)
             })
             .filter(|&(regret, _)| regret > 0.0)
             .collect();
-        regrets.sort_unstable_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
-        regrets.truncate(STARVED);
+        let by_regret = |a: &(f64, usize), b: &(f64, usize)| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1));
+        if regrets.len() > STARVED {
+            regrets.select_nth_unstable_by(STARVED, by_regret);
+            regrets.truncate(STARVED);
+        }
+        regrets.sort_unstable_by(by_regret);
         regrets.into_iter().map(|(_, job)| job).collect()
     }
 
@@ -106,8 +139,12 @@ impl Search<'_> {
                 }
                 let (here, there) = (&self.problem.nodes[home], &self.problem.nodes[target]);
                 let fits = there.resources.fits(options.replica) >= replicas;
-                if target != home && here.kind == there.kind && fits {
-                    self.take_out(packing, &[home, target], &[job]);
+                if target == home || here.kind != there.kind || !fits {
+                    continue;
+                }
+                self.choose(packing, &[home, target], &[job]);
+                if self.could_gain(packing) {
+                    self.take_out(packing);
                     let others: Vec<usize> = self.removed.iter().copied().filter(|&other| other != job).collect();
                     let value = options.sizes.at(here.kind, replicas, false).unwrap_or(f64::NEG_INFINITY);
                     improved |= self.keep_if_better(
@@ -125,7 +162,11 @@ impl Search<'_> {
 
     /// Frees the nodes, takes the guests out too, and refills; true if something better came out.
     fn attempt(&mut self, packing: &mut Packing<'_>, nodes: &[usize], guests: &[usize]) -> bool {
-        self.take_out(packing, nodes, guests);
+        self.choose(packing, nodes, guests);
+        if !self.could_gain(packing) {
+            return false;
+        }
+        self.take_out(packing);
         let size = |job: usize| (self.problem.jobs[job].replica.gpus, self.relaxation.gpus[job]);
         // Larger jobs first, because they are the hardest to fit; but what was starved was starved by them.
         let mut orders = [self.removed.clone(), self.removed.clone()];
@@ -139,8 +180,8 @@ impl Search<'_> {
         self.keep_if_better(packing, &fills[..different])
     }
 
-    /// Takes every job off the nodes, and the guests from wherever they are.
-    fn take_out(&mut self, packing: &mut Packing<'_>, nodes: &[usize], guests: &[usize]) {
+    /// Every job on the nodes, and the guests wherever they are.
+    fn choose(&mut self, packing: &Packing<'_>, nodes: &[usize], guests: &[usize]) {
         self.removed.clear();
         for &node in nodes {
             self.removed.extend(packing.tenants[node].iter().map(|&job| job as usize));
@@ -148,6 +189,30 @@ impl Search<'_> {
         self.removed.extend(guests);
         self.removed.sort_unstable();
         self.removed.dedup();
+    }
+
+    /// Whether the chosen jobs could be worth more on what they have and what is free, if it did not matter where that is.
+    /// Most could not, and need not be moved about to find out.
+    fn could_gain(&mut self, packing: &Packing<'_>) -> bool {
+        self.gpus.clear();
+        self.gpus.extend_from_slice(packing.free_gpus());
+        let (mut now, mut most) = (0.0, 0.0);
+        for &job in &self.removed {
+            let places = &packing.places[job];
+            if let Some(kind) = packing.kind_of(places) {
+                self.gpus[kind] += self.problem.jobs[job].replica.gpus_of(packing.replicas(job));
+            }
+            now += packing.values[job];
+            most += self.nets[job];
+        }
+        let enough = now + GAIN_MIN * now.abs();
+        let prices = Prices::new(&self.relaxation.prices, 1.0);
+        let paid: f64 = self.gpus.iter().enumerate().map(|(kind, &gpus)| prices.of(kind) * f64::from(gpus)).sum();
+        most + paid > enough
+            && self.ceiling.of(self.problem, &self.removed, &self.gpus).is_none_or(|ceiling| ceiling > enough)
+    }
+
+    fn take_out(&mut self, packing: &mut Packing<'_>) {
         self.before.clear();
         for &job in &self.removed {
             self.before.push(packing.remove(job));

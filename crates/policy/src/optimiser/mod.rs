@@ -18,6 +18,7 @@ mod prices;
 mod problem;
 mod relaxation;
 mod packing;
+mod ceiling;
 mod improve;
 mod hulls;
 mod mixed;

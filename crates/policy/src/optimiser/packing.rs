@@ -14,7 +14,9 @@ pub(super) struct Packing<'a> {
     pub(super) places: Vec<Vec<(usize, u32)>>,
     pub(super) values: Vec<f64>,
     free: Vec<NodeResources>,
-    /// GPUs.
+    /// Free GPUs of each kind.
+    free_gpus: Vec<u32>,
+    /// The same of all kinds.
     free_total: u32,
     /// The multi-node job on each node; with the rule off nobody is ever noted.
     multi_host: Vec<u32>,
@@ -45,8 +47,12 @@ impl<'a> Packing<'a> {
     pub(super) fn new(problem: &'a Problem) -> Self {
         let kinds = problem.kinds();
         let mut multi_free = vec![0; kinds];
-        for node in problem.nodes.iter().filter(|node| !node.hosts_multi) {
-            multi_free[node.kind] += node.resources.gpus;
+        let mut free_gpus = vec![0; kinds];
+        for node in &problem.nodes {
+            free_gpus[node.kind] += node.resources.gpus;
+            if !node.hosts_multi {
+                multi_free[node.kind] += node.resources.gpus;
+            }
         }
         let host = |node: &ProblemNode| if node.hosts_multi { STRANGER } else { NOBODY };
         Self {
@@ -54,6 +60,7 @@ impl<'a> Packing<'a> {
             places: vec![Vec::new(); problem.jobs.len()],
             values: problem.jobs.iter().map(|options| options.none).collect(),
             free: problem.nodes.iter().map(|node| node.resources).collect(),
+            free_gpus,
             free_total: problem.nodes.iter().map(|node| node.resources.gpus).sum(),
             multi_host: problem.nodes.iter().map(host).collect(),
             tenants: vec![Vec::new(); problem.nodes.len()],
@@ -64,6 +71,11 @@ impl<'a> Packing<'a> {
 
     pub(super) fn replicas(&self, job: usize) -> u32 {
         self.places[job].iter().map(|&(_, replicas)| replicas).sum()
+    }
+
+    /// Free GPUs of each kind.
+    pub(super) fn free_gpus(&self) -> &[u32] {
+        &self.free_gpus
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -140,7 +152,6 @@ impl<'a> Packing<'a> {
         for &(node, replicas) in &places {
             self.update(node, |packing| {
                 packing.free[node].take(replica, replicas);
-                packing.free_total -= replica.gpus_of(replicas);
                 packing.tenants[node].push(job as u32);
                 if multi {
                     packing.multi_host[node] = job as u32;
@@ -163,7 +174,6 @@ impl<'a> Packing<'a> {
         for &(node, replicas) in &places {
             self.update(node, |packing| {
                 packing.free[node].give_back(replica, replicas);
-                packing.free_total += replica.gpus_of(replicas);
                 let tenants = &mut packing.tenants[node];
                 let at = tenants.iter().position(|&tenant| tenant == job as u32).expect("it was placed there");
                 tenants.swap_remove(at);
@@ -249,6 +259,8 @@ impl<'a> Packing<'a> {
         let before = (self.free[node].gpus, self.multi_host[node] != NOBODY);
         change(self);
         let after = (self.free[node].gpus, self.multi_host[node] != NOBODY);
+        self.free_gpus[kind] = self.free_gpus[kind] + after.0 - before.0;
+        self.free_total = self.free_total + after.0 - before.0;
         if !before.1 {
             self.multi_free[kind] -= before.0;
         }
