@@ -37,6 +37,13 @@ impl BySize {
         self.figures.chunks_exact(self.stride().max(1)).map(|figures| figures.split_at(self.single_max))
     }
 
+    /// The figures of one kind, on one node and over several; none if there are none of it.
+    pub(crate) fn of_kind(&self, kind: usize) -> (&[f64], &[f64]) {
+        let start = kind * self.stride();
+        let figures = self.figures.get(start..start + self.stride()).unwrap_or_default();
+        figures.split_at(self.single_max.min(figures.len()))
+    }
+
     /// Leaves out whatever is refused by its kind, its replicas and whether they are over several nodes.
     pub(crate) fn retain(&mut self, keeps: impl Fn(usize, u32, bool) -> bool) {
         let (single_max, stride) = (self.single_max, self.stride().max(1));
@@ -98,6 +105,8 @@ mod tests {
         let by_kind: Vec<_> = sizes.by_kind().collect();
         assert_eq!(by_kind, [([1.0, 2.0].as_slice(), [10.0, 20.0, 30.0].as_slice()), (&[100.0, 200.0], &[0.0; 3])]);
         assert_eq!(sizes.map(|replicas, old| old + f64::from(replicas)).at(0, 3, true), Some(33.0));
+        assert_eq!([sizes.of_kind(0), sizes.of_kind(1)], by_kind[..]);
+        assert_eq!((sizes.of_kind(2), BySize::default().of_kind(0)), ((&[][..], &[][..]), (&[][..], &[][..])));
         assert_eq!((sizes.largest(), BySize::default().largest(), BySize::default().by_kind().count()), (3, 0, 0));
     }
 }

@@ -85,12 +85,16 @@ impl Castor {
         let by_size = self.settings.size_preference.unwrap_or_else(|| size_preference(elastic));
         let uniform = self.settings.uniform_weight;
         let mut weights = vec![0.0; order.len()];
+        // The preference of the rank before, and the power that it came to.
+        let mut reached = (f64::NAN, 0.0);
         for (rank, &job) in order.iter().enumerate() {
             // The less is certain of what is left of it, the less that counts.
             let by_age = self.settings.age_preference.min(by_size);
             let preference = by_age + (by_size - by_age) * left[job].trust;
             let power = |rank: usize| (rank as f64 / count).powf(preference);
-            let by_rank = (1.0 - uniform) * (power(rank + 1) - power(rank)) * count;
+            let below = if preference == reached.0 { reached.1 } else { power(rank) };
+            reached = (preference, power(rank + 1));
+            let by_rank = (1.0 - uniform) * (reached.1 - below) * count;
             let alike = uniform * priority_step(ranks[job]) / priority_step(highest);
             weights[job] = if opportunistic[job] { by_rank * OPPORTUNISTIC } else { by_rank + alike };
         }
@@ -122,6 +126,7 @@ impl Policy for Castor {
         let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &limits);
         let left = work_left(now, view, &|idx| elastic.speedups[idx].single_goodput);
         let weights = self.weights(view, &elastic, &left);
+        let restart_factors: Vec<f64> = view.jobs.iter().map(|job| restart_factor(job, now)).collect();
         let factor = |idx: usize, speedup: f64| {
             let job = &view.jobs[idx];
             if job.allocation.is_empty() {
@@ -133,7 +138,7 @@ impl Policy for Castor {
             };
             // A change must pay within what is left of the job, and be earned by its past.
             let trained_share = left_s / (left_s + job.restart_cost_s).max(f64::MIN_POSITIVE);
-            trained_share.min(restart_factor(job, now)) / (1.0 + settings.hysteresis)
+            trained_share.min(restart_factors[idx]) / (1.0 + settings.hysteresis)
         };
         let floors: Vec<f64> =
             elastic.speedups.iter().map(|speedups| speedups.first / FIRST_REPLICAS_GAIN.exp_m1()).collect();

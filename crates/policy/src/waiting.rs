@@ -57,7 +57,7 @@ struct Queue<'a> {
     /// Jobs that only use what others leave.
     opportunistic: Vec<bool>,
     /// Kinds of GPU on which each job could run if it were alone.
-    kinds: Vec<Vec<GpuType>>,
+    kinds: KindsByJob,
     /// How many times more of them all jobs need than there are; at least 1.
     crowding: Vec<f64>,
     /// Seconds after which a job has waited too long that is not crowded out.
@@ -118,7 +118,7 @@ impl<'a> Queue<'a> {
 
     fn is_overdue(&self, idx: usize) -> bool {
         let job = &self.view.jobs[idx];
-        let waits = job.allocation.is_empty() && !self.kinds[idx].is_empty() && !self.opportunistic[idx];
+        let waits = job.allocation.is_empty() && !self.kinds.of(idx).is_empty() && !self.opportunistic[idx];
         waits && self.is_too_long(idx, self.now.since_s(job.queued_since))
     }
 
@@ -179,7 +179,7 @@ impl<'a> Queue<'a> {
     fn place(&self, idx: usize, claimable: &mut FreeGpus) -> Option<Allocation> {
         let job = &self.view.jobs[idx];
         let (size, replica) = (job.fewest(), job.per_replica());
-        let kinds = &self.kinds[idx];
+        let kinds = self.kinds.of(idx);
         let found = kinds.iter().find(|&&kind| self.idle.most_on_a_node(kind, replica) >= size);
         if let Some(&kind) = found {
             let allocation = self.idle.clone().take_consolidated(kind, replica, size)?;
@@ -203,7 +203,7 @@ impl<'a> Queue<'a> {
         let (size, replica) = (job.fewest(), job.per_replica());
         let mut nodes: Vec<_> = self.view.nodes.iter().filter(|node| node.schedulable).collect();
         nodes.sort_by_key(|node| (std::cmp::Reverse(claimable.on(node.id)), node.id));
-        let kind = nodes.iter().map(|node| node.gpu_type).find(|kind| self.kinds[idx].contains(kind));
+        let kind = nodes.iter().map(|node| node.gpu_type).find(|kind| self.kinds.of(idx).contains(kind));
         let mut found = 0u32;
         for node in nodes.into_iter().filter(|node| Some(node.gpu_type) == kind) {
             let room = node.resources().fits(replica);
@@ -253,7 +253,7 @@ impl<'a> Queue<'a> {
         let gpus_of = |job: &JobView<'_>| job.per_replica().gpus_of(job.fewest());
         let mut needed: BTreeMap<GpuType, u32> = BTreeMap::new();
         for &idx in &waiting {
-            for &kind in &startable[idx] {
+            for &kind in startable.of(idx) {
                 let needed = needed.entry(kind).or_default();
                 *needed = needed.saturating_add(gpus_of(&self.view.jobs[idx]));
             }
@@ -264,7 +264,7 @@ impl<'a> Queue<'a> {
             let (replica, own) = (job.per_replica(), gpus_of(job));
             let idle = self.idle.by_kind();
             let apart = self.idle.without(&self.nodes_spanned());
-            let sizes = startable[idx].iter().map(|&kind| {
+            let sizes = startable.of(idx).iter().map(|&kind| {
                 let by_others = needed[&kind].saturating_sub(own);
                 let most = asked.min(idle[&kind].saturating_sub(by_others) / replica.gpus);
                 let on_a_node = self.idle.most_on_a_node(kind, replica);
@@ -277,7 +277,7 @@ impl<'a> Queue<'a> {
             if let Some(allocation) = from.take_consolidated(kind, replica, size) {
                 self.idle.pin(replica, &allocation);
                 self.unfixed.pin(replica, &allocation);
-                for kind in &startable[idx] {
+                for kind in startable.of(idx) {
                     needed.entry(*kind).and_modify(|gpus| *gpus = gpus.saturating_sub(own));
                 }
                 self.fix(idx, allocation);
@@ -296,33 +296,50 @@ impl<'a> Queue<'a> {
     }
 }
 
+/// Kinds of GPU for each job; all are in one block of memory, since jobs are many.
+struct KindsByJob {
+    kinds: Vec<GpuType>,
+    /// Where those of a job end.
+    ends: Vec<usize>,
+}
+
+impl KindsByJob {
+    fn of(&self, idx: usize) -> &[GpuType] {
+        let start = idx.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.kinds[start..self.ends[idx]]
+    }
+}
+
 /// Kinds of GPU with room for the fewest replicas of each job, alone on what is free.
 fn kinds_with_room(
     view: &ClusterView<'_>,
     free: &FreeGpus,
     possible: &dyn Fn(usize, GpuType, u32) -> bool,
-) -> Vec<Vec<GpuType>> {
+) -> KindsByJob {
     let mut rooms: BTreeMap<ReplicaResources, Vec<(GpuType, u32)>> = BTreeMap::new();
-    let kinds = view.jobs.iter().enumerate().map(|(idx, job)| {
+    let mut found = KindsByJob { kinds: Vec::new(), ends: Vec::with_capacity(view.jobs.len()) };
+    for (idx, job) in view.jobs.iter().enumerate() {
         let (size, replica) = (job.fewest(), job.per_replica());
         let room = |kind| (kind, free.most(kind, replica));
         let rooms = rooms.entry(replica).or_insert_with(|| free.by_kind().into_keys().map(room).collect());
         let fits = |&&(kind, room): &&(GpuType, u32)| room >= size && job.allows(kind) && possible(idx, kind, size);
-        rooms.iter().filter(fits).map(|&(kind, _)| kind).collect()
-    });
-    kinds.collect()
+        found.kinds.extend(rooms.iter().filter(fits).map(|&(kind, _)| kind));
+        found.ends.push(found.kinds.len());
+    }
+    found
 }
 
 /// How many times more GPUs are needed than there are, of the kinds of each job. What a job needs that may run on several
 /// kinds is divided over them like their GPUs.
-fn crowding(view: &ClusterView<'_>, gpus: &BTreeMap<GpuType, u32>, kinds: &[Vec<GpuType>]) -> Vec<f64> {
+fn crowding(view: &ClusterView<'_>, gpus: &BTreeMap<GpuType, u32>, kinds: &KindsByJob) -> Vec<f64> {
     let mut needed: BTreeMap<GpuType, f64> = BTreeMap::new();
-    for (job, kinds) in view.jobs.iter().zip(kinds) {
+    for (idx, job) in view.jobs.iter().enumerate() {
+        let kinds = kinds.of(idx);
         let there: u32 = kinds.iter().map(|kind| gpus[kind]).sum();
         for &kind in kinds {
             *needed.entry(kind).or_default() += f64::from(job.per_replica().gpus_of(job.fewest())) / f64::from(there);
         }
     }
-    let least = |kinds: &Vec<GpuType>| kinds.iter().map(|kind| needed[kind]).reduce(f64::min).unwrap_or(0.0);
-    kinds.iter().map(|kinds| least(kinds).max(1.0)).collect()
+    let least = |idx| kinds.of(idx).iter().map(|kind| needed[kind]).reduce(f64::min).unwrap_or(0.0);
+    (0..view.jobs.len()).map(|idx| least(idx).max(1.0)).collect()
 }

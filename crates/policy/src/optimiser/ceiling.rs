@@ -1,7 +1,7 @@
 use super::problem::Problem;
 
 /// Larger tables cost more than trying.
-const STATES_MAX: usize = 600;
+const STATES_MAX: usize = 256;
 
 /// What jobs could be worth at the most on GPUs that were all in one place: the exact answer to the knapsack problem
 /// that is left of placing them.
@@ -34,7 +34,8 @@ impl Ceiling {
             *next = total + options.none;
         }
         let mut stride = 1;
-        for ((single, multi), &most) in options.sizes.by_kind().zip(gpus) {
+        for (kind, &most) in gpus.iter().enumerate().filter(|&(_, &most)| most > 0) {
+            let (single, multi) = options.sizes.of_kind(kind);
             let block = (most as usize + 1) * stride;
             let mut best = options.none;
             for replicas in 1..=single.len().max(multi.len()).min((most / options.replica.gpus) as usize) {

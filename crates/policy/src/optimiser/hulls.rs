@@ -1,6 +1,6 @@
 use super::prices::Prices;
-use super::problem::{JobOptions, Problem};
-use super::relaxation::concave_hull;
+use super::problem::Problem;
+use super::relaxation::{concave_hull, option_points};
 
 /// What each job could have of each kind of GPU: only the vertices of the concave hulls of its values, which are all
 /// that any price can make it choose.
@@ -36,16 +36,8 @@ impl Hulls {
             hulls.none.push(options.none);
             let keep = options.keep.as_ref().map(|keep| (keep.kind(&problem.nodes), keep));
             for (kind, room) in rooms.iter().enumerate() {
-                points.clear();
-                points.push((0, options.none));
-                sized_points(options, kind, *room, &mut points);
-                if let Some((_, keep)) = keep.filter(|&(kept, _)| kept == kind) {
-                    let gpus = options.replica.gpus_of(keep.replicas());
-                    match points.binary_search_by_key(&gpus, |&(gpus, _)| gpus) {
-                        Ok(idx) => points[idx].1 = points[idx].1.max(keep.value),
-                        Err(idx) => points.insert(idx, (gpus, keep.value)),
-                    }
-                }
+                let kept = keep.filter(|&(kept, _)| kept == kind).map(|(_, keep)| keep);
+                option_points(options, (kind, kept), *room, &mut points);
                 concave_hull(&points, &mut hull);
                 hulls.vertices.extend(hull.windows(2).map(|pair| {
                     let (before, gpus) = (f64::from(pair[0].0), f64::from(pair[1].0));
@@ -114,19 +106,4 @@ impl Vertex {
 /// The number of vertices that are worth climbing to at a price.
 pub(super) fn chosen(hull: &[Vertex], price: f64) -> usize {
     hull.partition_point(|vertex| vertex.slope > price)
-}
-
-/// The best value of each number of replicas on a kind, in ascending order of their GPUs.
-fn sized_points(options: &JobOptions, kind: usize, (largest, all): (u32, u32), points: &mut Vec<(u32, f64)>) {
-    let Some((single, multi)) = options.sizes.by_kind().nth(kind) else { return };
-    let most = single.len().max(multi.len()).min((all / options.replica.gpus) as usize);
-    for replicas in 1..=most {
-        let gpus = options.replica.gpus_of(replicas as u32);
-        let at = |values: &[f64]| values.get(replicas - 1).copied().unwrap_or(f64::NEG_INFINITY);
-        let on_one = if gpus <= largest { at(single) } else { f64::NEG_INFINITY };
-        let best = on_one.max(at(multi));
-        if best > f64::NEG_INFINITY {
-            points.push((gpus, best));
-        }
-    }
 }

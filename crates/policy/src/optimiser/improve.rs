@@ -1,4 +1,5 @@
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use super::ceiling::Ceiling;
 use super::packing::Packing;
@@ -85,6 +86,20 @@ struct Search<'a> {
     /// GPUs of each kind that the removed jobs can share.
     gpus: Vec<u32>,
     ceiling: Ceiling,
+    /// What was tried in vain, and how many improvements there were by then.
+    failed: BTreeMap<Try, u32>,
+    improvements: u32,
+    /// The last improvement that changed what each job has, and who is on each node.
+    jobs_changed: Vec<u32>,
+    nodes_changed: Vec<u32>,
+}
+
+/// Nodes that are freed and guests that come, or the job that is moved from the first of the nodes to the second.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Try {
+    nodes: [Option<usize>; 2],
+    guests: [Option<usize>; 2],
+    moved: Option<usize>,
 }
 
 impl<'a> Search<'a> {
@@ -103,6 +118,10 @@ impl<'a> Search<'a> {
             before: Vec::new(),
             gpus: Vec::new(),
             ceiling: Ceiling::default(),
+            failed: BTreeMap::new(),
+            improvements: 0,
+            jobs_changed: vec![0; problem.jobs.len()],
+            nodes_changed: vec![0; problem.nodes.len()],
         }
     }
 
@@ -143,18 +162,21 @@ impl<'a> Search<'a> {
                     continue;
                 }
                 self.choose(packing, &[home, target], &[job]);
-                if self.could_gain(packing) {
-                    self.take_out(packing);
-                    let others: Vec<usize> = self.removed.iter().copied().filter(|&other| other != job).collect();
-                    let value = options.sizes.at(here.kind, replicas, false).unwrap_or(f64::NEG_INFINITY);
-                    improved |= self.keep_if_better(
-                        packing,
-                        &[&|packing, prices| {
-                            packing.place(job, vec![(target, replicas)], value);
-                            refill(packing, &others, prices) + value
-                        }],
-                    );
+                let tried = Try { nodes: [Some(home), Some(target)], guests: [None; 2], moved: Some(job) };
+                if !self.could_gain(packing) || self.is_in_vain(packing, &tried) {
+                    continue;
                 }
+                self.take_out(packing);
+                let others: Vec<usize> = self.removed.iter().copied().filter(|&other| other != job).collect();
+                let value = options.sizes.at(here.kind, replicas, false).unwrap_or(f64::NEG_INFINITY);
+                improved |= self.keep_if_better(
+                    packing,
+                    tried,
+                    &[&|packing, prices| {
+                        packing.place(job, vec![(target, replicas)], value);
+                        refill(packing, &others, prices) + value
+                    }],
+                );
             }
         }
         improved
@@ -163,7 +185,9 @@ impl<'a> Search<'a> {
     /// Frees the nodes, takes the guests out too, and refills; true if something better came out.
     fn attempt(&mut self, packing: &mut Packing<'_>, nodes: &[usize], guests: &[usize]) -> bool {
         self.choose(packing, nodes, guests);
-        if !self.could_gain(packing) {
+        let pair = |of: &[usize]| [of.first().copied(), of.get(1).copied()];
+        let tried = Try { nodes: pair(nodes), guests: pair(guests), moved: None };
+        if !self.could_gain(packing) || self.is_in_vain(packing, &tried) {
             return false;
         }
         self.take_out(packing);
@@ -177,7 +201,7 @@ impl<'a> Search<'a> {
         }];
         // The same order fills in the same way.
         let different = if orders[0] == orders[1] { 1 } else { 2 };
-        self.keep_if_better(packing, &fills[..different])
+        self.keep_if_better(packing, tried, &fills[..different])
     }
 
     /// Every job on the nodes, and the guests wherever they are.
@@ -212,6 +236,15 @@ impl<'a> Search<'a> {
             && self.ceiling.of(self.problem, &self.removed, &self.gpus).is_none_or(|ceiling| ceiling > enough)
     }
 
+    /// Whether it failed before and would again, since nothing changed that it could make use of.
+    fn is_in_vain(&self, packing: &Packing<'_>, tried: &Try) -> bool {
+        let Some(&at) = self.failed.get(tried).filter(|_| packing.is_full()) else { return false };
+        let nodes_alike = |places: &[(usize, u32)]| places.iter().all(|&(node, _)| self.nodes_changed[node] <= at);
+        let alike = |&job: &usize| self.jobs_changed[job] <= at && nodes_alike(&packing.places[job]);
+        let freed = tried.nodes.iter().flatten();
+        freed.copied().all(|node| self.nodes_changed[node] <= at) && self.removed.iter().all(alike)
+    }
+
     fn take_out(&mut self, packing: &mut Packing<'_>) {
         self.before.clear();
         for &job in &self.removed {
@@ -221,21 +254,36 @@ impl<'a> Search<'a> {
 
     /// Fills the freed places in each of the given ways at several prices; puts everything back and returns false unless
     /// one is worth more.
-    fn keep_if_better(&self, packing: &mut Packing<'_>, fills: &[&Fill<'_>]) -> bool {
+    fn keep_if_better(&mut self, packing: &mut Packing<'_>, tried: Try, fills: &[&Fill<'_>]) -> bool {
         let old: f64 = self.before.iter().map(|(_, value)| value).sum();
         for (fill, share) in fills.iter().flat_map(|fill| self.shares.iter().map(move |&share| (fill, share))) {
             let new = fill(packing, Prices::new(&self.relaxation.prices, share));
             if new > old + GAIN_MIN * old.abs() {
+                self.note_improvement(packing);
                 return true;
             }
             for &job in &self.removed {
                 packing.remove(job);
             }
         }
-        for (&job, (places, value)) in self.removed.iter().zip(self.before.iter().cloned()) {
+        for (&job, (places, value)) in self.removed.iter().zip(self.before.drain(..)) {
             packing.place(job, places, value);
         }
+        // Elsewhere nothing is free then that could have been used.
+        if packing.is_full() {
+            self.failed.insert(tried, self.improvements);
+        }
         false
+    }
+
+    fn note_improvement(&mut self, packing: &Packing<'_>) {
+        self.improvements += 1;
+        for (&job, (before, _)) in self.removed.iter().zip(&self.before) {
+            self.jobs_changed[job] = self.improvements;
+            for &(node, _) in before.iter().chain(&packing.places[job]) {
+                self.nodes_changed[node] = self.improvements;
+            }
+        }
     }
 }
 

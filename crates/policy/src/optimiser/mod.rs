@@ -17,6 +17,7 @@
 mod prices;
 mod problem;
 mod relaxation;
+mod buckets;
 mod packing;
 mod ceiling;
 mod improve;

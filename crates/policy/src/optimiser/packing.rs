@@ -1,3 +1,4 @@
+use super::buckets::Buckets;
 use super::prices::Prices;
 use super::problem::{Problem, ProblemNode};
 use crate::{NodeResources, ReplicaResources};
@@ -5,7 +6,6 @@ use crate::{NodeResources, ReplicaResources};
 const NOBODY: u32 = u32::MAX;
 /// A job that is not part of the problem.
 const STRANGER: u32 = u32::MAX - 1;
-const WORD: usize = 64;
 
 /// Where every job's replicas are, and what is free.
 #[derive(Clone, Debug)]
@@ -119,12 +119,22 @@ impl<'a> Packing<'a> {
                 best = Offer { value: values[idx], replicas: idx as u32 + 1, placement };
             }
         };
-        for (kind, (single, _)) in options.sizes.by_kind().enumerate() {
-            let room = if single.is_empty() { 0 } else { self.room_on_one(kind, options.replica) };
+        for kind in 0..self.free_gpus.len() {
+            let (single, _) = options.sizes.of_kind(kind);
+            let room = if single.is_empty() || self.free_gpus[kind] == 0 {
+                0
+            } else {
+                self.room_on_one(kind, options.replica)
+            };
             consider(single, room, OfferPlacement::Single { kind }, prices.of(kind));
         }
-        for (kind, (_, multi)) in options.sizes.by_kind().enumerate() {
-            let room = if multi.is_empty() { 0 } else { self.room_on_several(kind, options.replica) };
+        for kind in 0..self.free_gpus.len() {
+            let (_, multi) = options.sizes.of_kind(kind);
+            let room = if multi.is_empty() || self.multi_free[kind] == 0 {
+                0
+            } else {
+                self.room_on_several(kind, options.replica)
+            };
             consider(multi, room, OfferPlacement::Multi { kind }, prices.of(kind));
         }
         best
@@ -308,81 +318,6 @@ fn best_size(values: &[f64], price: f64, gpus_each: f64, least: f64) -> Option<(
         }
     }
     best.0.map(|idx| (idx, best.1))
-}
-
-/// Sets of nodes by kind, free GPUs and whether a multi-node job is there.
-#[derive(Clone, Debug)]
-struct Buckets {
-    gpus_max: u32,
-    words: usize,
-    bits: Vec<u64>,
-}
-
-impl Buckets {
-    fn new(nodes: &[ProblemNode], kinds: usize) -> Self {
-        let gpus_max = nodes.iter().map(|node| node.resources.gpus).max().unwrap_or(0);
-        let words = nodes.len().div_ceil(WORD);
-        let mut buckets = Self { gpus_max, words, bits: vec![0; kinds * 2 * (gpus_max as usize + 1) * words] };
-        for (idx, node) in nodes.iter().enumerate() {
-            buckets.insert(idx, node.kind, (node.resources.gpus, node.hosts_multi));
-        }
-        buckets
-    }
-
-    fn start(&self, kind: usize, (free, multi): (u32, bool)) -> usize {
-        ((kind * 2 + usize::from(multi)) * (self.gpus_max as usize + 1) + free as usize) * self.words
-    }
-
-    fn insert(&mut self, node: usize, kind: usize, state: (u32, bool)) {
-        let start = self.start(kind, state);
-        self.bits[start + node / WORD] |= 1 << (node % WORD);
-    }
-
-    fn remove(&mut self, node: usize, kind: usize, state: (u32, bool)) {
-        let start = self.start(kind, state);
-        self.bits[start + node / WORD] &= !(1 << (node % WORD));
-    }
-
-    fn first(&self, kind: usize, free: u32, multi: bool) -> Option<usize> {
-        let start = self.start(kind, (free, multi));
-        let words = &self.bits[start..start + self.words];
-        let word = words.iter().position(|&bits| bits != 0)?;
-        Some(word * WORD + words[word].trailing_zeros() as usize)
-    }
-
-    fn iter(&self, kind: usize, free: u32, multi: bool) -> impl Iterator<Item = usize> + '_ {
-        let start = self.start(kind, (free, multi));
-        self.bits[start..start + self.words].iter().enumerate().flat_map(|(word, &bits)| {
-            let mut rest = bits;
-            std::iter::from_fn(move || {
-                let bit = (rest != 0).then(|| rest.trailing_zeros() as usize)?;
-                rest &= rest - 1;
-                Some(word * WORD + bit)
-            })
-        })
-    }
-
-    fn largest_free(&self, kind: usize) -> u32 {
-        let occupied = |free: &u32| [true, false].iter().any(|&multi| self.first(kind, *free, multi).is_some());
-        (1..=self.gpus_max).rev().find(occupied).unwrap_or(0)
-    }
-
-    fn largest_free_without_multi(&self, kind: usize) -> u32 {
-        (1..=self.gpus_max).rev().find(|&free| self.first(kind, free, false).is_some()).unwrap_or(0)
-    }
-
-    /// The node with the least room that suffices, one that hosts a multi-node job before one that could still take it.
-    fn best_fit(&self, kind: usize, replicas: u32) -> usize {
-        (replicas..=self.gpus_max)
-            .find_map(|free| self.first(kind, free, true).or_else(|| self.first(kind, free, false)))
-            .expect("an offer is only made where a node has room")
-    }
-
-    /// A node without a multi-node job that has room for `replicas` but less than `below`, and is not taken yet.
-    fn tightest(&self, kind: usize, replicas: u32, below: u32, taken: &[(usize, u32)]) -> Option<usize> {
-        (replicas..below)
-            .find_map(|free| self.iter(kind, free, false).find(|node| taken.iter().all(|(other, _)| other != node)))
-    }
 }
 
 #[cfg(test)]

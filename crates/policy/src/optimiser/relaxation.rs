@@ -1,4 +1,4 @@
-use super::problem::{JobOptions, Problem};
+use super::problem::{JobOptions, Keep, Problem};
 
 /// By how much the price is lowered so that jobs which are indifferent at it take what they can get.
 const INDIFFERENCE: f64 = 1e-9;
@@ -23,7 +23,7 @@ struct Segment {
     value: f64,
 }
 
-/// Replaces each job's values by their concave hull, on which taking the steepest stretches first is optimal: the
+/// Of one kind of GPU: replaces each job's values by their concave hull, on which taking the steepest stretches first is optimal: the
 /// values gained, the last stretch in part, bound what any packing can reach. That CPUs and memory are left out can only
 /// raise it.
 pub(super) fn relax(problem: &Problem) -> Relaxation {
@@ -36,7 +36,7 @@ pub(super) fn relax(problem: &Problem) -> Relaxation {
     // Kept per job and summed at the end: values may differ by so much that gains would vanish in a running sum.
     let mut values: Vec<f64> = problem.jobs.iter().map(|options| options.none).collect();
     for (job, options) in problem.jobs.iter().enumerate() {
-        option_points(options, capacity, node_gpus_max, &mut points);
+        option_points(options, (0, options.keep.as_ref()), (node_gpus_max, capacity), &mut points);
         concave_hull(&points, &mut hull);
         segments.extend(hull.windows(2).map(|pair| Segment {
             slope: (pair[1].1 - pair[0].1) / f64::from(pair[1].0 - pair[0].0),
@@ -87,24 +87,29 @@ fn steepest(segments: &mut [Segment], capacity: u32) -> (&[Segment], Option<&Seg
     (fit, rest.first())
 }
 
-/// The best value of each number of replicas, however placed, in ascending order of their GPUs.
-fn option_points(options: &JobOptions, capacity: u32, node_gpus_max: u32, points: &mut Vec<(u32, f64)>) {
+/// The best value of each number of replicas on a kind, however placed, and of what is kept there, in ascending order of
+/// their GPUs; `largest` is the node with the most GPUs of the kind and `all` what there are of it.
+pub(super) fn option_points(
+    options: &JobOptions,
+    (kind, kept): (usize, Option<&Keep>),
+    (largest, all): (u32, u32),
+    points: &mut Vec<(u32, f64)>,
+) {
     points.clear();
     points.push((0, options.none));
-    let of = |replicas: u32| options.replica.gpus_of(replicas);
-    for replicas in 1..=options.sizes.largest().min((capacity / options.replica.gpus) as usize) {
-        let mut best = f64::NEG_INFINITY;
-        let fits_on_a_node = of(replicas as u32) <= node_gpus_max;
-        for (single, multi) in options.sizes.by_kind() {
-            let at = |values: &[f64]| values.get(replicas - 1).copied().unwrap_or(f64::NEG_INFINITY);
-            best = best.max(at(multi)).max(if fits_on_a_node { at(single) } else { f64::NEG_INFINITY });
-        }
+    let (single, multi) = options.sizes.of_kind(kind);
+    let of = |replicas: usize| options.replica.gpus_of(replicas as u32);
+    let most = single.len().max(multi.len()).min((all / options.replica.gpus) as usize);
+    let on_one = single.len().min((largest / options.replica.gpus) as usize);
+    for replicas in 1..=most {
+        let single = if replicas <= on_one { single[replicas - 1] } else { f64::NEG_INFINITY };
+        let best = multi.get(replicas - 1).map_or(single, |multi| multi.max(single));
         if best > f64::NEG_INFINITY {
-            points.push((of(replicas as u32), best));
+            points.push((of(replicas), best));
         }
     }
-    if let Some(keep) = &options.keep {
-        let gpus = of(keep.replicas());
+    if let Some(keep) = kept {
+        let gpus = options.replica.gpus_of(keep.replicas());
         match points.binary_search_by_key(&gpus, |&(gpus, _)| gpus) {
             Ok(idx) => points[idx].1 = points[idx].1.max(keep.value),
             Err(idx) => points.insert(idx, (gpus, keep.value)),
