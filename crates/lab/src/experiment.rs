@@ -26,7 +26,7 @@ use crate::sim::runs::in_parallel;
 use cases::Cases;
 use data::Data;
 pub use error::ExperimentError;
-use file::ExperimentFile;
+use file::{ExperimentFile, Source};
 pub use grid::{Column, ColumnKind, Figure, Grid, Value};
 use outcome::Outcome;
 use report::Parts;
@@ -56,22 +56,22 @@ pub fn experiment(
 ) -> Result<ExperimentReport, ExperimentError> {
     let file = ExperimentFile::read(&options.folder)?;
     let folder = named(&options.folder);
-    let data = Data::load(options.data.as_deref())?;
+    let data = Data::load(options.data.as_deref(), &file)?;
     let in_file = |error: ExperimentError| error.in_file(options.folder.join("experiment.toml"));
     let cases = Cases::resolve(&file, &folder, &data).map_err(in_file)?;
     // Before the work: minutes of simulation are a bad time to learn that nothing can be written.
-    let out = prepare(options, &folder, &data)?;
+    let out = prepare(options, &folder, data.has_all(&file))?;
     let works = cases.works();
-    let jobs = works.iter().map(|(work, _)| work.jobs()).sum();
-    let outcomes = in_parallel(&works, options.threads, (jobs, on_progress), |(work, settings), progress| {
-        work.simulate(settings, &data.applications, progress)
+    let jobs = works.iter().map(|(work, ..)| work.jobs()).sum();
+    let outcomes = in_parallel(&works, options.threads, (jobs, on_progress), |(work, source, settings), progress| {
+        work.simulate(settings, data.applications(source), progress)
     })?;
     let results = Results {
         file: &file,
-        sources: cases.sources.iter().map(report::source_name).collect(),
+        sources: cases.sources.iter().map(Source::name).collect(),
         policies: cases.policies.clone(),
         outcomes: by_case(outcomes, cases.lengths()),
-        comparable: data.published.is_some(),
+        comparable: data.has_all(&file),
     };
     let svg = plot::draw(&results)?;
     let commit = commit::commit(&folder, &out);
@@ -98,9 +98,9 @@ fn named(folder: &Path) -> PathBuf {
 }
 
 /// Makes the folder of the results.
-fn prepare(options: &ExperimentOptions, folder: &Path, data: &Data) -> Result<PathBuf, ExperimentError> {
+fn prepare(options: &ExperimentOptions, folder: &Path, has_all: bool) -> Result<PathBuf, ExperimentError> {
     let beside = || folder.parent().unwrap_or(folder).join("results");
-    let default = || if data.published.is_some() { beside() } else { PathBuf::from(UNRECORDED) };
+    let default = || if has_all { beside() } else { PathBuf::from(UNRECORDED) };
     let out = options.out.clone().unwrap_or_else(default);
     fs::create_dir_all(&out).map_err(|reason| ExperimentError::Unwritable { path: out.clone(), reason })?;
     Ok(out)

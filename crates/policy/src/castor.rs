@@ -10,7 +10,9 @@ const PATIENCE_S: f64 = 1_800.0;
 
 /// The exponent of ranks is this over what jobs lose by being larger, at the most [`SIZE_PREFERENCE_MAX`].
 const SIZE_PREFERENCE_SCALE: f64 = 1.25;
-const SIZE_PREFERENCE_MAX: f64 = 10.0;
+/// Higher leaves the largest with next to nothing, from which newcomers drive them out again and again: what that costs them
+/// is more than what others gain by it.
+const SIZE_PREFERENCE_MAX: f64 = 3.0;
 /// What the fewest replicas are worth to a job against none, in logarithms of its speedup.
 const FIRST_REPLICAS_GAIN: f64 = 1.5;
 
@@ -168,6 +170,10 @@ impl Policy for Castor {
     }
 
     fn plans_on_events(&self) -> bool {
+        true
+    }
+
+    fn profiles_types(&self) -> bool {
         true
     }
 

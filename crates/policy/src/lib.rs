@@ -12,6 +12,7 @@
 mod ids;
 mod allocation;
 mod resources;
+mod type_blind;
 mod view;
 mod plan;
 mod state;

@@ -1,6 +1,7 @@
 use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
 use crate::priority::priority_weights;
+use crate::type_blind::TypeBlind;
 use crate::waiting::WaitLimits;
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
 
@@ -24,11 +25,20 @@ pub struct PolluxSettings {
     pub avoid_interference: bool,
     /// Count a first start as a restart, as the published implementation does; it makes new jobs wait longer.
     pub first_start_costs: bool,
+    /// Take all GPUs for alike, with one model for each job, as Sia's evaluation ran it; what a plan gives a job on other
+    /// types than the one that it has most GPUs of is left idle.
+    pub type_blind: bool,
 }
 
 impl Default for PolluxSettings {
     fn default() -> Self {
-        Self { fairness: -1.0, profile_limit: 2.0, avoid_interference: true, first_start_costs: false }
+        Self {
+            fairness: -1.0,
+            profile_limit: 2.0,
+            avoid_interference: true,
+            first_start_costs: false,
+            type_blind: false,
+        }
     }
 }
 
@@ -43,17 +53,8 @@ impl Pollux {
     pub(crate) fn new(settings: PolluxSettings) -> Self {
         Self { settings, tables: GoodputTables::default() }
     }
-}
 
-impl Policy for Pollux {
-    fn name(&self) -> &'static str {
-        "pollux"
-    }
-
-    fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
-        if view.jobs.is_empty() {
-            return Plan::default();
-        }
+    fn plan_seen(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
         let settings = self.settings;
         let rules = self.rules();
         let limits =
@@ -77,6 +78,23 @@ impl Policy for Pollux {
         let quality =
             Quality { objective: mean.of(solution.total, weight), upper_bound: mean.of(solution.upper_bound, weight) };
         elastic.plan(&problem, &solution, quality)
+    }
+}
+
+impl Policy for Pollux {
+    fn name(&self) -> &'static str {
+        "pollux"
+    }
+
+    fn plan(&mut self, now: Timestamp, view: &ClusterView<'_>) -> Plan {
+        if view.jobs.is_empty() {
+            return Plan::default();
+        }
+        if self.settings.type_blind {
+            TypeBlind::of(view).plan(view, |seen| self.plan_seen(now, seen))
+        } else {
+            self.plan_seen(now, view)
+        }
     }
 
     fn priorities(&self) -> Priorities {

@@ -60,5 +60,5 @@ pub use simulation::{
 pub use table::TableError;
 pub use workload::{
     GeneratorSettings, PhillySettings, ReplicaNeeds, Request, Requests, Workload, WorkloadError, WorkloadJob, generate,
-    is_philly, read_osdi21, read_philly, resample, tuned_requests,
+    is_philly, read_osdi21, read_philly, repeat, resample, tuned_requests,
 };

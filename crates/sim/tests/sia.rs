@@ -80,7 +80,7 @@ fn a_job_alone_is_the_faster_the_faster_its_gpu_is() {
 fn jobs_on_a_mixed_cluster_take_about_as_long_as_published() {
     let Some(folder) = data("completion times on mixed clusters") else { return };
     let workload = read_osdi21(&folder.join("workloads/philly/workload-1.csv")).expect("a workload");
-    for (policy, near) in [("sia", 0.95..1.05), ("pollux", 0.8..1.3), ("castor", 0.8..1.3)] {
+    for (policy, near) in [("sia", 0.95..1.05), ("pollux", 0.8..1.3), ("castor", 0.7..0.9)] {
         let summary = run(policy, mixed(), applications(&folder), &workload).summary();
         assert!(near.contains(&(summary.avg_jct_s / 1951.0)), "{policy} {}", summary.avg_jct_s);
         assert!((0.5..2.5).contains(&summary.rho_max), "{policy} {}", summary.rho_max);

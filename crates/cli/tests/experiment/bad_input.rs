@@ -26,7 +26,7 @@ fn lines_that_cannot_be_read_are_named() {
         "\"pie\"",
         &format!("{file}:13: unknown variant `pie`, expected one of `bars`, `lines`, `fairness`, `timeline`"),
     );
-    let accepted = "expected published, generated, or a file that ends in .csv";
+    let accepted = "expected published, generated, shipped, sia/ with workloads there, or a file that ends in .csv";
     check("workloads", "\"generated\"", "\"made\"", &format!("{file}:5: workloads \"made\": {accepted}"));
     let accepted = "expected a name, or a table with policy and its settings";
     check("policy", "\"fifo\"", "3", &format!("{file}:10: policy 3: {accepted}"));
@@ -92,7 +92,7 @@ fn policies_clusters_and_workloads_are_refused_before_the_work() {
         "{ kind = \"timeline\", job = \"a\", panels = [\"gpus\"] }",
         &format!("{file}: {expected}"),
     );
-    let accepted = "load, interval_s, restart_delay_s, interference, or a setting of every row's policy";
+    let accepted = "load, scale, interval_s, restart_delay_s, interference, or a setting of every row's policy";
     let expected = format!("{file}: axis setting \"lod\": row \"FIFO\" has none; expected {accepted}");
     let lines = "{ kind = \"lines\", measures = [\"avg_jct_h\"] }\naxis = { setting = \"lod\", values = [1, 2] }";
     check("axis", "{ kind = \"bars\", measures = [\"avg_jct_h\"] }", lines, &expected);

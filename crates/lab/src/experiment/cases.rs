@@ -1,10 +1,12 @@
 //! Every simulation of an experiment: each row on each kind of workload, at each place of the axis.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use pollux_policy::PolicySettings;
 use pollux_sim::{
-    ClusterSpec, GeneratorSettings, Requests, SimulationSettings, Sweep, generate, read_osdi21, resample,
+    ClusterSpec, GeneratorSettings, NodeGroup, Requests, SimulationSettings, Sweep, Workload, WorkloadError, generate,
+    read_osdi21, repeat, resample,
 };
 use toml::Value;
 
@@ -17,7 +19,9 @@ use crate::sim::workloads::{Scenario, Seeded};
 
 /// Published workloads of each kind.
 const PUBLISHED: u32 = 4;
-const CLUSTER: &str = "16x4";
+pub(super) const CLUSTER: &str = "16x4";
+/// What shipped profiles call the types of GPU of recorded ones.
+const SHIPPED_TYPES: [(&str, &str); 3] = [("aws", "t4"), ("rtx", "rtx2080ti"), ("dgx-ext", "a100")];
 
 /// What is simulated.
 pub(super) struct Cases {
@@ -45,6 +49,8 @@ struct SetKey {
     load: f64,
     jobs: u32,
     gpus: u32,
+    /// Each job comes so many times.
+    copies: u32,
 }
 
 struct Case {
@@ -73,8 +79,9 @@ impl Cases {
     }
 
     /// Every simulation, case by case.
-    pub(super) fn works(&self) -> Vec<(&Work, &SimulationSettings)> {
-        let of_case = |case| self.works_of(case).iter().map(move |work| (work, &case.settings));
+    pub(super) fn works(&self) -> Vec<(&Work, &Source, &SimulationSettings)> {
+        let source = |case: &Case| &self.sets[case.set].key.source;
+        let of_case = |case| self.works_of(case).iter().map(move |work| (work, source(case), &case.settings));
         self.cases.iter().flat_map(of_case).collect()
     }
 
@@ -123,8 +130,8 @@ impl Cases {
         (source, row, point): (&Source, &Row, usize),
     ) -> Result<Case, ExperimentError> {
         let world = world(file, row, point);
-        let cluster =
-            ClusterSpec::read(world.cluster.as_deref().unwrap_or(CLUSTER)).map_err(ExperimentError::Cluster)?;
+        let copies = world.scale.unwrap_or(1);
+        let cluster = cluster(folder, &world, source)?;
         let key = SetKey {
             source: source.clone(),
             requests: row.requests,
@@ -132,6 +139,7 @@ impl Cases {
             load: world.load.unwrap_or(1.0),
             jobs: world.jobs.unwrap_or(GeneratorSettings::default().jobs),
             gpus: u32::try_from(cluster.gpus()).unwrap_or(u32::MAX),
+            copies,
         };
         let published = SimulationSettings::new(policy(file, row, point)?, cluster);
         let settings = SimulationSettings {
@@ -166,12 +174,9 @@ fn sources(file: &ExperimentFile, data: &Data) -> Vec<Source> {
     }
     let mut sources = Vec::new();
     for source in &file.workloads {
-        let source = match source {
-            Source::Published if data.published.is_none() => &Source::Generated,
-            Source::Published | Source::Generated | Source::File(_) | Source::Sweep => source,
-        };
-        if !sources.contains(source) {
-            sources.push(source.clone());
+        let source = data.at_hand(source);
+        if !sources.contains(&source) {
+            sources.push(source);
         }
     }
     sources
@@ -184,6 +189,7 @@ pub(super) fn world(file: &ExperimentFile, row: &Row, point: usize) -> WorldSett
         let value = Some(axis.values[point]);
         match axis.setting {
             AxisSetting::Load => world.load = value,
+            AxisSetting::Scale => world.scale = value.map(|value| value as u32),
             AxisSetting::Interval => world.interval_s = value,
             AxisSetting::RestartDelay => world.restart_delay_s = value,
             AxisSetting::Interference => world.interference = value,
@@ -214,6 +220,10 @@ fn policy(file: &ExperimentFile, row: &Row, point: usize) -> Result<PolicySettin
 fn works(key: &SetKey, file: &ExperimentFile, folder: &Path, data: &Data) -> Result<Vec<Work>, ExperimentError> {
     match (&key.source, &data.published) {
         (Source::File(path), _) => Ok(vec![given(key, &folder.join(path), file.seeds[0])?]),
+        (Source::Typed(path), _) => {
+            let paths = typed(&data.folder, path)?;
+            paths.iter().zip(file.seeds.iter().cycle()).map(|(path, &seed)| given(key, path, seed)).collect()
+        }
         (Source::Published, Some(published)) => {
             let folder = published.join(match key.requests {
                 Requests::Tuned => "workloads",
@@ -225,7 +235,7 @@ fn works(key: &SetKey, file: &ExperimentFile, folder: &Path, data: &Data) -> Res
                 .map(|(number, &seed)| given(key, &path(number), seed))
                 .collect()
         }
-        (Source::Generated, _) | (Source::Published, None) => {
+        (Source::Generated | Source::Shipped, _) | (Source::Published, None) => {
             file.seeds.iter().map(|&seed| generated(key, seed, data)).collect()
         }
         (Source::Sweep, _) => {
@@ -235,15 +245,54 @@ fn works(key: &SetKey, file: &ExperimentFile, folder: &Path, data: &Data) -> Res
     }
 }
 
+/// A cluster of the experiment's own, or a shape; as many times as large as the world.
+fn cluster(folder: &Path, world: &WorldSettings, source: &Source) -> Result<ClusterSpec, ExperimentError> {
+    let given = world.cluster.as_deref().unwrap_or(CLUSTER);
+    let path = if given.ends_with(".toml") { folder.join(given) } else { PathBuf::from(given) };
+    let cluster = ClusterSpec::read(&path.to_string_lossy()).map_err(ExperimentError::Cluster)?;
+    let shipped = |name: String| {
+        let known = SHIPPED_TYPES.iter().find(|(recorded, _)| *recorded == name);
+        known.filter(|_| *source == Source::Shipped).map_or(name.clone(), |(_, shipped)| (*shipped).to_owned())
+    };
+    let group = |group: &NodeGroup| NodeGroup {
+        count: group.count.saturating_mul(world.scale.unwrap_or(1)),
+        gpu_type: group.gpu_type.clone().map(shipped),
+        ..group.clone()
+    };
+    ClusterSpec::new(cluster.groups().iter().map(group).collect()).map_err(ExperimentError::Cluster)
+}
+
+/// The files of workloads that were published with measurements of several types: one, or all of a folder.
+fn typed(data: &Path, path: &Path) -> Result<Vec<PathBuf>, ExperimentError> {
+    let Ok(below) = path.strip_prefix("sia") else { return Ok(Vec::new()) };
+    let found = data.join("sia/workloads").join(below);
+    if !found.is_dir() {
+        return Ok(vec![found.with_extension("csv")]);
+    }
+    let unreadable =
+        |reason: std::io::Error| ExperimentError::Unreadable { path: found.clone(), reason: reason.to_string() };
+    let entries = fs::read_dir(&found).map_err(unreadable)?;
+    let mut files = entries.map(|entry| entry.map(|entry| entry.path())).collect::<Result<Vec<_>, _>>();
+    if let Ok(files) = &mut files {
+        files.retain(|path| path.extension().is_some_and(|extension| extension == "csv"));
+        files.sort();
+    }
+    files.map_err(unreadable)
+}
+
 /// A workload as it is, or one of another load that is drawn from it.
 fn given(key: &SetKey, path: &Path, seed: u64) -> Result<Work, ExperimentError> {
-    let given = read_osdi21(path).map_err(ExperimentError::Workload)?;
+    let given = read_osdi21(path).and_then(|given| copies(given, key.copies)).map_err(ExperimentError::Workload)?;
     let label = given.name().to_owned();
     if key.load == 1.0 {
         return Ok(Work::Scenario(Scenario { label, seed: 0, seeded: Seeded::Nothing, workload: given }));
     }
     let workload = resample(&given, key.load, seed).map_err(ExperimentError::Workload)?;
     Ok(Work::Scenario(Scenario { label, seed, seeded: Seeded::Draws, workload }))
+}
+
+fn copies(workload: Workload, times: u32) -> Result<Workload, WorkloadError> {
+    if times == 1 { Ok(workload) } else { repeat(&workload, times) }
 }
 
 fn generated(key: &SetKey, seed: u64, data: &Data) -> Result<Work, ExperimentError> {
@@ -254,7 +303,8 @@ fn generated(key: &SetKey, seed: u64, data: &Data) -> Result<Work, ExperimentErr
         requested_replicas_max: key.gpus,
         requests: key.requests,
     };
-    let workload = generate(&settings, &data.applications).map_err(ExperimentError::Workload)?;
+    let workload = generate(&settings, data.applications(&key.source)).and_then(|made| copies(made, key.copies));
+    let workload = workload.map_err(ExperimentError::Workload)?;
     let label = workload.name().to_owned();
     Ok(Work::Scenario(Scenario { label, seed, seeded: Seeded::Jobs, workload }))
 }
@@ -269,16 +319,12 @@ fn sweep(key: &SetKey, shape: &SweepShape, seed: u64, data: &Data) -> Work {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
-    use pollux_sim::ApplicationSet;
-
     use super::*;
 
     #[test]
     fn every_experiment_in_the_repository_can_be_run_without_recorded_data() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
-        let data = Data { applications: ApplicationSet::parametric(), published: None };
+        let data = Data::none();
         let mut read = 0;
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();

@@ -47,7 +47,7 @@ pub enum ExperimentError {
     },
     /// An axis that is no setting of the world, nor of a row's policy.
     #[error(
-        "axis setting {setting:?}: row {row:?} has none; expected load, interval_s, restart_delay_s, interference, or a \
+        "axis setting {setting:?}: row {row:?} has none; expected load, scale, interval_s, restart_delay_s, interference, or a \
          setting of every row's policy"
     )]
     Axis {
@@ -60,10 +60,12 @@ pub enum ExperimentError {
     #[error("cluster: {0}")]
     Cluster(ClusterError),
     /// A folder without recorded data.
-    #[error("data {}: no folder osdi21; expected a folder that has one, or no data at all", path.display())]
+    #[error("data {}: no folder {part}; expected a folder that has one, or no data at all", path.display())]
     NoData {
         /// As given, or found there.
         path: PathBuf,
+        /// What is missing there.
+        part: &'static str,
     },
     /// Recorded data that is malformed.
     #[error("{0}")]

@@ -50,6 +50,11 @@ pub(super) enum Source {
     Published,
     /// The project's own generator.
     Generated,
+    /// The project's own generator, on the profiles that ship, whatever data is at hand.
+    Shipped,
+    /// Workloads that were published with measurements of several types of GPU, as a path below the data: a folder of them,
+    /// or one without its ending. Jobs made up on the profiles that ship where they are not at hand.
+    Typed(PathBuf),
     /// A file beside the experiment's.
     File(PathBuf),
     /// The trials of the experiment's sweep.
@@ -92,6 +97,8 @@ pub(super) struct WorldSettings {
     pub(super) load: Option<f64>,
     /// Jobs to generate at load 1.
     pub(super) jobs: Option<u32>,
+    /// Multiplies nodes and jobs.
+    pub(super) scale: Option<u32>,
 }
 
 /// A setting that takes several values.
@@ -109,6 +116,7 @@ pub(super) struct Axis {
 #[serde(from = "String")]
 pub(super) enum AxisSetting {
     Load,
+    Scale,
     Interval,
     RestartDelay,
     Interference,
@@ -179,12 +187,13 @@ pub(super) struct Row {
 #[serde(try_from = "Value")]
 pub(super) struct PolicyChoice(pub(super) toml::Table);
 
-/// One figure, or one for each value of the axis.
+/// One figure, one for each value of the axis, or one for kinds of workload by their names.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(untagged, expecting = "a number, or a list of one for each value of the axis")]
+#[serde(untagged, expecting = "a number, a list of one for each value of the axis, or one by workloads")]
 pub(super) enum Figures {
     One(f64),
     Along(Vec<f64>),
+    Of(BTreeMap<String, f64>),
 }
 
 fn published() -> Vec<Source> {
@@ -206,8 +215,26 @@ impl TryFrom<String> for Source {
         match text.as_str() {
             "published" => Ok(Self::Published),
             "generated" => Ok(Self::Generated),
+            "shipped" => Ok(Self::Shipped),
+            typed if typed.starts_with("sia/") && !typed.contains("..") => Ok(Self::Typed(PathBuf::from(text))),
             file if file.ends_with(".csv") => Ok(Self::File(PathBuf::from(text))),
-            _ => Err(format!("workloads {text:?}: expected published, generated, or a file that ends in .csv")),
+            _ => Err(format!(
+                "workloads {text:?}: expected published, generated, shipped, sia/ with workloads there, or a file that ends in .csv"
+            )),
+        }
+    }
+}
+
+impl Source {
+    /// What tables and files call it.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Published => "published".to_owned(),
+            Self::Generated => "generated".to_owned(),
+            Self::Shipped => "shipped".to_owned(),
+            Self::Typed(path) => path.display().to_string(),
+            Self::File(path) => path.with_extension("").display().to_string(),
+            Self::Sweep => "sweep".to_owned(),
         }
     }
 }
@@ -216,6 +243,7 @@ impl From<String> for AxisSetting {
     fn from(name: String) -> Self {
         match name.as_str() {
             "load" => Self::Load,
+            "scale" => Self::Scale,
             "interval_s" => Self::Interval,
             "restart_delay_s" => Self::RestartDelay,
             "interference" => Self::Interference,
@@ -229,6 +257,7 @@ impl AxisSetting {
     pub(super) fn name(&self) -> &str {
         match self {
             Self::Load => "load",
+            Self::Scale => "scale",
             Self::Interval => "interval_s",
             Self::RestartDelay => "restart_delay_s",
             Self::Interference => "interference",
@@ -240,6 +269,7 @@ impl AxisSetting {
     pub(super) fn heading(&self) -> String {
         match self {
             Self::Load => "load".to_owned(),
+            Self::Scale => "scale (times the nodes and the jobs)".to_owned(),
             Self::Interval => "scheduling interval (s)".to_owned(),
             Self::RestartDelay => "restart delay (s)".to_owned(),
             Self::Interference => "interference (share of speed lost)".to_owned(),
@@ -261,11 +291,12 @@ impl TryFrom<Value> for PolicyChoice {
 }
 
 impl Figures {
-    /// The figure at a place of the axis.
-    pub(super) fn at(&self, point: usize) -> f64 {
+    /// The figure at a place of the axis, of a kind of workload.
+    pub(super) fn at(&self, point: usize, source: &str) -> Option<f64> {
         match self {
-            Self::One(figure) => *figure,
-            Self::Along(figures) => figures[point],
+            Self::One(figure) => Some(*figure),
+            Self::Along(figures) => figures.get(point).copied(),
+            Self::Of(figures) => figures.get(source).copied(),
         }
     }
 }
@@ -284,6 +315,7 @@ impl WorldSettings {
             tune_for: self.tune_for.or(below.tune_for),
             load: self.load.or(below.load),
             jobs: self.jobs.or(below.jobs),
+            scale: self.scale.or(below.scale),
         }
     }
 }
@@ -331,6 +363,10 @@ impl ExperimentFile {
             return Err(format!("row {label:?} with {requests} requests is there twice; expected rows that differ"));
         }
         self.axis.as_ref().map_or(Ok(()), Axis::check)?;
+        let scales = self.rows.iter().map(|row| &row.settings).chain([&self.settings]).filter_map(|world| world.scale);
+        if let Some(scale) = scales.into_iter().find(|scale| !(1..=10_000).contains(scale)) {
+            return Err(format!("scale {scale}; expected 1 to 10000"));
+        }
         if let Some(reference) = &self.reference {
             if !self.rows.iter().any(|row| row.label == *reference) {
                 return Err(format!("reference {reference:?}; expected the label of a row"));
@@ -348,7 +384,7 @@ impl ExperimentFile {
         if self.sweep.is_none() && row.trial.is_some() {
             return Err(format!("row {label:?} has a trial; accepted where the experiment has a [sweep]"));
         }
-        let file = self.workloads.iter().any(|source| matches!(source, Source::File(_)));
+        let file = self.workloads.iter().any(|source| matches!(source, Source::File(_) | Source::Typed(_)));
         if file && row.requests == Requests::Realistic {
             return Err(format!("row {label:?}: realistic requests; accepted with published or generated workloads"));
         }
@@ -362,6 +398,13 @@ impl ExperimentFile {
             {
                 let (given, accepted) = (figures.len(), self.points());
                 return Err(format!("row {label:?}: {given} expected figures of {name}; expected {accepted}"));
+            }
+            if let Figures::Of(figures) = figures
+                && let Some(unknown) =
+                    figures.keys().find(|name| !self.workloads.iter().any(|own| own.name() == **name))
+            {
+                let accepted = self.workloads.iter().map(Source::name).collect::<Vec<_>>().join(", ");
+                return Err(format!("row {label:?}: {name} of {unknown:?}; expected {accepted}"));
             }
         }
         Ok(())
@@ -415,6 +458,11 @@ impl Axis {
         }
         if let Some(value) = repeated(&self.values) {
             return Err(format!("axis value {value} is given more than once; expected once"));
+        }
+        if self.setting == AxisSetting::Scale
+            && let Some(value) = self.values.iter().find(|value| !(1.0..=1e4).contains(*value) || value.fract() != 0.0)
+        {
+            return Err(format!("axis scale {value}; expected whole numbers from 1 to 10000"));
         }
         match self.reference {
             Some(value) if !self.values.contains(&value) => {

@@ -16,6 +16,7 @@ pub(super) enum Measure {
     P99JctH,
     MakespanH,
     GpuHours,
+    GpuHoursPerJob,
     NodeHours,
     Utilisation,
     RestartsPerJob,
@@ -38,7 +39,8 @@ struct Shown {
     name: &'static str,
     heading: &'static str,
     unit: &'static str,
-    value: fn(&Summary) -> f64,
+    /// By the figures of a run and its number of jobs.
+    value: fn(&Summary, f64) -> f64,
     over: Over,
 }
 
@@ -94,7 +96,7 @@ impl Measure {
             OF_SWEEPS.iter().find(|(measure, _)| *measure == self).map_or(f64::NAN, |(_, value)| value(sweep))
         };
         let values = outcomes.iter().map(|outcome| match outcome {
-            Outcome::Run(run) => value(&run.summary()),
+            Outcome::Run(run) => value(&run.summary(), run.jobs.len() as f64),
             Outcome::Sweep(sweep) => of_sweep(sweep),
         });
         match over {
@@ -106,20 +108,21 @@ impl Measure {
     fn shown(self) -> Shown {
         let shown = |name, heading, unit, value| Shown { name, heading, unit, value, over: Over::Mean };
         match self {
-            Self::AvgJctS => shown("avg_jct_s", "average JCT", "s", |run| run.avg_jct_s),
-            Self::AvgJctH => shown("avg_jct_h", "average JCT", "h", |run| run.avg_jct_s / HOUR_S),
-            Self::P50JctH => shown("p50_jct_h", "median JCT", "h", |run| run.p50_jct_s / HOUR_S),
-            Self::P99JctH => shown("p99_jct_h", "p99 JCT", "h", |run| run.p99_jct_s / HOUR_S),
-            Self::MakespanH => shown("makespan_h", "makespan", "h", |run| run.makespan_s / HOUR_S),
-            Self::GpuHours => shown("gpu_hours", "GPU time", "h", |run| run.gpu_hours),
-            Self::NodeHours => shown("node_hours", "node time", "h", |run| run.node_hours),
-            Self::Utilisation => shown("utilisation", "utilisation", "%", |run| run.utilisation * 100.0),
-            Self::RestartsPerJob => shown("restarts_per_job", "restarts", "/job", |run| run.restarts_per_job),
-            Self::QueuedMin => shown("queued_min", "queued", "min", |run| run.avg_queued_s / MIN_S),
-            Self::RhoMax => Shown { over: Over::Most, ..shown("rho_max", "largest ρ", "", |run| run.rho_max) },
-            Self::RhoP90 => shown("rho_p90", "p90 of ρ", "", |run| run.rho_p90),
-            Self::RhoAbove1 => shown("rho_above_1", "ρ above 1", "%", |run| run.rho_above_1 * 100.0),
-            Self::Efficiency => shown("efficiency", "efficiency", "%", |run| run.avg_efficiency * 100.0),
+            Self::AvgJctS => shown("avg_jct_s", "average JCT", "s", |run, _| run.avg_jct_s),
+            Self::AvgJctH => shown("avg_jct_h", "average JCT", "h", |run, _| run.avg_jct_s / HOUR_S),
+            Self::P50JctH => shown("p50_jct_h", "median JCT", "h", |run, _| run.p50_jct_s / HOUR_S),
+            Self::P99JctH => shown("p99_jct_h", "p99 JCT", "h", |run, _| run.p99_jct_s / HOUR_S),
+            Self::MakespanH => shown("makespan_h", "makespan", "h", |run, _| run.makespan_s / HOUR_S),
+            Self::GpuHours => shown("gpu_hours", "GPU time", "h", |run, _| run.gpu_hours),
+            Self::GpuHoursPerJob => shown("gpu_hours_per_job", "GPU time", "h/job", |run, jobs| run.gpu_hours / jobs),
+            Self::NodeHours => shown("node_hours", "node time", "h", |run, _| run.node_hours),
+            Self::Utilisation => shown("utilisation", "utilisation", "%", |run, _| run.utilisation * 100.0),
+            Self::RestartsPerJob => shown("restarts_per_job", "restarts", "/job", |run, _| run.restarts_per_job),
+            Self::QueuedMin => shown("queued_min", "queued", "min", |run, _| run.avg_queued_s / MIN_S),
+            Self::RhoMax => Shown { over: Over::Most, ..shown("rho_max", "largest ρ", "", |run, _| run.rho_max) },
+            Self::RhoP90 => shown("rho_p90", "p90 of ρ", "", |run, _| run.rho_p90),
+            Self::RhoAbove1 => shown("rho_above_1", "ρ above 1", "%", |run, _| run.rho_above_1 * 100.0),
+            Self::Efficiency => shown("efficiency", "efficiency", "%", |run, _| run.avg_efficiency * 100.0),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::ExperimentError;
-use super::cases::{Cases, world};
+use super::cases::{CLUSTER, Cases, world};
 use super::data::Data;
 use super::file::{ExperimentFile, Row, Source, Trial, WorldSettings};
 use super::grid::Grid;
@@ -57,13 +57,13 @@ impl ExperimentReport {
         let name = folder_name(parts.folder);
         Self {
             facts: facts(&parts),
+            notes: notes(&parts),
             name,
             title: parts.file.title.clone(),
             question: parts.file.question.clone(),
             paper: parts.file.paper.trim().to_owned(),
             table: parts.table,
             results: parts.results.to_owned(),
-            notes: notes(parts.data),
         }
     }
 
@@ -90,9 +90,9 @@ impl ExperimentReport {
     }
 }
 
-fn notes(data: &Data) -> Vec<String> {
+fn notes(parts: &Parts<'_>) -> Vec<String> {
     let unrecorded = "no recorded data (POLLUX_DATA, data): generated jobs on the profiles that ship".to_owned();
-    data.published.is_none().then_some(unrecorded).into_iter().collect()
+    (!parts.data.has_all(parts.file)).then_some(unrecorded).into_iter().collect()
 }
 
 /// The last part of a path, which is what the experiment is called.
@@ -106,13 +106,13 @@ fn facts(parts: &Parts<'_>) -> Vec<Fact> {
         folder.parent().and_then(Path::file_name).map_or_else(String::new, |name| format!("{}/", name.display()));
     let mut facts = vec![
         Fact { name: "command", value: format!("pollux experiment {near}{}", folder_name(folder)) },
-        Fact { name: "physics", value: data.physics().to_owned() },
+        Fact { name: "physics", value: physics(parts) },
         Fact { name: "workloads", value: workloads_text(cases) },
         Fact { name: "settings", value: world_text(&world(file, &file.rows[0], 0), file) },
         Fact { name: "program", value: format!("pollux {}", env!("CARGO_PKG_VERSION")) },
         Fact { name: "commit", value: parts.commit.clone() },
     ];
-    if data.published.is_none() {
+    if !data.has_all(file) {
         let value = "left out: they are of recorded physics and published workloads".to_owned();
         facts.push(Fact { name: "expected figures", value });
     }
@@ -125,16 +125,14 @@ fn facts(parts: &Parts<'_>) -> Vec<Fact> {
     facts
 }
 
-/// What the kinds of workload are called, with the seeds of those that were drawn.
-pub(super) fn source_name(source: &Source) -> String {
-    match source {
-        Source::Published => "published".to_owned(),
-        Source::Generated => "generated".to_owned(),
-        Source::File(path) => path.with_extension("").display().to_string(),
-        Source::Sweep => "sweep".to_owned(),
-    }
+/// The physics of all kinds of workload, each once.
+fn physics(parts: &Parts<'_>) -> String {
+    let mut names: Vec<&str> = parts.cases.sources.iter().map(|source| parts.data.physics(source)).collect();
+    names.dedup();
+    names.join("; ")
 }
 
+/// What the kinds of workload are called, with the seeds of those that were drawn.
 fn workloads_text(cases: &Cases) -> String {
     let text = |source: &Source| {
         let workloads = cases.workloads(source);
@@ -151,10 +149,12 @@ fn workloads_text(cases: &Cases) -> String {
         names.sort_unstable();
         names.dedup();
         let kind = match source {
-            Source::Published => "published: ",
-            Source::Generated => "generated, named by seed: ",
-            Source::File(_) => "made by hand: ",
-            Source::Sweep => "sweeps, named by seed: ",
+            Source::Published => "published: ".to_owned(),
+            Source::Generated => "generated, named by seed: ".to_owned(),
+            Source::Shipped => "generated on the profiles that ship, named by seed: ".to_owned(),
+            Source::Typed(_) => format!("published, {}: ", source.name()),
+            Source::File(_) => "made by hand: ".to_owned(),
+            Source::Sweep => "sweeps, named by seed: ".to_owned(),
         };
         let each = if names.len() > 1 { " each" } else { "" };
         format!("{kind}{} ({jobs}{each})", names.join(", "))
@@ -167,7 +167,7 @@ fn world_text(world: &WorldSettings, file: &ExperimentFile) -> String {
     let told = |name: &str, text: String| if axis == Some(name) { format!("{name} as listed") } else { text };
     let epochs = if world.declare_epochs.unwrap_or(true) { "epochs declared" } else { "epochs not declared" };
     let mut texts = vec![
-        format!("cluster {}", world.cluster.as_deref().unwrap_or("16x4")),
+        format!("cluster {}", world.cluster.as_deref().unwrap_or(CLUSTER)),
         told("interval_s", format!("rounds of {} s", world.interval_s.unwrap_or(60.0))),
         told("restart_delay_s", format!("{} s per restart", world.restart_delay_s.unwrap_or(30.0))),
         epochs.to_owned(),

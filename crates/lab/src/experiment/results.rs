@@ -42,7 +42,7 @@ impl Results<'_> {
     /// The figure that is expected there, if there is one of this physics.
     pub(super) fn expected(&self, place: Place, measure: Measure) -> Option<f64> {
         let figures = self.file.rows[place.row].expected.get(&measure).filter(|_| self.comparable)?;
-        Some(figures.at(place.point))
+        figures.at(place.point, &self.sources[place.source])
     }
 
     /// The table: of a job's phases where it has some, else of the measures.

@@ -2,8 +2,8 @@
 
 use pollux_model::{BatchLimits, Goodput, GpuType, GpuTypeName, NoiseStatistics, Parallelism, StepParams};
 use pollux_policy::{
-    Binding, CastorSettings, GavelObjective, GavelSettings, NodeId, NodeView, Plan, PolicySettings, SiaSettings,
-    TypeProfile,
+    Binding, CastorSettings, GavelObjective, GavelSettings, NodeId, NodeView, Plan, PolicySettings, PolluxSettings,
+    SiaSettings, TypeProfile,
 };
 
 use crate::world::{Job, World, faster, profile};
@@ -148,6 +148,30 @@ fn sia_leaves_those_waiting_whose_smallest_size_would_cost_others_more() {
         [vec![2; 12], vec![2; 12], vec![1; 16]],
         "a second slow GPU for one is worth more than one for each"
     );
+}
+
+#[test]
+fn pollux_that_is_blind_to_types_plans_as_if_they_were_alike_and_leaves_every_job_one_of_them() {
+    let pollux = |type_blind| PolicySettings::Pollux(PolluxSettings { type_blind, ..PolluxSettings::default() });
+    let world = |speeds: [f64; 3]| {
+        let mut job = with_speeds(speeds);
+        job.profiles.iter_mut().for_each(|profile| profile.replicas_profiled = 32);
+        cluster(1, vec![with_speeds([1.0; 3]), job, with_speeds(speeds)])
+    };
+    let (alike, unlike) = (world([1.0; 3]), world([1.0, 2.0, 10.0]));
+    assert_eq!(types(&alike, &pollux(true)), types(&unlike, &pollux(true)));
+    assert_ne!(types(&alike, &pollux(false)), types(&unlike, &pollux(false)));
+    let plan = unlike.plan(&mut *pollux(true).build());
+    for assignment in &plan.assignments {
+        let mut kinds: Vec<_> =
+            assignment.allocation.iter().map(|(node, _)| unlike.nodes[node.0 as usize].gpu_type).collect();
+        kinds.dedup();
+        assert_eq!(kinds.len(), 1, "{plan:?}");
+    }
+    let mut choosy = world([1.0; 3]);
+    choosy.jobs[1].gpu_types = Some(vec![GpuType(2)]);
+    let held = types(&choosy, &pollux(true))[1];
+    assert!(held.is_none_or(|(kind, _)| kind == 2), "{held:?}");
 }
 
 fn gavel(objective: GavelObjective) -> Box<dyn pollux_policy::Policy + Send> {

@@ -13,5 +13,5 @@ pub use jobs::{ReplicaNeeds, Workload, WorkloadError, WorkloadJob};
 pub use osdi21::read_osdi21;
 pub use philly::{PhillySettings, is_philly, read_philly};
 pub use requests::{Request, Requests};
-pub use resample::resample;
+pub use resample::{repeat, resample};
 pub use tuned::tuned_requests;

@@ -24,10 +24,38 @@ pub fn resample(workload: &Workload, load: f64, seed: u64) -> Result<Workload, W
     Workload::new(&format!("{}-{seed}", workload.name()), Some(seed), jobs)
 }
 
+/// The same workload so many times at once, for a cluster that is as many times larger: every job comes that often, at its
+/// own moment. They wait for no others.
+pub fn repeat(workload: &Workload, times: u32) -> Result<Workload, WorkloadError> {
+    let count = workload.jobs().len() as f64 * f64::from(times);
+    if !(1.0..=JOBS_MAX).contains(&count) {
+        let value = format!("{times} times {} jobs", workload.jobs().len());
+        return Err(WorkloadError::Setting { name: "repeat", value, accepted: format!("1 to {JOBS_MAX} jobs in all") });
+    }
+    let copies = workload.jobs().iter().flat_map(|job| (0..times).map(move |_| job)).enumerate();
+    let jobs = copies.map(|(place, job)| WorkloadJob {
+        name: format!("{}-{place}", job.application),
+        depends_on: Vec::new(),
+        ..job.clone()
+    });
+    Workload::new(workload.name(), workload.seed(), jobs.collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ApplicationSet, GeneratorSettings, generate};
+    use crate::{ApplicationName, ApplicationSet, GeneratorSettings, generate};
+
+    #[test]
+    fn every_job_comes_as_often_as_asked_at_its_own_moment() {
+        let (given, twice) = (given(), repeat(&given(), 2).unwrap());
+        let doubled: Vec<(u64, ApplicationName)> =
+            given.jobs().iter().flat_map(|job| [(job.submitted_s, job.application); 2]).collect();
+        let came: Vec<_> = twice.jobs().iter().map(|job| (job.submitted_s, job.application)).collect();
+        assert_eq!(came, doubled);
+        let expected = "repeat 0 times 40 jobs; expected 1 to 1000000 jobs in all";
+        assert_eq!(repeat(&given, 0).unwrap_err().to_string(), expected);
+    }
 
     fn given() -> Workload {
         generate(&GeneratorSettings { jobs: 40, ..GeneratorSettings::default() }, &ApplicationSet::parametric())
