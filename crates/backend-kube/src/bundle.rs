@@ -366,7 +366,7 @@ fn is_pinned(pod: &Pod) -> bool {
     pod.metadata.finalizers.as_deref().unwrap_or_default().iter().any(|finalizer| finalizer == FINALIZER)
 }
 
-fn told_to_stop(pod: &Pod) -> Option<&str> {
+pub(crate) fn told_to_stop(pod: &Pod) -> Option<&str> {
     pod.metadata.annotations.as_ref()?.get(STOP_ANNOTATION).map(String::as_str)
 }
 

@@ -26,6 +26,7 @@ mod node;
 mod epoch_gate;
 mod bundle;
 mod steps;
+mod survey;
 mod actor;
 mod log_text;
 mod logs;
@@ -36,8 +37,9 @@ pub use backend::KubeBackend;
 pub use epoch_gate::{EpochGate, Refused};
 pub use error::KubeError;
 pub use names::{
-    AUTHORITY_ANNOTATION, EPOCH_ANNOTATION, FINALIZER, GATE, INSTANCE_LABEL, JOB_LABEL, MANAGER, REPLICA_LABEL,
-    job_of_pod, last_replica,
+    AUTHORITY_ANNOTATION, EPOCH_ANNOTATION, FINALIZER, GATE, INSTANCE_LABEL, JOB_LABEL, MANAGER, NUMBER_END,
+    REPLICA_LABEL, job_of_pod,
 };
 pub use requests::asked_by;
 pub use settings::{JobPods, KubeSettings, PodTemplates, TrustedAuthorities};
+pub use survey::{HeldPod, Survey};

@@ -19,6 +19,8 @@ pub const INSTANCE_LABEL: &str = "pollux.dev/instance";
 pub const GATE: &str = "pollux.dev/placement";
 /// What keeps a pod that others have deleted until its end was seen.
 pub const FINALIZER: &str = "pollux.dev/release";
+/// Numbers of jobs and replicas are below: nobody has ordered so many, and what says another is not ours.
+pub const NUMBER_END: u64 = 1 << 40;
 /// Who we are to the API server.
 pub const MANAGER: &str = "pollux";
 
@@ -35,6 +37,11 @@ pub fn job_of_pod(name: &str) -> Option<JobId> {
     (is_number(job) && is_number(replica)).then(|| job.parse().ok().map(JobId))?
 }
 
+/// The job that a pod's label says.
+pub(crate) fn job_of(pod: &Pod) -> Option<JobId> {
+    number(pod.labels().get(JOB_LABEL)).map(JobId)
+}
+
 /// The label of a replica that is not the first of its pod. It says nothing more.
 pub(crate) fn replica_label(replica: ReplicaId) -> String {
     format!("{REPLICA_LABEL}-{}", replica.0)
@@ -49,11 +56,6 @@ pub(crate) fn first_replica(pod: &Pod) -> Option<ReplicaId> {
 pub(crate) fn replicas_of(pod: &Pod) -> Vec<ReplicaId> {
     let other = |name: &String| name.strip_prefix(REPLICA_LABEL)?.strip_prefix('-')?.parse().ok().map(ReplicaId);
     first_replica(pod).into_iter().chain(pod.labels().keys().filter_map(other)).collect()
-}
-
-/// The highest number that a replica of a pod has.
-pub fn last_replica(pod: &Pod) -> Option<u64> {
-    replicas_of(pod).into_iter().map(|replica| replica.0).max()
 }
 
 /// A number from a label or annotation.

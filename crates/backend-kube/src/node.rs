@@ -40,14 +40,16 @@ pub(crate) fn is_used(node: &Node, settings: &KubeSettings) -> bool {
 
 /// How a node is, given what others took of it. What is cordoned takes nobody new; who runs there stays.
 pub(crate) fn state(node: &Node, taken: Taken, settings: &KubeSettings) -> NodeState {
-    if !is_ready(node) {
-        return NodeState::Unreachable;
-    }
+    if is_ready(node) { NodeState::Up(info(node, taken, settings)) } else { NodeState::Unreachable }
+}
+
+/// What a node has, whether it can be spoken to or not.
+pub(crate) fn info(node: &Node, taken: Taken, settings: &KubeSettings) -> NodeInfo {
     let name = node.metadata.name.clone().unwrap_or_default();
     let left = |resource: &str, taken: f64| (allocatable(node, resource) - taken).max(0.0).floor();
     let labels = node.metadata.labels.as_ref();
     let gpu_type = labels.and_then(|labels| labels.get(&settings.type_label)).cloned();
-    NodeState::Up(NodeInfo {
+    NodeInfo {
         gpus: left(&settings.gpu_resource, taken.gpus) as u32,
         cpus: Some((left("cpu", taken.cpus) as u32).max(1)),
         memory: Some((left("memory", taken.memory) as u64).max(1)),
@@ -55,7 +57,7 @@ pub(crate) fn state(node: &Node, taken: Taken, settings: &KubeSettings) -> NodeS
         address: address(node).unwrap_or_else(|| name.clone()),
         name,
         end: None,
-    })
+    }
 }
 
 /// What a pod keeps others from having, as the cluster's scheduler counts it: none once it has ended.

@@ -38,6 +38,8 @@ const TOKEN_LIFETIME_S: i64 = 3600;
 const HOST_ADDRESS: &str = "POLLUX_HOST_ADDRESS";
 const CHECKPOINTS: &str = "POLLUX_CHECKPOINT_DIR";
 const OWN_VARIABLES: [&str; 2] = [HOST_ADDRESS, CHECKPOINTS];
+/// The field of a node by which pods require one.
+const NODE_NAME: &str = "metadata.name";
 /// Where programs meet that do not ask the scheduler.
 const MASTER_ADDRESS: &str = "MASTER_ADDR";
 
@@ -294,7 +296,7 @@ fn token_volume(settings: &KubeSettings) -> Option<Volume> {
 /// Adds a node to what a pod requires; what its user requires of nodes stays.
 fn require_node(spec: &mut PodSpec, node: &str) {
     let requirement = NodeSelectorRequirement {
-        key: "metadata.name".to_owned(),
+        key: NODE_NAME.to_owned(),
         operator: "In".to_owned(),
         values: Some(vec![node.to_owned()]),
     };
@@ -309,6 +311,14 @@ fn require_node(spec: &mut PodSpec, node: &str) {
     for term in &mut required.node_selector_terms {
         term.match_fields.get_or_insert_default().push(requirement.clone());
     }
+}
+
+/// The node that was chosen for a pod of ours.
+pub(crate) fn required_node(pod: &Pod) -> Option<&str> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let fields = required.node_selector_terms.first()?.match_fields.as_deref()?;
+    fields.iter().rev().find(|field| field.key == NODE_NAME)?.values.as_deref()?.first().map(String::as_str)
 }
 
 /// What must not be in a pod's own object; it is deleted with the pod.

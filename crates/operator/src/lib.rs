@@ -16,6 +16,7 @@ mod spec;
 mod status;
 mod journal;
 mod salvage;
+mod held;
 mod certificates;
 mod term;
 mod group_secret;

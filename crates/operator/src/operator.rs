@@ -220,8 +220,7 @@ impl<'a> Operator<'a> {
         let journal = Arc::new(KubeJournal::new(client.clone(), namespace, instance, self.runtime.handle().clone()));
         let epoch = EpochGate::new(client.clone(), &settings.kube).highest().await?;
         if let Some(reason) = self.read(&client, &journal, epoch.0).await? {
-            let (kube, folder) = (&settings.kube, &settings.state_dir);
-            salvage(client.clone(), kube, folder, &journal, epoch.0, &reason).await?;
+            salvage(client.clone(), settings, &journal, epoch.0, &reason).await?;
         }
         group_secret::prepare(client.clone(), namespace, instance, &settings.state_dir).await?;
         let (host, folder, renew_after) = (&settings.host, &settings.state_dir, settings.renew_authority_after);
@@ -239,8 +238,8 @@ fn is_damaged(error: &OperatorError) -> bool {
 }
 
 /// Pods take longer to start than processes.
-fn server_settings(settings: &OperatorSettings) -> ServerSettings {
-    let engine = EngineSettings {
+pub(crate) fn engine_settings(settings: &OperatorSettings) -> EngineSettings {
+    EngineSettings {
         round_interval_s: settings.round_interval_s,
         round_gap_min_s: settings.round_interval_s.min(3.0),
         replans_on_events: true,
@@ -249,9 +248,12 @@ fn server_settings(settings: &OperatorSettings) -> ServerSettings {
         // Nodes that would take its pods may be added later.
         machine_failures_max: 1_000,
         ..EngineSettings::default()
-    };
+    }
+}
+
+fn server_settings(settings: &OperatorSettings) -> ServerSettings {
     ServerSettings {
-        engine,
+        engine: engine_settings(settings),
         grace: settings.grace,
         worker_url: Some(format!("https://{}:{}", settings.host, settings.port)),
         worker_authority: Some(KubeSettings::AUTHORITY.into()),

@@ -1,30 +1,31 @@
 //! Where the copy of the journal is damaged: jobs are taken from their resources and what their statuses tell, under the numbers
-//! that they had, so that they find what they have saved. Pods that run are unknown then: they save and end, and their jobs start
-//! again. What agents have learned they tell again.
+//! that they had, so that they find what they have saved. Those whose pods are there train on in them. What agents have learned
+//! they tell again.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Api, Client, Resource, ResourceExt};
-use pollux_backend_kube::{INSTANCE_LABEL, KubeSettings, last_replica};
-use pollux_engine::{Event as EngineEvent, FailureCause, FailureReason, JobState, JobUsage};
+use pollux_backend_kube::{HeldPod, KubeSettings, NUMBER_END, Survey};
+use pollux_engine::{Engine, Event as EngineEvent, FailureCause, FailureReason, JobState, JobUsage};
 use pollux_job::{JobId, JobSpec};
 use pollux_policy::{NodeId, Timestamp};
+use pollux_server::ServerError;
 use pollux_store::{Batch, EndedJob, JobSummary, Record, ReplicaRow, Store, SubmittedJob};
 use tracing::error;
 
+use crate::held::keep_held;
 use crate::journal::KubeJournal;
+use crate::operator::engine_settings;
 use crate::spec::job_spec;
 use crate::status::{is_over, now};
-use crate::{OperatorError, PolluxJob};
+use crate::{OperatorError, OperatorSettings, PolluxJob};
 
-/// Higher numbers are not ours: nobody has submitted so many.
-const ID_MAX: u64 = 1 << 40;
 /// A file beside the journal's own.
 const COPY: &str = "salvaged";
 
@@ -41,23 +42,29 @@ async fn jobs(client: Client) -> Result<Vec<PolluxJob>, OperatorError> {
 /// Makes a state folder from what the cluster knows of jobs, and has it kept in the place of what is damaged.
 pub(crate) async fn salvage(
     client: Client,
-    kube: &KubeSettings,
-    folder: &Path,
+    settings: &OperatorSettings,
     journal: &KubeJournal,
     epoch: u64,
     reason: &str,
 ) -> Result<(), OperatorError> {
-    error!(reason, "the copy of the journal cannot be used: jobs are taken from their resources, and start again");
+    error!(reason, "the copy of the journal cannot be used: jobs are taken from their resources and pods");
+    let (kube, folder) = (&settings.kube, &settings.state_dir);
     let jobs = jobs(client.clone()).await?;
-    let ours = ListParams::default().labels(&format!("{INSTANCE_LABEL}={}", kube.instance));
-    let pods = Api::<Pod>::all(client.clone()).list(&ours).await?;
-    let replica = pods.iter().filter_map(last_replica).max();
+    let everything = ListParams::default();
+    let nodes = Api::<Node>::all(client.clone()).list(&everything).await?.items;
+    let pods = Api::<Pod>::all(client.clone()).list(&everything).await?.items;
+    let survey = Survey::of(&nodes, &pods, kube);
     let moment = Timestamp(u64::try_from(now().0.as_millisecond()).unwrap_or_default());
-    Store::rebuild(folder, None, &salvaged(&jobs, replica, kube, moment), epoch)?;
+    let mut engine = Engine::new(engine_settings(settings), &settings.policy).map_err(ServerError::from)?;
+    let (batches, kept) = salvaged(&jobs, &survey, kube, &mut engine, epoch, moment);
+    Store::rebuild(folder, None, &batches, epoch)?;
     let database = database(folder)?;
     journal.replace_all(database).await?;
     let about = ConfigMap { metadata: journal.meta_of_head(), ..ConfigMap::default() };
-    let note = format!("The journal was damaged ({reason}); {} jobs were taken from their resources.", jobs.len());
+    let note = format!(
+        "The journal was damaged ({reason}); {} jobs were taken from their resources, and {kept} train on in their pods.",
+        jobs.len()
+    );
     let event = Event {
         type_: EventType::Warning,
         reason: "JournalDamaged".to_owned(),
@@ -86,26 +93,40 @@ fn database(folder: &Path) -> Result<Vec<u8>, OperatorError> {
     Ok(bytes)
 }
 
-/// What a scheduler would have written that knows these jobs by the numbers in their statuses, and has ordered as many replicas.
-fn salvaged(jobs: &[PolluxJob], last_replica: Option<u64>, kube: &KubeSettings, now: Timestamp) -> Vec<Batch> {
+/// What a scheduler would have written that knows these jobs by the numbers in their statuses, has ordered as many replicas,
+/// and those that are there; how many jobs have some.
+fn salvaged(
+    jobs: &[PolluxJob],
+    survey: &Survey,
+    kube: &KubeSettings,
+    engine: &mut Engine,
+    epoch: u64,
+    now: Timestamp,
+) -> (Vec<Batch>, usize) {
     let mut by_id: BTreeMap<u64, &PolluxJob> = BTreeMap::new();
     for job in jobs {
-        if let Some(id) = job.status.as_ref().and_then(|status| status.id).filter(|id| (1..ID_MAX).contains(id)) {
+        if let Some(id) = job.status.as_ref().and_then(|status| status.id).filter(|id| (1..NUMBER_END).contains(id)) {
             by_id.entry(id).or_insert(job);
         }
     }
     let mut batch = Batch::default();
     let mut at = Timestamp(0);
+    let mut owners = BTreeMap::new();
     for (id, resource) in by_id {
         // One that makes no sense is told so when it is looked at.
         let Ok(spec) = job_spec(resource, kube) else { continue };
         at = at.max(created(resource)).min(now);
         take(&mut batch, JobId(id), resource, spec, at);
+        owners.extend(resource.uid().map(|uid| (JobId(id), uid)));
     }
-    let Some(last) = last_replica.filter(|last| *last < ID_MAX) else { return vec![batch] };
+    let is_its_own = |pod: &&HeldPod| owners.get(&pod.job).is_some_and(|owner| pod.owners.contains(owner));
+    let held: Vec<&HeldPod> = survey.held.iter().filter(is_its_own).collect();
+    let kept = keep_held(&mut batch, engine, &held, &survey.nodes, epoch, now);
+    let is_kept = |last: u64| batch.replicas_ordered.iter().any(|row| row.id == last);
+    let Some(last) = survey.last_replica.filter(|last| !is_kept(*last)) else { return (vec![batch], kept) };
     let replica = ReplicaRow { id: last, job: JobId(0), node: NodeId(0), shares_with: None, bundle: None };
     batch.replicas_ordered.push(replica);
-    vec![batch, Batch { replicas_gone: vec![last], ..Batch::default() }]
+    (vec![batch, Batch { replicas_gone: vec![last], ..Batch::default() }], kept)
 }
 
 fn take(batch: &mut Batch, id: JobId, resource: &PolluxJob, spec: JobSpec, at: Timestamp) {
@@ -141,6 +162,9 @@ fn created(resource: &PolluxJob) -> Timestamp {
 
 #[cfg(test)]
 mod tests {
+    use pollux_backend::{NodeInfo, ReplicaId};
+    use pollux_engine::EngineSettings;
+    use pollux_policy::{Allocation, PolicySettings};
     use serde_json::{Value, json};
 
     use super::*;
@@ -171,7 +195,10 @@ mod tests {
             odd,
         ];
         let moment = Timestamp(1_800_000_000_000);
-        let batches = salvaged(&jobs, Some(41), &KubeSettings::default(), moment);
+        let survey = Survey { last_replica: Some(41), ..Survey::default() };
+        let mut engine = Engine::new(EngineSettings::default(), &PolicySettings::default()).unwrap();
+        let (batches, kept) = salvaged(&jobs, &survey, &KubeSettings::default(), &mut engine, 6, moment);
+        assert_eq!(kept, 0);
         let folder = std::env::temp_dir().join(format!("pollux-salvage-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         Store::rebuild(&folder, None, &batches, 6).unwrap();
@@ -196,6 +223,75 @@ mod tests {
             .collect();
         let expected = ["submitted 3", "submitted 7", "paused 7"].map(|told| (created, told.to_owned()));
         assert_eq!(told, expected);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn jobs_train_on_in_the_pods_that_are_there_and_are_theirs_as_far_as_they_may() {
+        let mut jobs = ["runs", "small", "copied", "lost", "waits"].map(|name| job(name, &json!({}), false));
+        for (job, id) in jobs.iter_mut().zip(3..) {
+            job.status.get_or_insert_default().id = Some(id);
+        }
+        jobs[1].spec.replicas_max = Some(1);
+        let held = |job: u64, node: &str, replicas: &[u64], owner: &str| HeldPod {
+            job: JobId(job),
+            node: node.to_owned(),
+            replicas: replicas.iter().copied().map(ReplicaId).collect(),
+            owners: vec![owner.to_owned()],
+        };
+        let node = |name: &str| NodeInfo {
+            name: name.to_owned(),
+            gpus: 4,
+            gpu_type: "A100".to_owned(),
+            cpus: Some(8),
+            memory: Some(1 << 30),
+            address: "10.0.0.5".to_owned(),
+            end: None,
+        };
+        let survey = Survey {
+            nodes: vec![node("a"), node("b")],
+            held: vec![
+                held(3, "b", &[12], "runs"),
+                held(3, "a", &[7, 8, 9], "runs"),
+                held(4, "a", &[20], "small"),
+                held(4, "b", &[21], "small"),
+                held(5, "b", &[30], "runs"),
+                held(6, "gone", &[31], "lost"),
+            ],
+            last_replica: Some(31),
+        };
+        let (settings, policy) = (EngineSettings::default(), PolicySettings::default());
+        let mut engine = Engine::new(settings, &policy).unwrap();
+        let moment = Timestamp(1_800_000_000_000);
+        let (batches, kept) = salvaged(&jobs, &survey, &KubeSettings::default(), &mut engine, 6, moment);
+        assert_eq!(kept, 1);
+        let folder = std::env::temp_dir().join(format!("pollux-held-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        Store::rebuild(&folder, None, &batches, 6).unwrap();
+        let (_, known) = Store::open(&folder).unwrap();
+        let row = |id, node, bundle| ReplicaRow { id, job: JobId(3), node: NodeId(node), shares_with: None, bundle };
+        let bundle = Some(7);
+        assert_eq!(known.replicas, [row(7, 0, bundle), row(8, 0, bundle), row(9, 0, bundle), row(12, 1, None)]);
+        assert_eq!((known.live_jobs.len(), known.last_replica), (5, 31));
+        let [(JobId(3), group)] = &known.groups[..] else { panic!("{:?}", known.groups) };
+        assert_eq!((group.generation, group.members.as_slice()), (7 << 20, &[7, 8, 9, 12][..]));
+        // Who carries on knows the group, and hears from it that it trains.
+        let mut out = Vec::new();
+        let mut engine = Engine::new(settings, &policy).unwrap();
+        for record in known.records {
+            match record {
+                Record::Event { at, event } => engine.replay(at, event, &mut out),
+                Record::Round { at, policy, plan } => engine.replay_round(at, policy.as_deref(), plan, &mut out),
+            }
+        }
+        out.clear();
+        let is_ready = EngineEvent::GroupReady { job: JobId(3), revision: group.revision, pause_s: None };
+        engine.step(moment, is_ready, &mut out);
+        assert_eq!(out, []);
+        let trains = engine.job(JobId(3)).unwrap();
+        assert_eq!((trains.state(), trains.revision()), (&JobState::Running, group.revision));
+        assert_eq!(trains.group(), &[(NodeId(0), 3), (NodeId(1), 1)].into_iter().collect::<Allocation>());
+        assert!(engine.jobs().filter(|job| job.id() != JobId(3)).all(|job| job.group().is_empty()));
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -368,6 +368,9 @@ pub fn is_ready(node: &Value) -> bool {
     conditions.is_some_and(|all| all.iter().any(|one| one["type"] == "Ready" && one["status"] == "True"))
 }
 
+/// Between two looks, at least.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
 /// Looks again and again until there is something; failures on the way are part of the error in the end.
 ///
 /// # Errors
@@ -380,6 +383,7 @@ pub fn wait_for<T>(
 ) -> Result<T, TestbedError> {
     let end = Instant::now() + limit;
     loop {
+        let looked = Instant::now();
         let last = match look() {
             Ok(Some(found)) => return Ok(found),
             Ok(None) => "not yet so".to_owned(),
@@ -388,6 +392,7 @@ pub fn wait_for<T>(
         if Instant::now() > end {
             return Err(TestbedError::Late { what: what.to_owned(), limit_s: limit.as_secs(), last });
         }
-        thread::sleep(Duration::from_millis(100));
+        // Whoever looks keeps what is looked for from happening, on a machine that is busy.
+        thread::sleep(looked.elapsed().clamp(LOOK_AGAIN, LOOK_AGAIN * 20));
     }
 }

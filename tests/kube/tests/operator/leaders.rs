@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
-use crate::training::Training;
+use crate::training::{Training, conclude, containers_of, train_on_as_they_were};
 use crate::world::{Replica, World, say, world};
 
-/// Breaks the leader, waits until the other leads, and mends it. All the while a job trains on as it was.
+/// Breaks the leader, waits until the other leads, and mends it. All the while jobs train on as they were.
 fn replace_leader(world: &World, breaks: impl Fn(&Replica), mends: impl Fn(&Replica)) {
-    let job = Training::start_whole(world, "steady", 8);
-    let (containers, epoch, moment) = (job.containers(), world.epoch(), world.now());
+    let both = Training::start_both(world);
+    let (containers, epoch, moment) = (containers_of(&both), world.epoch(), world.now());
     let (old, restarts) = {
         let leader = world.leader();
         (leader.clone(), world.restarts(&leader))
@@ -18,8 +18,7 @@ fn replace_leader(world: &World, breaks: impl Fn(&Replica), mends: impl Fn(&Repl
     world.await_epoch_above(epoch);
     say(&format!("another replica acts after {:.1} s", broken.elapsed().as_secs_f64()));
     let new = world.leader_other_than(&old.pod);
-    job.trains_on();
-    assert_eq!(job.containers(), containers, "whoever trained trains on, and nobody else does");
+    train_on_as_they_were(&both, &containers);
     // The new one has something to do.
     let other = Training::start_whole(world, "newcomer", 4);
     mends(&old);
@@ -32,11 +31,8 @@ fn replace_leader(world: &World, breaks: impl Fn(&Replica), mends: impl Fn(&Repl
     let made = other.pods().into_iter().map(|pod| pod["metadata"]["annotations"]["pollux.dev/epoch"].clone());
     let made: Vec<u64> = made.map(|epoch| epoch.as_str().unwrap().parse().unwrap()).collect();
     assert!(made.iter().all(|made| *made > epoch), "{made:?} after {epoch}");
-    job.trains_on();
-    for training in [job, other] {
-        training.delete();
-    }
-    world.check_gpus();
+    let [steady, whole] = both;
+    conclude(world, [steady, whole, other]);
 }
 
 #[test]
@@ -63,18 +59,16 @@ fn a_leader_that_is_cut_off_from_the_api_server_stops_before_another_acts() {
 #[ignore = "starts a real cluster: make test-kube"]
 fn a_leader_that_was_killed_leads_again_at_once() {
     let Some(world) = world() else { return };
-    let job = Training::start_whole(&world, "steady", 8);
-    let (containers, epoch) = (job.containers(), world.epoch());
+    let both = Training::start_both(&world);
+    let (containers, epoch) = (containers_of(&both), world.epoch());
     let leader = world.leader();
     let killed = Instant::now();
     world.signal(&leader, "-KILL");
     world.await_epoch_above(epoch);
     say(&format!("it acts again after {:.1} s", killed.elapsed().as_secs_f64()));
     world.leader();
-    job.trains_on();
-    assert_eq!(job.containers(), containers);
-    job.delete();
-    world.check_gpus();
+    train_on_as_they_were(&both, &containers);
+    conclude(&world, both);
 }
 
 #[test]

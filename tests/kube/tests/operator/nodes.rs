@@ -1,4 +1,4 @@
-//! Nodes lose their kubelet or the network, are drained, and go for good.
+//! Nodes lose their kubelet or the network, are drained, and go for good. The jobs have a pod for each node.
 
 use pollux_testbed::{Node, NodeSettings};
 use serde_json::Value;
@@ -23,7 +23,7 @@ fn is_elsewhere(status: &Value, node: &Node) -> bool {
 #[ignore = "starts a real cluster: make test-kube"]
 fn a_training_outlives_a_kubelet_that_is_killed_and_started_again() {
     let Some(world) = world() else { return };
-    let job = Training::start(&world, "steady", 8);
+    let job = Training::start_on_nodes(&world, "steady", 2);
     let (containers, node) = (job.containers(), node_of(&world, &job));
     node.kill_kubelet().unwrap();
     world.await_ready(&node, false);
@@ -51,7 +51,7 @@ fn cut_off(world: &World, job: &Training<'_>) -> Node {
 #[ignore = "starts a real cluster: make test-kube"]
 fn a_training_goes_on_when_a_node_that_was_cut_off_is_back() {
     let Some(world) = world() else { return };
-    let job = Training::start(&world, "steady", 12);
+    let job = Training::start_on_nodes(&world, "steady", 3);
     let node = cut_off(&world, &job);
     node.mend().unwrap();
     world.await_ready(&node, true);
@@ -65,7 +65,7 @@ fn a_training_goes_on_when_a_node_that_was_cut_off_is_back() {
 #[ignore = "starts a real cluster: make test-kube"]
 fn a_training_goes_on_elsewhere_when_a_node_is_gone_for_good() {
     let Some(world) = world() else { return };
-    let job = Training::start(&world, "steady", 12);
+    let job = Training::start_on_nodes(&world, "steady", 3);
     let node = cut_off(&world, &job);
     // Somebody who knows that its machine is gone says so.
     world.cluster.remove_node(&node).unwrap();
@@ -82,7 +82,7 @@ fn a_training_goes_on_elsewhere_when_a_node_is_gone_for_good() {
 #[ignore = "starts a real cluster: make test-kube"]
 fn a_training_leaves_a_node_that_is_drained() {
     let Some(world) = world() else { return };
-    let job = Training::start(&world, "steady", 12);
+    let job = Training::start_on_nodes(&world, "steady", 3);
     let node = node_of(&world, &job);
     let drain = ["drain", node.name(), "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=180s"];
     world.cluster.kubectl(&drain).unwrap();

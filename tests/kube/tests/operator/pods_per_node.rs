@@ -4,21 +4,14 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::training::{Training, training};
+use crate::training::{Training, of_size};
 use crate::world::{World, world};
 
 /// A job of so many GPUs, with a pod for each node.
-fn job(world: &World, name: &str, min: u32, max: u32) -> Value {
-    let mut job = training(world, name);
-    job["spec"]["podsPer"] = "Node".into();
-    for (field, replicas) in [("replicasMin", min), ("replicas", min), ("replicasMax", max)] {
-        job["spec"][field] = replicas.into();
-    }
-    job
-}
-
 fn submit<'a>(world: &'a World, name: &str, min: u32, max: u32) -> Training<'a> {
-    Training::submit(world, &job(world, name, min, max))
+    let mut job = of_size(world, name, min, max);
+    job["spec"]["podsPer"] = "Node".into();
+    Training::submit(world, &job)
 }
 
 fn trains_on_gpus(job: &Training<'_>, gpus: u32, nodes: u32) {

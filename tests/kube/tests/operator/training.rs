@@ -11,6 +11,8 @@ const SAMPLES: &str = "8192";
 /// More than any test waits for.
 const EPOCHS: &str = "1000000";
 
+const GPUS_OF_A_NODE: u32 = 4;
+
 /// A job in the cluster.
 pub(crate) struct Training<'a> {
     pub(crate) world: &'a World,
@@ -28,6 +30,15 @@ pub(crate) fn training(world: &World, name: &str) -> Value {
         ("work", json!({"epochs": 1_000_000})),
     ] {
         job["spec"][field] = value;
+    }
+    job
+}
+
+/// The same with so many GPUs.
+pub(crate) fn of_size(world: &World, name: &str, min: u32, max: u32) -> Value {
+    let mut job = training(world, name);
+    for (field, replicas) in [("replicasMin", min), ("replicas", min), ("replicasMax", max)] {
+        job["spec"][field] = replicas.into();
     }
     job
 }
@@ -50,17 +61,31 @@ impl<'a> Training<'a> {
         Self::start_between(world, name, replicas, replicas)
     }
 
+    /// Hands in two that train on four GPUs each, and waits until they do: one with a pod for each replica, one with a pod for
+    /// each node.
+    pub(crate) fn start_both(world: &'a World) -> [Self; 2] {
+        let mut whole = of_size(world, "whole", 4, 4);
+        whole["spec"]["podsPer"] = "Node".into();
+        [of_size(world, "steady", 4, 4), whole].map(|job| Self::submit(world, &job)).map(|training| training.settled(4))
+    }
+
+    /// Hands in one that has a pod for each node, and waits until it has all of so many nodes.
+    pub(crate) fn start_on_nodes(world: &'a World, name: &str, nodes: u32) -> Self {
+        let mut job = of_size(world, name, GPUS_OF_A_NODE, GPUS_OF_A_NODE * nodes);
+        job["spec"]["podsPer"] = "Node".into();
+        let training = Self::submit(world, &job).settled(GPUS_OF_A_NODE * nodes);
+        assert_eq!(training.running().len(), nodes as usize);
+        training
+    }
+
     fn start_between(world: &'a World, name: &str, min: u32, max: u32) -> Self {
-        let mut job = training(world, name);
-        let sizes = [("replicasMin", min), ("replicas", min), ("replicasMax", max)];
-        for (field, replicas) in sizes {
-            job["spec"][field] = replicas.into();
-        }
-        let training = Self::submit(world, &job);
-        training
-            .wait("it trains on all that it may have", |status| status["gpus"] == max && status["phase"] == "Running");
-        training.trains_on();
-        training
+        Self::submit(world, &of_size(world, name, min, max)).settled(max)
+    }
+
+    fn settled(self, gpus: u32) -> Self {
+        self.wait("it trains on all that it may have", |status| status["gpus"] == gpus && status["phase"] == "Running");
+        self.trains_on();
+        self
     }
 
     pub(crate) fn status(&self) -> Result<Value, TestbedError> {
@@ -117,6 +142,17 @@ impl<'a> Training<'a> {
         let selected = ["delete", "polluxjob", &self.name, "--namespace=team", "--timeout=120s"];
         self.world.cluster.kubectl(&selected).unwrap();
     }
+}
+
+/// The containers of two jobs.
+pub(crate) fn containers_of(both: &[Training<'_>; 2]) -> [BTreeSet<String>; 2] {
+    both.each_ref().map(Training::containers)
+}
+
+/// Two jobs train on in the containers that they had.
+pub(crate) fn train_on_as_they_were(both: &[Training<'_>; 2], containers: &[BTreeSet<String>; 2]) {
+    both.iter().for_each(Training::trains_on);
+    assert_eq!(&containers_of(both), containers, "whoever trained trains on, and nobody else does");
 }
 
 /// The end of a test: all train on, and no GPU was given to two.
