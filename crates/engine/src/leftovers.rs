@@ -2,13 +2,15 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use pollux_model::GpuType;
-use pollux_policy::{Allocation, JobId, JobView, NodeId, NodeResources, Plan, Timestamp};
+use pollux_policy::{Allocation, JobId, JobView, NodeEnd, NodeId, NodeResources, Plan, Timestamp};
 
 use crate::Job;
 use crate::node::{Node, Nodes};
+use crate::node_end::pays_off;
 
 /// What nobody has and a plan gives to nobody.
 pub(crate) struct Leftovers {
+    now: Timestamp,
     nodes: Vec<Leftover>,
     one_multi_node_job_per_node: bool,
 }
@@ -17,6 +19,7 @@ struct Leftover {
     node: NodeId,
     kind: GpuType,
     left: NodeResources,
+    end: Option<NodeEnd>,
     /// Jobs that failed there lately.
     failed: Vec<JobId>,
     /// Whether a job that spans several nodes is there.
@@ -29,6 +32,7 @@ impl Leftovers {
             node: node.id(),
             kind: node.gpu_type(),
             left: node.resources(),
+            end: node.end(),
             failed: node.failed_lately(now).collect(),
             spanned: false,
         };
@@ -48,7 +52,7 @@ impl Leftovers {
             let leftover = left.remove(&node.id())?;
             Some(Leftover { left: both(leftover.left, node.free()), ..leftover })
         });
-        Self { nodes: usable.collect(), one_multi_node_job_per_node: rule }
+        Self { now, nodes: usable.collect(), one_multi_node_job_per_node: rule }
     }
 
     /// Takes the most replicas of a job that there is room for, within bounds, on GPUs of one kind: on the node with the
@@ -64,8 +68,9 @@ impl Leftovers {
         sizes: RangeInclusive<u32>,
         may_try: impl Fn(&Leftover) -> bool,
     ) -> Option<Allocation> {
-        let replica = job.per_replica();
-        let fits = |it: &Leftover| if job.allows(it.kind) && may_try(it) { it.left.fits(replica) } else { 0 };
+        let (replica, now) = (job.per_replica(), self.now);
+        let may = |it: &Leftover| job.allows(it.kind) && may_try(it) && pays_off(it.end, now, job.restart_cost_s);
+        let fits = |it: &Leftover| if may(it) { it.left.fits(replica) } else { 0 };
         let rule = self.one_multi_node_job_per_node;
         let may_span = |left: &Leftover| !(rule && left.spanned);
         let mut rooms: BTreeMap<GpuType, u32> = BTreeMap::new();

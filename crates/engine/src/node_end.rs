@@ -1,6 +1,10 @@
 //! Nodes that end: what is there leaves in time.
 
-use pollux_policy::{Allocation, Flexibility, JobId, NodeEnd, NodeId, Timestamp};
+use std::cmp::Reverse;
+
+use pollux_policy::{
+    Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, NodeEnd, NodeId, Plan, Reason, Timestamp,
+};
 
 use crate::{Command, Engine, JobState, Node, Refusal, ResizeCause, StopReason};
 
@@ -44,6 +48,38 @@ impl Engine {
         }
     }
 
+    /// Takes out of a checked plan what starts on a node that is to be empty too soon for that. Who would come there does
+    /// without those replicas, stays as it is, or waits: whatever gives it most and the policy's rules allow.
+    pub(crate) fn forgo_late_starts(&self, plan: &mut Plan, view: &ClusterView<'_>) {
+        if self.nodes.iter().all(|node| node.end.is_none()) {
+            return;
+        }
+        for job in view.jobs {
+            let Some(idx) = plan.assignments.iter().position(|assignment| assignment.job == job.id) else { continue };
+            let planned = plan.assignments[idx].clone();
+            let added = planned.allocation.minus(job.allocation);
+            let is_late = |id| self.nodes.get(id).is_some_and(|node| !pays_off(node.end, self.now, job.restart_cost_s));
+            let late: Allocation = added.iter().filter(|&(node, _)| is_late(node)).collect();
+            if late.is_empty() {
+                continue;
+            }
+            let reason = Reason { binding: Binding::RestartCost, ..planned.reason };
+            let mut choices = [
+                (planned.allocation.minus(&late), planned.guest_of),
+                (job.allocation.clone(), job.guest_of),
+                (Allocation::default(), None),
+            ];
+            choices.sort_by_key(|(allocation, _)| Reverse(allocation.replicas()));
+            for (allocation, guest_of) in choices {
+                plan.assignments[idx] = Assignment { job: job.id, allocation, guest_of, reason };
+                if plan.check(view, self.policy.rules()).is_ok() {
+                    break;
+                }
+                plan.assignments[idx] = planned.clone();
+            }
+        }
+    }
+
     /// What a job is to have until the next plan that is to leave all of its nodes because they end: part of its replicas
     /// stay until others have joined them elsewhere, so that it need not stop. Nobody else wants the GPUs that they keep.
     pub(crate) fn bridge(&self, id: JobId, target: &Allocation) -> Option<Allocation> {
@@ -76,6 +112,11 @@ impl Engine {
             self.rounds.request(self.now);
         }
     }
+}
+
+/// Whether a start that takes so long is worth it on a node: who comes is to train at least as long before it has to leave.
+pub(crate) fn pays_off(end: Option<NodeEnd>, now: Timestamp, start_s: f64) -> bool {
+    end.is_none_or(|end| end.drains_at.since_s(now) > 2.0 * start_s)
 }
 
 /// So many replicas of an allocation, from its first nodes.

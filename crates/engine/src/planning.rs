@@ -64,6 +64,7 @@ impl Engine {
         self.rounds.ran(self.now);
         match checked {
             Ok(()) => {
+                self.forgo_late_starts(&mut plan, &view);
                 self.give_what_is_left(&mut plan);
                 self.adopt(plan, out);
             }

@@ -12,6 +12,7 @@ use crate::table::shown;
 
 const NODES_MAX: u32 = 100_000;
 const NODE_GPUS_MAX: u32 = 1024;
+const LIFETIME_MAX_S: u64 = 31_536_000;
 
 /// The nodes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,12 +37,36 @@ pub struct NodeGroup {
     /// Bytes of memory in each, in a file also as text such as `256G`; not counted, if left out.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "memory")]
     pub memory: Option<u64>,
+    /// How long each is there; for ever, if left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<Lifetime>,
+}
+
+/// Nodes that are there for a time, as in allocations of Slurm; each is followed by another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lifetime {
+    /// Seconds from its start to its end.
+    pub time_limit_s: u64,
+    /// It is to be empty so many seconds before its end, and leaves as soon as it is.
+    #[serde(default = "ten_minutes")]
+    pub drain_before_s: u64,
+    /// Seconds from when it is to be empty until the next one comes; 0 for one that was asked for in time.
+    #[serde(default)]
+    pub wait_s: u64,
+    /// Whether the first nodes have been there for a while, each for another time, so that they do not end together.
+    #[serde(default)]
+    pub staggered: bool,
+}
+
+const fn ten_minutes() -> u64 {
+    600
 }
 
 impl NodeGroup {
     /// Nodes of which only GPUs are known.
     pub const fn of_gpus(count: u32, gpus: u32) -> Self {
-        Self { count, gpus, gpu_type: None, cpus: None, memory: None }
+        Self { count, gpus, gpu_type: None, cpus: None, memory: None, lifetime: None }
     }
 
     /// What engine and agents call its type.
@@ -88,7 +113,9 @@ pub enum ClusterError {
         source: std::io::Error,
     },
     /// The file is no list of node groups.
-    #[error("{file}:{line}: {reason}; expected [[group]] with count, gpus and perhaps gpu_type, cpus and memory")]
+    #[error(
+        "{file}:{line}: {reason}; expected [[group]] with count, gpus and perhaps gpu_type, cpus, memory and lifetime"
+    )]
     Toml {
         /// Path as given.
         file: String,
@@ -111,6 +138,22 @@ pub enum ClusterError {
     NodeGpus {
         /// How many.
         gpus: u32,
+    },
+    /// Nodes that are not there long enough.
+    #[error(
+        "lifetime of {time_limit_s} s, emptied {drain_before_s} s before: expected 60 to {LIFETIME_MAX_S} s, and at most half of it"
+    )]
+    Lifetime {
+        /// How long they are there.
+        time_limit_s: u64,
+        /// So long before that they are to be empty.
+        drain_before_s: u64,
+    },
+    /// A node that is waited for longer than anybody does.
+    #[error("wait_s {wait_s}: expected 0 to {LIFETIME_MAX_S}")]
+    Wait {
+        /// How long.
+        wait_s: u64,
     },
     /// A GPU type that cannot be printed in a table.
     #[error("gpu_type {gpu_type}; expected 1 to 64 letters, digits, dots and dashes")]
@@ -139,6 +182,14 @@ impl ClusterSpec {
         for group in &groups {
             if !(1..=NODE_GPUS_MAX).contains(&group.gpus) {
                 return Err(ClusterError::NodeGpus { gpus: group.gpus });
+            }
+            if let Some(Lifetime { time_limit_s, drain_before_s, wait_s, .. }) = group.lifetime {
+                if !(60..=LIFETIME_MAX_S).contains(&time_limit_s) || drain_before_s > time_limit_s / 2 {
+                    return Err(ClusterError::Lifetime { time_limit_s, drain_before_s });
+                }
+                if wait_s > LIFETIME_MAX_S {
+                    return Err(ClusterError::Wait { wait_s });
+                }
             }
             let plain = |name: &String| {
                 let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
@@ -180,6 +231,11 @@ impl ClusterSpec {
     /// The group of each node, group after group.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeGroup> {
         self.groups.iter().flat_map(|group| std::iter::repeat_n(group, group.count as usize))
+    }
+
+    /// Whether any node is there for a time only.
+    pub(crate) fn has_lifetimes(&self) -> bool {
+        self.groups.iter().any(|group| group.lifetime.is_some())
     }
 
     /// GPUs in all.
@@ -244,11 +300,11 @@ mod tests {
     #[test]
     fn files_that_make_no_cluster_are_refused_with_their_line() {
         let error = |text: &str| ClusterSpec::from_toml("c.toml", text).unwrap_err().to_string();
-        let accepted = "expected [[group]] with count, gpus and perhaps gpu_type, cpus and memory";
+        let accepted = "expected [[group]] with count, gpus and perhaps gpu_type, cpus, memory and lifetime";
         assert_eq!(
             error("[[group]]\ncount = 2\ngpu = 8\n"),
             format!(
-                "c.toml:3: unknown field `gpu`, expected one of `count`, `gpus`, `gpu_type`, `cpus`, `memory`; {accepted}"
+                "c.toml:3: unknown field `gpu`, expected one of `count`, `gpus`, `gpu_type`, `cpus`, `memory`, `lifetime`; {accepted}"
             )
         );
         assert_eq!(error("group = []"), "no node groups; expected one or more");
@@ -259,6 +315,21 @@ mod tests {
         );
         let typed = "[[group]]\ncount = 1\ngpus = 1\ngpu_type = \"\"\n";
         assert_eq!(error(typed), "gpu_type \"\"; expected 1 to 64 letters, digits, dots and dashes");
+    }
+
+    #[test]
+    fn nodes_may_be_there_for_a_time() {
+        let read = |lifetime: &str| {
+            ClusterSpec::from_toml("c.toml", &format!("[[group]]\ncount = 1\ngpus = 1\nlifetime = {lifetime}\n"))
+        };
+        let lifetime = Lifetime { time_limit_s: 7_200, drain_before_s: 600, wait_s: 0, staggered: false };
+        assert_eq!(read("{ time_limit_s = 7200 }").unwrap().groups()[0].lifetime, Some(lifetime));
+        let error = |lifetime: &str| read(lifetime).unwrap_err().to_string();
+        assert_eq!(
+            error("{ time_limit_s = 900 }"),
+            "lifetime of 900 s, emptied 600 s before: expected 60 to 31536000 s, and at most half of it"
+        );
+        assert_eq!(error("{ time_limit_s = 7200, wait_s = 99999999 }"), "wait_s 99999999: expected 0 to 31536000");
     }
 
     proptest! {

@@ -41,7 +41,7 @@ mod simulation;
 mod table;
 mod workload;
 
-pub use cluster::{ClusterError, ClusterSpec, NodeGroup};
+pub use cluster::{ClusterError, ClusterSpec, Lifetime, NodeGroup};
 pub use physics::profile;
 pub use physics::{
     Application, ApplicationName, ApplicationSet, OnType, Parametric, PhysicsError, Profile, Recorded, Reported,

@@ -19,44 +19,37 @@ pub(super) struct Scaling {
     /// Nodes that are not up yet and not cancelled, by number.
     orders: BTreeSet<u64>,
     ordered: u64,
-    meter: Meter,
 }
 
-/// Counts what nodes cost, from a moment on.
-struct Meter {
-    node_s: f64,
+/// Counts what nodes cost that come and go, from a moment on.
+pub(super) struct Meter {
+    /// Node-seconds and GPU-seconds paid for.
+    pub(super) node_s: f64,
+    pub(super) gpu_s: f64,
     nodes: usize,
+    gpus: u32,
     read: Timestamp,
 }
 
 impl Meter {
-    /// What there was until now is paid for; from now on it is `nodes`.
-    fn read(&mut self, now: Timestamp, nodes: usize) {
-        self.node_s += now.since_s(self.read) * self.nodes as f64;
-        self.nodes = nodes;
+    pub(super) const fn from(start: Timestamp) -> Self {
+        Self { node_s: 0.0, gpu_s: 0.0, nodes: 0, gpus: 0, read: start }
+    }
+
+    /// What there was until now is paid for; from now on it is what there is.
+    fn read(&mut self, now: Timestamp, nodes: usize, gpus: u32) {
+        let since_s = now.since_s(self.read);
+        self.node_s += since_s * self.nodes as f64;
+        self.gpu_s += since_s * f64::from(self.gpus);
+        (self.nodes, self.gpus) = (nodes, gpus);
         self.read = self.read.max(now);
     }
 }
 
 impl Scaling {
-    /// Nodes are paid for from `start` on.
-    pub(super) fn new(
-        autoscale: Autoscale,
-        policy: &PolicySettings,
-        start: Timestamp,
-    ) -> Result<Self, AutoscalerSettingError> {
-        Ok(Self {
-            autoscale,
-            autoscaler: Autoscaler::new(autoscale.settings, policy)?,
-            orders: BTreeSet::new(),
-            ordered: 0,
-            meter: Meter { node_s: 0.0, nodes: 0, read: start },
-        })
-    }
-
-    /// Node-seconds paid for.
-    pub(super) const fn node_s(&self) -> f64 {
-        self.meter.node_s
+    pub(super) fn new(autoscale: Autoscale, policy: &PolicySettings) -> Result<Self, AutoscalerSettingError> {
+        let autoscaler = Autoscaler::new(autoscale.settings, policy)?;
+        Ok(Self { autoscale, autoscaler, orders: BTreeSet::new(), ordered: 0 })
     }
 }
 
@@ -124,7 +117,7 @@ impl World<'_> {
 
     /// Lets nodes go that were drained and are empty by now, and pays for the others.
     pub(super) fn give_back(&mut self) {
-        if self.scaling.is_none() {
+        if self.meter.is_none() {
             return;
         }
         let empty = |node: &&Node| node.is_draining() && node.gpus_held() == 0;
@@ -132,9 +125,9 @@ impl World<'_> {
         for node in leaving {
             self.deliver(Event::NodeLost { node });
         }
-        let nodes = self.engine.nodes().len();
-        if let Some(scaling) = &mut self.scaling {
-            scaling.meter.read(self.now, nodes);
+        let (nodes, gpus) = (self.engine.nodes().len(), self.engine.nodes().map(Node::gpus).sum());
+        if let Some(meter) = &mut self.meter {
+            meter.read(self.now, nodes, gpus);
         }
     }
 }

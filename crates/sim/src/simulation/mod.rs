@@ -9,6 +9,7 @@ mod fairness;
 mod forecast;
 mod halving;
 mod job;
+mod lifetimes;
 mod oracle;
 mod outcome;
 mod queue;

@@ -23,6 +23,10 @@ pub(super) enum SimEvent {
     NodeFails { node: usize },
     /// A failed node is back.
     NodeReturns { node: usize },
+    /// A node is gone whose time is over.
+    NodeEnds { node: usize },
+    /// Another node comes in its place.
+    NodeFollows { node: usize },
     /// A node that was ordered is up.
     NodeArrives { order: u64 },
     /// The autoscaler looks at the cluster.

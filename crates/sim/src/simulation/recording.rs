@@ -108,11 +108,8 @@ impl World<'_> {
     fn capacity(&self) -> (f64, f64) {
         let first_s = self.specs.first().map_or(0.0, |spec| spec.submitted_s as f64);
         let makespan_s = self.now.as_s() - first_s;
-        match &self.scaling {
-            Some(scaling) => {
-                let gpu_s = scaling.node_s() * f64::from(self.settings.node_gpus());
-                (gpu_s / makespan_s, scaling.node_s() / 3600.0)
-            }
+        match &self.meter {
+            Some(meter) => (meter.gpu_s / makespan_s, meter.node_s / 3600.0),
             None => (f64::from(self.settings.gpus_max()), self.nodes.len() as f64 * makespan_s / 3600.0),
         }
     }

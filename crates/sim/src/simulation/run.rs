@@ -5,7 +5,7 @@ use pollux_job::{After, Dependency, JobSpec};
 use pollux_model::BatchMode;
 use pollux_policy::{JobId, NodeId, Sharing, Timestamp};
 
-use super::autoscaling::Scaling;
+use super::autoscaling::{Meter, Scaling};
 use super::error::SimulationError;
 use super::halving::Halving;
 use super::job::SimJob;
@@ -56,6 +56,8 @@ pub(super) struct World<'a> {
     pub(super) sharing: Option<Sharing>,
     /// Where nodes come and go.
     pub(super) scaling: Option<Scaling>,
+    /// What nodes cost, where they come and go or are there for a time.
+    pub(super) meter: Option<Meter>,
     /// Where jobs are the trials of a sweep.
     pub(super) halving: Option<Halving>,
     /// Where the policy needs them.
@@ -83,8 +85,8 @@ impl<'a> World<'a> {
         settings.check()?;
         check_types(settings, applications)?;
         let first = workload.jobs().first().map_or(Timestamp(0), submission);
-        let scaling =
-            settings.autoscale.map(|autoscale| Scaling::new(autoscale, &settings.policy, first)).transpose()?;
+        let scaling = settings.autoscale.map(|autoscale| Scaling::new(autoscale, &settings.policy)).transpose()?;
+        let comes_and_goes = scaling.is_some() || settings.cluster.has_lifetimes();
         for job in workload.jobs() {
             check_request(job, settings, applications)?;
         }
@@ -103,6 +105,7 @@ impl<'a> World<'a> {
             submissions: workload.jobs().iter().map(|job| submitted_spec(job, settings, applications)).collect(),
             modes,
             scaling,
+            meter: comes_and_goes.then(|| Meter::from(first)),
             awaited: (0..workload.jobs().len()).collect(),
             ..Self::around(engine, settings, jobs)
         };
@@ -112,6 +115,7 @@ impl<'a> World<'a> {
         for node in settings.first_nodes() {
             world.add_node(node);
         }
+        world.begin_first_lives();
         world.look_again();
         Ok(world)
     }
@@ -132,6 +136,7 @@ impl<'a> World<'a> {
             failures: SimRng::new(settings.failures.seed),
             sharing: None,
             scaling: None,
+            meter: None,
             halving: None,
             oracles: settings.policy.needs_oracle().then(Oracles::default),
             live: BTreeSet::new(),
@@ -198,6 +203,10 @@ impl<'a> World<'a> {
             SimEvent::Scripted { line } => self.follow(line),
             SimEvent::NodeFails { node } => self.fail(node),
             SimEvent::NodeReturns { node } => self.join(node),
+            SimEvent::NodeEnds { node } => {
+                self.lose(node);
+            }
+            SimEvent::NodeFollows { node } => self.follow_up(node),
             SimEvent::NodeArrives { order } => self.arrive(order),
             SimEvent::Scales => self.scale(),
         }

@@ -242,6 +242,13 @@ impl SimulationSettings {
             within("provisioning time", autoscale.provision_s, 0.0..=86_400.0, "0 to 86400 seconds")?;
             within("groups of nodes to autoscale", self.cluster.groups().len() as f64, 1.0..=1.0, "1")?;
         }
+        if self.cluster.has_lifetimes() {
+            // A node that fails or is bought comes again by other rules.
+            let failures = self.failures.per_node_day;
+            within("failures per node and day", failures, 0.0..=0.0, "0 where nodes have a lifetime")?;
+            let most = self.autoscale.map_or(0.0, |autoscale| f64::from(autoscale.settings.nodes_max));
+            within("nodes to autoscale", most, 0.0..=0.0, "none where nodes have a lifetime")?;
+        }
         Ok(())
     }
 }

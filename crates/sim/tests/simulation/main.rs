@@ -3,6 +3,7 @@
 mod any_workload;
 mod autoscaling;
 mod disturbances;
+mod lifetimes;
 mod policies;
 mod resources;
 mod sweeps;
