@@ -1,6 +1,7 @@
-use crate::elastic::{Elastic, GoodputTables, Preferences, restart_factor};
+use crate::elastic::{Elastic, Preferences, restart_factor};
 use crate::optimiser::solve;
 use crate::priority::{OPPORTUNISTIC, opportunistic, priority_ranks, priority_step};
+use crate::speedups::GoodputTables;
 use crate::waiting::WaitLimits;
 use crate::work_left::{WorkLeft, work_left};
 use crate::{ClusterView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};
@@ -67,7 +68,9 @@ impl Castor {
     pub(crate) fn new(settings: CastorSettings) -> Self {
         Self { settings, tables: GoodputTables::default() }
     }
+}
 
+impl CastorSettings {
     /// The i-th largest of n jobs weighs `(i/n)^a - ((i-1)/n)^a`, scaled to a mean of 1; a part of all weight is everybody's
     /// alike, so that nobody has none.
     fn weights(&self, view: &ClusterView<'_>, elastic: &Elastic<'_>, left: &[WorkLeft]) -> Vec<f64> {
@@ -84,14 +87,14 @@ impl Castor {
         let highest = ranks.iter().copied().max().unwrap_or(0);
         let opportunistic = opportunistic(view);
         let count = order.len() as f64;
-        let by_size = self.settings.size_preference.unwrap_or_else(|| size_preference(elastic));
-        let uniform = self.settings.uniform_weight;
+        let by_size = self.size_preference.unwrap_or_else(|| size_preference(elastic));
+        let uniform = self.uniform_weight;
         let mut weights = vec![0.0; order.len()];
         // The preference of the rank before, and the power that it came to.
         let mut reached = (f64::NAN, 0.0);
         for (rank, &job) in order.iter().enumerate() {
             // The less is certain of what is left of it, the less that counts.
-            let by_age = self.settings.age_preference.min(by_size);
+            let by_age = self.age_preference.min(by_size);
             let preference = by_age + (by_size - by_age) * left[job].trust;
             let power = |rank: usize| (rank as f64 / count).powf(preference);
             let below = if preference == reached.0 { reached.1 } else { power(rank) };
@@ -127,7 +130,7 @@ impl Policy for Castor {
             WaitLimits { patience_s: PATIENCE_S, one_multi_node_job_per_node: rules.one_multi_node_job_per_node };
         let elastic = Elastic::new(now, view, &mut self.tables, settings.profile_limit, &limits);
         let left = work_left(now, view, &|idx| elastic.speedups[idx].single_goodput);
-        let weights = self.weights(view, &elastic, &left);
+        let weights = settings.weights(view, &elastic, &left);
         let restart_factors: Vec<f64> = view.jobs.iter().map(|job| restart_factor(job, now)).collect();
         let factor = |idx: usize, speedup: f64| {
             let job = &view.jobs[idx];

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use pollux_model::{Goodput, GpuType, Shape};
+use pollux_model::GpuType;
 
 use crate::by_size::BySize;
 use crate::cheapest_donors::CheapestDonors;
 use crate::optimiser::{JobOptions, Keep, Problem, ProblemNode, Solution};
+use crate::speedups::{GoodputTables, Sizes, Speedups};
 use crate::waiting::{Settled, WaitLimits, settle};
 use crate::{
-    Allocation, Assignment, Binding, ClusterView, Flexibility, JobId, JobView, NodeId, PlacementRules, Plan, Quality,
-    Reason, ReplicaResources, Timestamp, TypeProfile,
+    Allocation, Assignment, Binding, ClusterView, Flexibility, JobView, NodeId, PlacementRules, Plan, Quality, Reason,
+    ReplicaResources, Timestamp,
 };
 
 /// A speedup of nothing still counts this much, so that a job without GPUs does not outweigh all others.
@@ -25,41 +26,6 @@ pub(crate) struct Preferences<'a> {
     pub(crate) utility: &'a dyn Fn(usize, f64) -> f64,
 }
 
-/// Goodput of every job at every size, kept from round to round.
-#[derive(Debug, Default)]
-pub(crate) struct GoodputTables {
-    tables: BTreeMap<JobId, Vec<Table>>,
-    /// Whether jobs are judged by batches up to the one that their users asked for.
-    within_requests: bool,
-}
-
-#[derive(Debug)]
-struct Table {
-    gpu_type: GpuType,
-    goodput: Goodput,
-    /// At index `r - 1`: `r` replicas on one node.
-    single: Vec<f64>,
-    /// At index `r - 1`: `r` replicas over several nodes.
-    multi: Vec<f64>,
-}
-
-/// Speedups of one job by kind of GPU and size.
-pub(crate) struct Speedups {
-    pub(crate) sizes: BySize,
-    /// Replicas that the profile allows, before the job's own maximum.
-    profile_max: u32,
-    /// Replicas that the cluster has room for when nobody else is there.
-    room: u32,
-    /// Goodput on the fair share, on the kind of GPU where it is highest; none before the first report.
-    pub(crate) fair_goodput: Option<f64>,
-    /// Goodput on one replica, likewise.
-    pub(crate) single_goodput: Option<f64>,
-    /// Speedup on the fewest replicas that have a feasible batch, likewise.
-    pub(crate) first: f64,
-    /// By how many percent goodput grows with one percent more GPUs, at the fair share.
-    pub(crate) elasticity: f64,
-}
-
 /// A view in the words of the optimiser.
 pub(crate) struct Elastic<'a> {
     view: &'a ClusterView<'a>,
@@ -68,7 +34,7 @@ pub(crate) struct Elastic<'a> {
     kinds: Vec<GpuType>,
     /// Room for each kind of replica that a job has, by kind of GPU: jobs are many, kinds are few.
     rooms: BTreeMap<ReplicaResources, Vec<Room>>,
-    pub(crate) speedups: Vec<Speedups>,
+    pub(crate) speedups: Vec<&'a Speedups>,
     /// What the objective has no say in.
     settled: Settled,
 }
@@ -80,81 +46,14 @@ struct Room {
     in_all: u32,
 }
 
-impl GoodputTables {
-    /// Of the best batches up to the one that the user of each job asked for.
-    pub(crate) fn within_requests() -> Self {
-        Self { within_requests: true, ..Self::default() }
-    }
-
-    /// What a job would do where it was measured, at the batches that it is judged by.
-    fn judged(&self, job: &JobView<'_>, profile: &TypeProfile) -> Goodput {
-        let goodput = profile.goodput;
-        match job.batch_size.filter(|_| self.within_requests) {
-            Some(most) if most < goodput.limits.batch_size_max() => {
-                Goodput { limits: goodput.limits.with_batch_size_max(most), ..goodput }
-            }
-            Some(_) | None => goodput,
-        }
-    }
-
-    /// Forgets jobs that are gone.
-    fn retain(&mut self, view: &ClusterView<'_>) {
-        if self.tables.len() > view.jobs.len() {
-            let mut present: Vec<JobId> = view.jobs.iter().map(|job| job.id).collect();
-            present.sort_unstable();
-            self.tables.retain(|job, _| present.binary_search(job).is_ok());
-        }
-    }
-
-    /// The tables of a job on the kinds of GPU that it was measured on, at least up to `single_max` and `multi_max`
-    /// replicas on those given.
-    fn of(&mut self, job: &JobView<'_>, kinds: &[GpuType], single_max: u32, multi_max: u32) -> &[Table] {
-        let judged = |profile: &TypeProfile| (profile.gpu_type, self.judged(job, profile));
-        let profiles: Vec<(GpuType, Goodput)> = job.profiles.iter().map(judged).collect();
-        let tables = self.tables.entry(job.id).or_default();
-        let holds = |table: &Table, &(gpu_type, goodput): &(GpuType, Goodput)| {
-            table.gpu_type == gpu_type && table.goodput == goodput
-        };
-        tables.retain(|table| profiles.iter().any(|profile| holds(table, profile)));
-        let is_here = |gpu_type: GpuType| kinds.contains(&gpu_type) && job.allows(gpu_type);
-        // Where a job was only measured elsewhere, that is what there is to go by.
-        let none_here = !profiles.iter().any(|&(gpu_type, _)| is_here(gpu_type));
-        for (gpu_type, goodput) in profiles.into_iter().filter(|&(gpu_type, _)| none_here || is_here(gpu_type)) {
-            let idx = tables.iter().position(|table| table.gpu_type == gpu_type).unwrap_or_else(|| {
-                tables.push(Table { gpu_type, goodput, single: Vec::new(), multi: Vec::new() });
-                tables.len() - 1
-            });
-            tables[idx].extend(single_max, multi_max);
-        }
-        tables
-    }
-}
-
-impl Table {
-    fn extend(&mut self, single_max: u32, multi_max: u32) {
-        let goodput = self.goodput;
-        let at = |nodes: u32, replicas: u32| {
-            let shape = Shape::new(nodes, replicas).ok()?;
-            Some(goodput.best(shape).ok()?.goodput)
-        };
-        for replicas in self.single.len() as u32 + 1..=single_max {
-            self.single.push(at(1, replicas).unwrap_or(0.0));
-        }
-        for replicas in self.multi.len() as u32 + 1..=multi_max {
-            self.multi.push(at(2, replicas).unwrap_or(0.0));
-        }
-    }
-}
-
 impl<'a> Elastic<'a> {
     pub(crate) fn new(
         now: Timestamp,
         view: &'a ClusterView<'a>,
-        tables: &mut GoodputTables,
+        tables: &'a mut GoodputTables,
         profile_limit: f64,
         limits: &WaitLimits,
     ) -> Self {
-        tables.retain(view);
         let usable: Vec<usize> = (0..view.nodes.len()).filter(|&idx| view.nodes[idx].schedulable).collect();
         let mut kinds: Vec<GpuType> = usable.iter().map(|&idx| view.nodes[idx].gpu_type).collect();
         kinds.sort_unstable();
@@ -169,8 +68,7 @@ impl<'a> Elastic<'a> {
             });
             Sizes { single_max, multi_max, fair_gpus, share, profile_limit }
         };
-        let speedups: Vec<Speedups> =
-            view.jobs.iter().map(|job| Speedups::of(job, tables, &kinds, &sizes(job))).collect();
+        let speedups = tables.speedups(view, &kinds, sizes);
         let possible = |idx: usize, kind: GpuType, replicas: u32| {
             kinds.binary_search(&kind).is_ok_and(|kind| speedups[idx].best(kind, replicas) > 0.0)
         };
@@ -225,7 +123,7 @@ impl<'a> Elastic<'a> {
 
     fn options(&self, idx: usize, preferences: &Preferences<'_>) -> JobOptions {
         let job = &self.view.jobs[idx];
-        let speedups = &self.speedups[idx];
+        let speedups = self.speedups[idx];
         let replica = job.per_replica();
         let none_of = |none: f64| JobOptions { replica, none, keep: None, sizes: BySize::default() };
         if let Some(fixed) = &self.settled.fixed[idx] {
@@ -296,7 +194,7 @@ impl<'a> Elastic<'a> {
 
     fn reason(&self, idx: usize, places: &[(usize, u32)], problem: &Problem, donors: &CheapestDonors<'_>) -> Reason {
         let job = &self.view.jobs[idx];
-        let speedups = &self.speedups[idx];
+        let speedups = self.speedups[idx];
         if job.is_pinned() {
             return Reason { binding: Binding::Request, ..Reason::default() };
         }
@@ -339,7 +237,7 @@ impl<'a> Elastic<'a> {
             let places = &donors.places[donor];
             let held: u32 = places.iter().map(|&(_, replicas)| replicas).sum();
             let kind = places.first().map_or(0, |&(place, _)| problem.nodes[place].kind);
-            let speedups = &self.speedups[donor];
+            let speedups = self.speedups[donor];
             let now = speedups.at(kind, held, places.len() > 1);
             let left = if held > 1 { speedups.best(kind, held - 1) } else { 0.0 };
             (self.view.jobs[donor].id, if now > 0.0 { left / now - 1.0 } else { 0.0 })
@@ -380,121 +278,6 @@ fn rooms(view: &ClusterView<'_>, kinds: &[GpuType]) -> BTreeMap<ReplicaResources
         });
     }
     rooms
-}
-
-/// Bounds on the sizes of a job that are worth tabulating.
-struct Sizes {
-    /// Replicas that fit on one node.
-    single_max: u32,
-    /// Replicas that fit on all nodes together.
-    multi_max: u32,
-    /// GPUs of a fair share, which may be less than a replica or no whole number of them.
-    fair_gpus: u32,
-    /// The same, not rounded.
-    share: f64,
-    profile_limit: f64,
-}
-
-impl Speedups {
-    fn of(job: &JobView<'_>, tables: &mut GoodputTables, kinds: &[GpuType], sizes: &Sizes) -> Self {
-        let profiled = job.profiles.iter().map(|profile| profile.replicas_profiled).max().unwrap_or(0);
-        let limit = (f64::from(profiled) * sizes.profile_limit).max(1.0);
-        let profile_max = if limit >= f64::from(u32::MAX) { u32::MAX } else { limit as u32 };
-        // A gang that must be larger than its profile would otherwise never start and never be profiled.
-        let profile_max = profile_max
-            .max(job.replicas_min)
-            .max(job.allocation.replicas())
-            .max(if job.flexibility == Flexibility::Rigid { job.replicas_requested } else { 0 });
-        let size_max = job.replicas_max.min(profile_max).min(sizes.multi_max).max(job.allocation.replicas());
-        let single_max = size_max.min(sizes.single_max);
-        let gpus = job.per_replica().gpus;
-        // One more than the share, which tells what jobs would gain by it.
-        let tabled_max = single_max.max(sizes.fair_gpus.div_ceil(gpus) + 1);
-        let (mut fair_goodput, mut single_goodput): (Option<f64>, Option<f64>) = (None, None);
-        let tables = tables.of(job, kinds, tabled_max, size_max);
-        // A kind that nothing is known of is taken to be like the slowest that something is.
-        let is_whole =
-            |table: &&Table| table.single.len() >= tabled_max as usize && table.multi.len() >= size_max as usize;
-        let slowest = tables.iter().filter(is_whole).min_by(|a, b| a.single_goodput().total_cmp(&b.single_goodput()));
-        let table = |kind: GpuType| tables.iter().find(|table| table.gpu_type == kind).or(slowest);
-        let mut elasticity = 1.0;
-        for &gpu_type in kinds.iter().filter(|&&kind| job.allows(kind)) {
-            if let Some(table) = table(gpu_type) {
-                let (fair, on_one) = (table.fair(sizes.fair_gpus, gpus), table.single_goodput());
-                if fair_goodput.is_none_or(|other| fair > other) {
-                    elasticity = table.elasticity(sizes.share / f64::from(gpus), sizes.single_max);
-                }
-                fair_goodput = Some(fair_goodput.map_or(fair, |other| other.max(fair)));
-                single_goodput = Some(single_goodput.map_or(on_one, |other| other.max(on_one)));
-            }
-        }
-        let mut by_size = BySize::with_room(kinds.len(), single_max, size_max);
-        // One denominator for all kinds, so that a faster one is worth more.
-        let fair = fair_goodput.unwrap_or(1.0);
-        for &gpu_type in kinds {
-            // One replica is on one node.
-            let multi = |replicas: u32, speedup: f64| if replicas == 1 { 0.0 } else { speedup };
-            match table(gpu_type) {
-                _ if !job.allows(gpu_type) => by_size.push_kind(|_| 0.0, |_| 0.0),
-                Some(table) => by_size.push_kind(
-                    |replicas| table.single[replicas as usize - 1] / fair,
-                    |replicas| multi(replicas, table.multi[replicas as usize - 1] / fair),
-                ),
-                None => {
-                    let unmeasured = |replicas: u32| f64::from(gpus * replicas) / f64::from(sizes.fair_gpus);
-                    by_size.push_kind(unmeasured, |replicas| multi(replicas, unmeasured(replicas)));
-                }
-            }
-        }
-        let first = by_size.first();
-        Self { sizes: by_size, profile_max, room: sizes.multi_max, fair_goodput, single_goodput, first, elasticity }
-    }
-
-    fn at(&self, kind: usize, replicas: u32, multi: bool) -> f64 {
-        self.sizes.at(kind, replicas, multi).unwrap_or(0.0)
-    }
-
-    fn best(&self, kind: usize, replicas: u32) -> f64 {
-        self.at(kind, replicas, false).max(self.at(kind, replicas, true))
-    }
-}
-
-impl Table {
-    /// Goodput on one replica.
-    fn single_goodput(&self) -> f64 {
-        self.single.first().copied().unwrap_or(0.0)
-    }
-
-    /// By how many percent goodput grows with one percent more replicas, around so many of which a node takes some; up to
-    /// one replica it grows in proportion.
-    fn elasticity(&self, replicas: f64, on_a_node: u32) -> f64 {
-        let at = |replicas: usize| {
-            let idx = replicas - 1;
-            let multi = self.multi.get(idx).filter(|_| replicas > on_a_node as usize);
-            multi.or(self.single.get(idx)).copied().unwrap_or(0.0)
-        };
-        let (fewer, more) = ((replicas / 2.0).max(1.0) as usize, replicas as usize + 1);
-        let (low, high) = (at(fewer), at(more));
-        if replicas <= 1.0 || low <= 0.0 || high <= 0.0 {
-            return 1.0;
-        }
-        ((high / low).ln() / (more as f64 / fewer as f64).ln()).clamp(0.0, 1.0)
-    }
-
-    /// Goodput on the fair share, or on the most replicas below it that have a feasible batch. A share between two
-    /// numbers of replicas is worth what lies between them, and less than one as much of the first.
-    fn fair(&self, fair_gpus: u32, gpus_per_replica: u32) -> f64 {
-        let (whole, rest) = (fair_gpus / gpus_per_replica, fair_gpus % gpus_per_replica);
-        let feasible = self.single.iter().take(whole.max(1) as usize).rev().find(|goodput| **goodput > 0.0);
-        let feasible = feasible.or_else(|| self.multi.iter().find(|goodput| **goodput > 0.0)).copied().unwrap_or(1.0);
-        let part = f64::from(rest) / f64::from(gpus_per_replica);
-        match self.single.get(whole as usize) {
-            _ if rest == 0 => feasible,
-            _ if whole == 0 => feasible * part,
-            Some(&next) if next > feasible => feasible + (next - feasible) * part,
-            Some(_) | None => feasible,
-        }
-    }
 }
 
 /// What a changed allocation leaves of a job's speedup: it has its age to win back what its restarts cost

@@ -40,6 +40,7 @@ mod optimiser;
 mod waiting;
 mod work_left;
 mod cheapest_donors;
+mod speedups;
 mod elastic;
 mod pollux;
 mod sia;

@@ -1,6 +1,7 @@
-use crate::elastic::{Elastic, GoodputTables, Preferences, SPEEDUP_FLOOR, restart_factor};
+use crate::elastic::{Elastic, Preferences, SPEEDUP_FLOOR, restart_factor};
 use crate::optimiser::solve;
 use crate::priority::priority_weights;
+use crate::speedups::GoodputTables;
 use crate::type_blind::TypeBlind;
 use crate::waiting::WaitLimits;
 use crate::{ClusterView, JobView, PlacementRules, Plan, Policy, Priorities, Quality, Timestamp};

@@ -1,5 +1,6 @@
-use crate::elastic::{Elastic, GoodputTables, Preferences, restart_factor};
+use crate::elastic::{Elastic, Preferences, restart_factor};
 use crate::optimiser::solve;
+use crate::speedups::GoodputTables;
 use crate::waiting::WaitLimits;
 use crate::{ClusterView, Flexibility, JobView, PlacementRules, Plan, Policy, Quality, Timestamp};
 

@@ -21,6 +21,9 @@ const PRICES: [f64; 3] = [1.0, 0.5, 2.0];
 /// anybody is large.
 const PRICES_WITH_GAPS: [f64; 4] = [1.0, 0.5, 2.0, f64::INFINITY];
 const PASSES_MAX: usize = 6;
+/// How often jobs are looked at or moved at the most: so often, and so often more for each job. Ordinary rounds need less.
+const WORK_MIN: usize = 1 << 19;
+const WORK_PER_JOB: usize = 16;
 
 /// Frees one or two nodes, adds a job that is worse off than its price justifies, refills, and keeps what is better.
 pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut Packing<'_>) {
@@ -31,43 +34,8 @@ pub(super) fn improve(problem: &Problem, relaxation: &Relaxation, packing: &mut 
     if packing.total() >= enough {
         return;
     }
-    let mut search = Search::new(problem, relaxation, shares);
-    for _ in 0..PASSES_MAX {
-        if packing.total() >= enough {
-            break;
-        }
-        let starved = search.starved(packing);
-        let mut improved = false;
-        for job in 0..starved.len() {
-            for other in 0..job {
-                improved |= search.attempt(packing, &[], &[starved[job], starved[other]]);
-            }
-        }
-        let nodes = problem.nodes.len();
-        for first in 0..nodes {
-            let guest = starved.get(first % STARVED).copied();
-            improved |= search.attempt(packing, &[first], guest.as_slice());
-            // Where replicas leave gaps, who waits may fit only here.
-            for other in starved.iter().filter(|&&other| gaps && Some(other) != guest) {
-                improved |= search.attempt(packing, &[first], &[*other]);
-            }
-            let partners =
-                if nodes <= ALL_PAIRS_NODES_MAX { first + 1..nodes } else { first + 1..(first + 2).min(nodes) };
-            for second in partners {
-                let guest = starved.get((first + second) % STARVED).copied();
-                improved |= search.attempt(packing, &[first, second], guest.as_slice());
-                for other in starved.iter().filter(|&&other| gaps && Some(other) != guest) {
-                    improved |= search.attempt(packing, &[first, second], &[*other]);
-                }
-            }
-        }
-        if nodes <= ALL_PAIRS_NODES_MAX {
-            improved |= search.relocate(packing);
-        }
-        if !improved {
-            break;
-        }
-    }
+    let work = WORK_MIN + WORK_PER_JOB * problem.jobs.len();
+    Search::new(problem, relaxation, shares, work).run(packing, enough, gaps);
 }
 
 /// A way to fill what was freed: puts the removed jobs somewhere at prices and returns what they are worth there.
@@ -83,6 +51,8 @@ struct Search<'a> {
     nets_at_half: Vec<f64>,
     removed: Vec<usize>,
     before: Vec<(Vec<(usize, u32)>, f64)>,
+    /// How often jobs may still be looked at or moved.
+    work_left: usize,
     /// GPUs of each kind that the removed jobs can share.
     gpus: Vec<u32>,
     ceiling: Ceiling,
@@ -103,7 +73,7 @@ struct Try {
 }
 
 impl<'a> Search<'a> {
-    fn new(problem: &'a Problem, relaxation: &'a Relaxation, shares: &'a [f64]) -> Self {
+    fn new(problem: &'a Problem, relaxation: &'a Relaxation, shares: &'a [f64], work: usize) -> Self {
         let nets = |share: f64| {
             let prices = Prices::new(&relaxation.prices, share);
             problem.jobs.iter().map(|options| options.best_net(&problem.nodes, prices)).collect()
@@ -116,12 +86,53 @@ impl<'a> Search<'a> {
             nets_at_half: nets(0.5),
             removed: Vec::new(),
             before: Vec::new(),
+            work_left: work,
             gpus: Vec::new(),
             ceiling: Ceiling::default(),
             failed: BTreeMap::new(),
             improvements: 0,
             jobs_changed: vec![0; problem.jobs.len()],
             nodes_changed: vec![0; problem.nodes.len()],
+        }
+    }
+
+    /// Tries until all passes are done, nothing is better, or so much was tried that it must do.
+    fn run(&mut self, packing: &mut Packing<'_>, enough: f64, gaps: bool) {
+        for _ in 0..PASSES_MAX {
+            if packing.total() >= enough || self.work_left == 0 {
+                break;
+            }
+            let starved = self.starved(packing);
+            let mut improved = false;
+            for job in 0..starved.len() {
+                for other in 0..job {
+                    improved |= self.attempt(packing, &[], &[starved[job], starved[other]]);
+                }
+            }
+            let nodes = self.problem.nodes.len();
+            for first in 0..nodes {
+                let guest = starved.get(first % STARVED).copied();
+                improved |= self.attempt(packing, &[first], guest.as_slice());
+                // Where replicas leave gaps, who waits may fit only here.
+                for other in starved.iter().filter(|&&other| gaps && Some(other) != guest) {
+                    improved |= self.attempt(packing, &[first], &[*other]);
+                }
+                let partners =
+                    if nodes <= ALL_PAIRS_NODES_MAX { first + 1..nodes } else { first + 1..(first + 2).min(nodes) };
+                for second in partners {
+                    let guest = starved.get((first + second) % STARVED).copied();
+                    improved |= self.attempt(packing, &[first, second], guest.as_slice());
+                    for other in starved.iter().filter(|&&other| gaps && Some(other) != guest) {
+                        improved |= self.attempt(packing, &[first, second], &[*other]);
+                    }
+                }
+            }
+            if nodes <= ALL_PAIRS_NODES_MAX {
+                improved |= self.relocate(packing);
+            }
+            if !improved {
+                break;
+            }
         }
     }
 
@@ -218,6 +229,10 @@ impl<'a> Search<'a> {
     /// Whether the chosen jobs could be worth more on what they have and what is free, if it did not matter where that is.
     /// Most could not, and need not be moved about to find out.
     fn could_gain(&mut self, packing: &Packing<'_>) -> bool {
+        if self.work_left == 0 {
+            return false;
+        }
+        self.work_left = self.work_left.saturating_sub(self.removed.len());
         self.gpus.clear();
         self.gpus.extend_from_slice(packing.free_gpus());
         let (mut now, mut most) = (0.0, 0.0);
@@ -232,8 +247,10 @@ impl<'a> Search<'a> {
         let enough = now + GAIN_MIN * now.abs();
         let prices = Prices::new(&self.relaxation.prices, 1.0);
         let paid: f64 = self.gpus.iter().enumerate().map(|(kind, &gpus)| prices.of(kind) * f64::from(gpus)).sum();
-        most + paid > enough
-            && self.ceiling.of(self.problem, &self.removed, &self.gpus).is_none_or(|ceiling| ceiling > enough)
+        if most + paid <= enough {
+            return false;
+        }
+        self.ceiling.of(self.problem, &self.removed, &self.gpus).is_none_or(|ceiling| ceiling > enough)
     }
 
     /// Whether it failed before and would again, since nothing changed that it could make use of.
@@ -257,6 +274,7 @@ impl<'a> Search<'a> {
     fn keep_if_better(&mut self, packing: &mut Packing<'_>, tried: Try, fills: &[&Fill<'_>]) -> bool {
         let old: f64 = self.before.iter().map(|(_, value)| value).sum();
         for (fill, share) in fills.iter().flat_map(|fill| self.shares.iter().map(move |&share| (fill, share))) {
+            self.work_left = self.work_left.saturating_sub(self.removed.len());
             let new = fill(packing, Prices::new(&self.relaxation.prices, share));
             if new > old + GAIN_MIN * old.abs() {
                 self.note_improvement(packing);
@@ -327,5 +345,45 @@ fn trade(packing: &mut Packing<'_>, job: usize) {
         packing.accept(job, &offer);
     } else {
         packing.place(job, places, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::ProblemNode;
+    use super::super::relaxation::relax;
+    use super::*;
+    use crate::by_size::BySize;
+    use crate::{NodeResources, ReplicaResources};
+
+    /// Two nodes of four GPUs and jobs of which each gains less by more of them.
+    fn crowded() -> Problem {
+        let resources = NodeResources { gpus: 4, cpus: None, memory: None };
+        let nodes = vec![ProblemNode { resources, hosts_multi: false, kind: 0 }; 2];
+        let job = |idx: u32| {
+            let mut sizes = BySize::with_room(1, 4, 0);
+            sizes.push_kind(|replicas| f64::from(idx + 1) * f64::from(replicas).sqrt(), |_| f64::NEG_INFINITY);
+            JobOptions { replica: ReplicaResources::ONE_GPU, none: 0.0, keep: None, sizes }
+        };
+        Problem { nodes, jobs: (0..12).map(job).collect(), one_multi_node_job_per_node: true }
+    }
+
+    #[test]
+    fn a_search_ends_when_its_work_is_done() {
+        let problem = crowded();
+        let relaxation = relax(&problem);
+        let mut totals = Vec::new();
+        for work in [0, 40, usize::MAX] {
+            let mut packing = Packing::new(&problem);
+            // The eight that gain least have everything.
+            (0..8).for_each(|job| packing.place(job, vec![(job / 4, 1)], f64::from(job as u32 + 1)));
+            let mut search = Search::new(&problem, &relaxation, &PRICES, work);
+            search.run(&mut packing, f64::INFINITY, false);
+            assert_eq!(search.work_left == 0, work < usize::MAX, "{work}");
+            totals.push(packing.total());
+        }
+        assert_eq!(totals[0], 36.0, "nothing was tried");
+        assert!(totals[0] < totals[1] && totals[1] < totals[2], "{totals:?}");
+        assert!(totals[2] <= relaxation.upper_bound + 1e-9, "{totals:?} of {}", relaxation.upper_bound);
     }
 }

@@ -20,10 +20,16 @@ const HALVINGS_MAX: usize = 5;
 const DECREMENT_MIN: f64 = 1e-7;
 /// Choices worse than the best by more than so many temperatures are never made.
 const TEMPERATURES_NEAR: f64 = 20.0;
+/// Of four times as many jobs and more, prices are first sought for a part with about so many, from where it is not far to
+/// those of all.
+const PART: usize = 2_048;
+/// Temperatures from there on.
+const TEMPERATURES_NEARBY: [f64; 2] = [0.006, 0.002];
 /// The factor by which a price changes at most in a step.
 const FACTOR_MAX: f64 = 4.0;
 
 /// The lowest bound that was found, and the prices that it holds at.
+#[derive(Debug)]
 pub(super) struct MixedPrices {
     pub(super) prices: Vec<f64>,
     pub(super) upper_bound: f64,
@@ -45,29 +51,71 @@ pub(super) fn price_kinds(problem: &Problem, hulls: &Hulls) -> MixedPrices {
     for node in &problem.nodes {
         capacity[node.kind] += f64::from(node.resources.gpus);
     }
-    let mut search = Search { hulls, capacity, best: MixedPrices { prices: vec![0.0; kinds], upper_bound: f64::MAX } };
-    let free = search.dual(&vec![0.0; kinds], 0.0);
-    search.note(&vec![0.0; kinds], free.exact);
-    let wanted: f64 = (0..kinds).map(|kind| (-free.gradient[kind]).max(0.0)).sum();
-    let mut price = search.first_price(&free);
-    if wanted > 0.0 && price > 0.0 && price.is_finite() {
-        search.descend(&mut vec![price; kinds], TEMPERATURES[0] * price);
-        for share in TEMPERATURES {
-            price = search.mean(&search.best.prices).max(price * 1e-3);
-            let mut prices = search.best.prices.clone();
-            search.descend(&mut prices, share * price);
-        }
+    let stride = hulls.jobs() / PART;
+    let nearby = (stride > 3).then(|| Search::new(hulls, &capacity, stride).anywhere().prices);
+    let all = Search::new(hulls, &capacity, 1);
+    match nearby {
+        Some(prices) => all.near(prices),
+        None => all.anywhere(),
     }
-    search.best
 }
 
 struct Search<'a> {
     hulls: &'a Hulls,
+    /// Only every so many jobs are looked at.
+    stride: usize,
+    /// GPUs of each kind for these.
     capacity: Vec<f64>,
     best: MixedPrices,
 }
 
-impl Search<'_> {
+impl<'a> Search<'a> {
+    fn new(hulls: &'a Hulls, capacity: &[f64], stride: usize) -> Self {
+        let kinds = capacity.len();
+        let part = hulls.jobs().div_ceil(stride) as f64 / hulls.jobs().max(1) as f64;
+        let capacity = capacity.iter().map(|gpus| gpus * part).collect();
+        Self { hulls, stride, capacity, best: MixedPrices { prices: vec![0.0; kinds], upper_bound: f64::MAX } }
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = usize> + use<> {
+        (0..self.hulls.jobs()).step_by(self.stride)
+    }
+
+    /// The lowest bound, of which nothing is known yet.
+    fn anywhere(mut self) -> MixedPrices {
+        let kinds = self.capacity.len();
+        let free = self.dual(&vec![0.0; kinds], 0.0);
+        self.note(&vec![0.0; kinds], free.exact);
+        let wanted: f64 = (0..kinds).map(|kind| (-free.gradient[kind]).max(0.0)).sum();
+        let price = self.first_price(&free);
+        if wanted > 0.0 && price > 0.0 && price.is_finite() {
+            self.descend(&mut vec![price; kinds], TEMPERATURES[0] * price);
+            self.cool(price, &TEMPERATURES);
+        }
+        self.best
+    }
+
+    /// The lowest bound, at prices that are near to these.
+    fn near(mut self, prices: Vec<f64>) -> MixedPrices {
+        let nothing = vec![0.0; prices.len()];
+        self.note(&nothing, self.dual(&nothing, 0.0).exact);
+        self.note(&prices, self.dual(&prices, 0.0).exact);
+        let price = self.mean(&self.best.prices);
+        if price > 0.0 {
+            self.cool(price, &TEMPERATURES_NEARBY);
+        }
+        self.best
+    }
+
+    /// Newton's method from the best prices on at falling temperatures.
+    fn cool(&mut self, mut price: f64, temperatures: &[f64]) {
+        for share in temperatures {
+            price = self.mean(&self.best.prices).max(price * 1e-3);
+            let mut prices = self.best.prices.clone();
+            self.descend(&mut prices, share * price);
+        }
+    }
+
     fn note(&mut self, prices: &[f64], bound: f64) {
         if bound < self.best.upper_bound {
             self.best = MixedPrices { prices: prices.to_vec(), upper_bound: bound };
@@ -85,9 +133,9 @@ impl Search<'_> {
         let all: f64 = self.capacity.iter().sum();
         let demand = |price: f64| -> f64 {
             let prices = vec![price; self.capacity.len()];
-            (0..self.hulls.jobs()).map(|job| self.hulls.best(job, Prices::new(&prices, 1.0)).1).sum()
+            self.jobs().map(|job| self.hulls.best(job, Prices::new(&prices, 1.0)).1).sum()
         };
-        let none: f64 = (0..self.hulls.jobs()).map(|job| self.hulls.none(job)).sum();
+        let none: f64 = self.jobs().map(|job| self.hulls.none(job)).sum();
         // What all could gain, spread over all GPUs: some price between this and a millionth of it.
         let (mut low, mut high) = (0.0, (free.exact - none) / all.max(1.0));
         for _ in 0..8 {
@@ -139,7 +187,7 @@ impl Search<'_> {
         let mut curvature = vec![0.0; kinds * kinds];
         let (mut mean, mut square) = (vec![0.0; kinds], vec![0.0; kinds]);
         let mut choice = vec![0usize; kinds];
-        for job in 0..self.hulls.jobs() {
+        for job in self.jobs() {
             let none = self.hulls.none(job);
             let (mut best, mut taken) = (none, None);
             for kind in 0..kinds {
@@ -243,4 +291,39 @@ fn moved(prices: &[f64], step: &[f64], length: f64, temperature: f64) -> Vec<f64
         price + length * ((price + step).clamp(least, price.max(temperature) * FACTOR_MAX) - price)
     };
     prices.iter().zip(step).map(bounded).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::problem::{JobOptions, ProblemNode};
+    use super::*;
+    use crate::by_size::BySize;
+    use crate::{NodeResources, ReplicaResources};
+
+    #[test]
+    fn prices_found_by_way_of_a_part_of_the_jobs_bound_as_well() {
+        let resources = NodeResources { gpus: 8, cpus: None, memory: None };
+        let nodes = (0..600).map(|node| ProblemNode { resources, hosts_multi: false, kind: node % 3 }).collect();
+        let mut random = 5u64;
+        let mut next = || {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) as f64 / f64::from(1u32 << 31)
+        };
+        let jobs = (0..4 * PART).map(|_| {
+            let mut sizes = BySize::with_room(3, 8, 0);
+            let (weight, power) = (next() * next(), 0.3 + 0.6 * next());
+            for _ in 0..3 {
+                let speed = 0.5 + next();
+                sizes.push_kind(|replicas| weight * speed * f64::from(replicas).powf(power), |_| 0.0);
+            }
+            JobOptions { replica: ReplicaResources::ONE_GPU, none: 0.0, keep: None, sizes }
+        });
+        let problem = Problem { nodes, jobs: jobs.collect(), one_multi_node_job_per_node: false };
+        let hulls = Hulls::of(&problem);
+        let found = price_kinds(&problem, &hulls);
+        let of_all = Search::new(&hulls, &[1_600.0; 3], 1).anywhere();
+        assert!((found.upper_bound / of_all.upper_bound - 1.0).abs() < 1e-4, "{found:?} and {of_all:?}");
+        let apart = |kind: usize| (found.prices[kind] / of_all.prices[kind] - 1.0).abs();
+        assert!((0..3).all(|kind| apart(kind) < 0.02), "{found:?} and {of_all:?}");
+    }
 }

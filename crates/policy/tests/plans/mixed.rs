@@ -92,6 +92,35 @@ fn plans_on_three_types_are_close_to_their_bound() {
     }
 }
 
+#[test]
+fn what_is_kept_from_round_to_round_changes_no_plan() {
+    let policies = [
+        PolicySettings::Castor(CastorSettings::default()),
+        PolicySettings::Pollux(PolluxSettings::default()),
+        PolicySettings::Sia(SiaSettings::default()),
+    ];
+    for settings in policies {
+        let mut numbers = Numbers(0x1234_5678_9abc_def1);
+        let mut world = cluster(1, (0..40).map(|_| job(&mut numbers)).collect());
+        let mut policy = settings.build();
+        for round in 0..12 {
+            let plan = world.plan(&mut *policy);
+            assert_eq!(plan, world.plan(&mut *settings.build()), "{}, round {round}", settings.name());
+            world.carry_out(&plan, 60);
+            // Jobs end and come, learn more, may have fewer types or sizes, and nodes drain.
+            let changed = (numbers.next() * world.jobs.len() as f64) as usize;
+            match round % 6 {
+                0 => world.jobs[changed].gone = true,
+                1 => world.jobs.push(job(&mut numbers)),
+                2 => world.jobs[changed].profiles = job(&mut numbers).profiles,
+                3 => world.jobs[changed].gpu_types = Some(vec![GpuType(0), GpuType(2)]),
+                4 => world.jobs[changed].profiles.iter_mut().for_each(|profile| profile.replicas_profiled *= 3),
+                _ => world.nodes.iter_mut().skip(9).for_each(|node| node.schedulable = !node.schedulable),
+            }
+        }
+    }
+}
+
 /// The types that jobs get, and how many GPUs of them.
 fn types(world: &World, settings: &PolicySettings) -> Vec<Option<(u16, u32)>> {
     let plan = world.plan(&mut *settings.build());
