@@ -53,7 +53,9 @@ pub(crate) fn keep_held(
         batch.groups.push((*job, Some(group(rows.iter().map(|row| row.id).collect(), epoch))));
         batch.replicas_ordered.extend(rows);
     }
-    batch.records.push(Record::Round { at: now, policy: None, plan: Some(plan) });
+    if kept > 0 {
+        batch.records.push(Record::Round { at: now, policy: None, plan: Some(plan) });
+    }
     kept
 }
 
