@@ -395,9 +395,13 @@ export type IssuedNodeToken = {
 
 /** Response to `POST /v1/tokens`: the only time that the token is shown. */
 export type IssuedToken = {
-  /** Who or what it is for. */
+  /** From when on it opens nothing, in milliseconds since 1970, if it ends. */
+  expires_ms?: number | null;
+  /** The user whom it is for. */
   label: string;
-  /** Opens everything. */
+  /** What the user may do. */
+  role: Role;
+  /** Opens what the role may do. */
   token: string;
 };
 
@@ -802,6 +806,9 @@ export type ReportRequest = {
   report: Record<string, unknown>;
 };
 
+/** What a user may do. */
+export type Role = "viewer" | "member" | "admin";
+
 /** What a job is expected to do on some number of GPUs. */
 export type SizeOutlook = {
   /** Total batch: the best, or the one that its user fixed where the policy leaves batches to users. */
@@ -846,16 +853,34 @@ export type SlurmAllocation = {
   state: string;
 };
 
+/** A user's token, which itself is not kept. Times are in milliseconds since 1970. */
+export type Token = {
+  /** When it was made; not known of those of version 0.1. */
+  created_ms?: number | null;
+  /** From when on it opens nothing, if it ends. */
+  expires_ms?: number | null;
+  /** The user whom it is for. */
+  label: string;
+  /** When it was used last, to the minute; nothing if it never was. */
+  last_used_ms?: number | null;
+  /** What the user may do. */
+  role: Role;
+};
+
 /** Response to `GET /v1/tokens`: tokens of users, not of jobs. */
 export type TokenList = {
-  /** Who or what they are for. */
-  labels: Array<string>;
+  /** In order of their labels. */
+  tokens: Array<Token>;
 };
 
 /** Body of `POST /v1/tokens`. */
 export type TokenRequest = {
-  /** Who or what it is for; 1 to 64 letters, digits, `-`, `_` or `.`, and not in use. */
+  /** For how long it opens anything; without it until it is revoked. */
+  expires_s?: number | null;
+  /** The user whom it is for; 1 to 64 letters, digits, `-`, `_` or `.`, and without a token so far. */
   label: string;
+  /** What the user may do. */
+  role?: Role;
 };
 
 /** What a training is known from. */

@@ -45,7 +45,7 @@ pub use log::LogPiece;
 pub use parsing::{in_plain_words, read_json};
 pub use plan::{PlanChange, PlanKept, PlanStatus};
 pub use series::{ClusterSeries, JobSeries};
-pub use token::{IssuedToken, TokenList, TokenRequest};
+pub use token::{IssuedToken, Role, Token, TokenList, TokenRequest};
 pub use what_if::{
     BeforeAfter, Change, Completion, HypotheticalJob, JobForecast, TrainsLike, WhatIf, WhatIfChoices, WhatIfRequest,
 };

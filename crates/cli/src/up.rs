@@ -22,11 +22,11 @@ use pollux_backend_remote::{Nodes, RemoteBackend};
 use pollux_engine::EngineSettings;
 use pollux_lab::policy_named;
 use pollux_policy::PolicySettings;
-use pollux_server::http::{AllocationSettings, HttpSettings, TlsFiles};
+use pollux_server::http::{AllocationSettings, HttpSettings, SocketFile, TlsFiles, Visibility};
 use pollux_server::{Daemon, Retention, ServerSettings};
 use pollux_slurm::Queues;
 use thiserror::Error;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::live::StateArgs;
 use crate::output;
@@ -93,6 +93,15 @@ pub(crate) struct UpArgs {
     #[arg(long, value_name = "FILE", requires = "worker_url")]
     worker_ca: Option<PathBuf>,
 
+    /// Unix socket for users of this machine, who need no token [default: run/socket in the state folder, which only you can
+    /// enter]
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+
+    /// Which jobs members see: all, or own. Admins and viewers see all
+    #[arg(long, value_name = "WHICH", default_value = "all", value_parser = visibility)]
+    visibility: Visibility,
+
     /// How often Slurm is asked about allocations, at most
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = interval)]
     slurm_interval: u64,
@@ -146,8 +155,12 @@ fn schedule(args: &UpArgs) -> anyhow::Result<()> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let allocations = AllocationSettings { queues: queues.clone(), interval: Duration::from_secs(args.slurm_interval) };
     let (nodes_joined, allocations) = (Some(joined.clone()), Some(allocations));
-    let http = HttpSettings { nodes: nodes_joined, allocations, ..http_settings(args) };
+    let http = HttpSettings { nodes: nodes_joined, allocations, ..http_settings(args, &state_dir) };
     let daemon = Daemon::start(settings, &http, open_backend).map_err(UpError::from)?;
+    if let Some(socket) = &args.socket {
+        let account = if rustix::process::geteuid().is_root() { "root" } else { "the account of this scheduler" };
+        warn!(socket = %socket.display(), "users of this machine may submit jobs, which all run as {account}");
+    }
     let stopper = daemon.stopper();
     signals.stop(move || stopper.stop()).context("cannot listen for signals")?;
     print_banner(&Banner { url: daemon.url(), state_dir: &state_dir, nodes: &nodes, policy: &policy, args })?;
@@ -210,11 +223,21 @@ fn server_settings(args: &UpArgs, state_dir: &Path, policy: PolicySettings) -> S
     ServerSettings { engine, grace, retention, ..ServerSettings::new(state_dir, "", policy) }
 }
 
-fn http_settings(args: &UpArgs) -> HttpSettings {
+fn visibility(word: &str) -> Result<Visibility, &'static str> {
+    match word {
+        "all" => Ok(Visibility::All),
+        "own" => Ok(Visibility::Own),
+        _ => Err("expected all or own"),
+    }
+}
+
+fn http_settings(args: &UpArgs, state_dir: &Path) -> HttpSettings {
     let files = args.tls_cert.clone().zip(args.tls_key.clone());
     HttpSettings {
         tls: files.map(|(certificate, key)| TlsFiles { certificate, key }),
         hosts: args.host.clone(),
+        visibility: args.visibility,
+        socket: Some(args.socket.clone().map_or_else(|| SocketFile::own(state_dir), SocketFile::shared)),
         ..HttpSettings::new(args.listen)
     }
 }

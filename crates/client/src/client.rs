@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, BufReader, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use pollux_api::{
@@ -11,12 +12,15 @@ use pollux_api::{
 use pollux_job::{JobSpec, Phase};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use ureq::config::ConfigBuilder;
 use ureq::http::{Response, StatusCode};
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::typestate::WithoutBody;
+use ureq::typestate::{AgentScope, WithoutBody};
+use ureq::unversioned::resolver::DefaultResolver;
 use ureq::{Agent, Body, RequestBuilder};
 
 use crate::messages::Messages;
+use crate::unix_socket::SocketConnector;
 use crate::{ClientError, Connection, EventStream, LogStream};
 
 const CONNECT: Duration = Duration::from_secs(5);
@@ -33,8 +37,12 @@ const PAGE_MAX: u32 = 1_000;
 #[derive(Clone)]
 pub struct Client {
     agent: Agent,
+    /// As people know it.
     url: String,
-    authorization: String,
+    /// What paths are put after.
+    origin: String,
+    /// Without one, the server knows who asks by the socket.
+    authorization: Option<String>,
 }
 
 // Whatever prints a client must not show the token.
@@ -124,20 +132,25 @@ pub struct EventQuery {
 impl Client {
     /// Speaks to the server at the other end of a connection; nothing is sent yet.
     pub fn new(connection: &Connection) -> Result<Self, ClientError> {
-        // The token must reach nobody but the server: no proxy of the environment, no redirect.
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .proxy(None)
-            .timeout_connect(Some(CONNECT))
-            .timeout_recv_response(Some(ANSWER))
-            .tls_config(TlsConfig::builder().root_certs(authorities(connection)?).build())
-            .build();
+        let tls = TlsConfig::builder().root_certs(authorities(connection)?).build();
         Ok(Self {
-            agent: config.new_agent(),
+            agent: config().tls_config(tls).build().new_agent(),
             url: connection.url.clone(),
-            authorization: format!("Bearer {}", connection.token),
+            origin: connection.url.clone(),
+            authorization: Some(format!("Bearer {}", connection.token)),
         })
+    }
+
+    /// Speaks to a server of this machine, which is told by the system who asks.
+    pub fn of_socket(socket: &Path) -> Self {
+        let connector = SocketConnector(socket.to_owned());
+        Self {
+            agent: Agent::with_parts(config().build(), connector, DefaultResolver::default()),
+            url: format!("unix:{}", socket.display()),
+            // Nobody is looked for under it.
+            origin: "http://127.0.0.1".to_owned(),
+            authorization: None,
+        }
     }
 
     /// Where the server is.
@@ -322,14 +335,14 @@ impl Client {
         self.post("checkpoints/prune", request)
     }
 
-    /// Labels of the tokens of users.
+    /// The tokens of users.
     pub fn tokens(&self) -> Result<TokenList, ClientError> {
         self.get("tokens")
     }
 
     /// A new token.
-    pub fn issue_token(&self, label: &str) -> Result<IssuedToken, ClientError> {
-        self.post("tokens", &TokenRequest { label: label.to_owned() })
+    pub fn issue_token(&self, request: &TokenRequest) -> Result<IssuedToken, ClientError> {
+        self.post("tokens", request)
     }
 
     /// Makes a token worthless.
@@ -344,7 +357,7 @@ impl Client {
     }
 
     fn at(&self, path: &str) -> String {
-        format!("{}/v1/{path}", self.url)
+        format!("{}/v1/{path}", self.origin)
     }
 
     fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
@@ -353,20 +366,27 @@ impl Client {
     }
 
     fn call(&self, request: RequestBuilder<WithoutBody>) -> Result<Response<Body>, ClientError> {
-        self.sent(request.header("Authorization", &self.authorization).call())
+        self.sent(self.signed(request).call())
     }
 
     fn post<T: DeserializeOwned>(&self, path: &str, request: &impl Serialize) -> Result<T, ClientError> {
         let body = serde_json::to_vec(request).expect("requests have text for keys");
-        let post = self.agent.post(self.at(path)).header("Authorization", &self.authorization);
+        let post = self.signed(self.agent.post(self.at(path)));
         let post = post.header("Content-Type", "application/json").config().timeout_global(Some(ANSWER)).build();
         self.read(self.sent(post.send(&body))?)
     }
 
     /// A request that says it all by its path.
     fn order(&self, path: &str) -> Result<(), ClientError> {
-        let post = self.agent.post(self.at(path)).header("Authorization", &self.authorization);
+        let post = self.signed(self.agent.post(self.at(path)));
         self.sent(post.config().timeout_global(Some(ANSWER)).build().send_empty()).map(drop)
+    }
+
+    fn signed<Any>(&self, request: RequestBuilder<Any>) -> RequestBuilder<Any> {
+        match &self.authorization {
+            Some(authorization) => request.header("Authorization", authorization),
+            None => request,
+        }
     }
 
     /// An answer that is a success.
@@ -393,6 +413,12 @@ impl Client {
             |error: serde_json::Error| ClientError::Garbage { url: self.url.clone(), reason: error.to_string() };
         serde_json::from_slice(&body).map_err(garbage)
     }
+}
+
+/// A token must reach nobody but the server: no proxy of the environment, no redirect.
+fn config() -> ConfigBuilder<AgentScope> {
+    let config = Agent::config_builder().http_status_as_error(false).max_redirects(0).proxy(None);
+    config.timeout_connect(Some(CONNECT)).timeout_recv_response(Some(ANSWER))
 }
 
 /// Who may vouch for the server.

@@ -30,6 +30,7 @@ impl std::fmt::Debug for Connection {
 #[derive(Deserialize)]
 struct ServerFile {
     url: String,
+    socket: Option<PathBuf>,
 }
 
 impl Connection {
@@ -52,6 +53,13 @@ impl Connection {
         };
         Ok(Self { url, token, authority: None })
     }
+}
+
+/// The socket of the server that runs with a state folder, if it has one that is there.
+pub fn socket_in(state_dir: &Path) -> Option<PathBuf> {
+    let text = fs::read(state_dir.join("server.json")).ok()?;
+    let found: ServerFile = serde_json::from_slice(&text).ok()?;
+    found.socket.filter(|socket| socket.exists())
 }
 
 fn address_in(state_dir: &Path) -> Result<String, ClientError> {

@@ -20,7 +20,7 @@ pub enum ClientError {
         folder: PathBuf,
     },
     /// An address that cannot be one, or would show the token to others.
-    #[error("server {url:?}: {reason}; expected https://HOST:PORT, and http://HOST:PORT of this machine")]
+    #[error("server {url:?}: {reason}; expected https://HOST:PORT, and http://HOST:PORT or unix:FILE of this machine")]
     Address {
         /// As given.
         url: String,
@@ -137,7 +137,11 @@ impl ClientError {
         let url = url.to_owned();
         match error {
             ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => Self::NoServer { url },
-            ureq::Error::Io(reason) if reason.kind() == io::ErrorKind::ConnectionRefused => Self::NoServer { url },
+            ureq::Error::Io(reason)
+                if matches!(reason.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) =>
+            {
+                Self::NoServer { url }
+            }
             ureq::Error::Io(reason) => Self::of_stream(&url, reason),
             ureq::Error::Rustls(_) | ureq::Error::Tls(_) | ureq::Error::Pem(_) => {
                 Self::Untrusted { url, reason: error.to_string() }

@@ -11,13 +11,14 @@
 
 mod error;
 mod connection;
+mod unix_socket;
 mod client;
 mod messages;
 mod event_stream;
 mod log_stream;
 
 pub use client::{Client, EventQuery, JobAction, JobQuery, LogQuery, NodeAction};
-pub use connection::Connection;
+pub use connection::{Connection, socket_in};
 pub use error::ClientError;
 pub use event_stream::EventStream;
 pub use log_stream::LogStream;

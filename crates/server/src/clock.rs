@@ -15,8 +15,7 @@ pub(crate) enum Clock {
 impl Clock {
     /// A clock that goes on after `last`, the latest moment that was ever recorded.
     pub(crate) fn after(last: Timestamp) -> Self {
-        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self::Machine { began: last.max(milliseconds(elapsed)), since: Instant::now() }
+        Self::Machine { began: last.max(wall()), since: Instant::now() }
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -68,6 +67,11 @@ impl ManualClock {
     pub fn let_rounds(&self) {
         self.times.rounds_until.store(self.now().0, Ordering::Release);
     }
+}
+
+/// What the machine's clock shows now: for what ends at a moment that people were told, such as tokens.
+pub(crate) fn wall() -> Timestamp {
+    milliseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }
 
 /// As the engine counts.

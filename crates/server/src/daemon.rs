@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::Uri;
+use pollux_api::Role;
 use pollux_backend::{Backend, Observer};
 use pollux_store::HistoryEvent;
 use serde_json::json;
@@ -13,9 +14,11 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error, warn};
 
 use crate::history_event::Sentence;
-use crate::http::{AppState, HttpSettings, Listeners, prune_regularly, sample, serve, take_turns};
+use crate::http::{
+    AppState, HttpSettings, Listeners, UnixSocket, prune_regularly, sample, serve, serve_socket, take_turns,
+};
 use crate::tokens::LOCAL_TOKEN;
-use crate::{Handle, Server, ServerError, ServerSettings, files};
+use crate::{Handle, Server, ServerError, ServerSettings, User, files};
 
 const TOKEN_FILE: &str = "token";
 const SERVER_FILE: &str = "server.json";
@@ -70,12 +73,16 @@ impl Daemon {
         if let Some(record) = server.damaged() {
             warn!(record, "{}", Sentence(&HistoryEvent::Damaged { record }));
         }
-        let published = publish_address(&server, &listeners).and_then(|()| group_secret(server.state_dir()));
+        // The state folder is ours, and what another scheduler has left in it.
+        let published = http.socket.as_ref().map_or(Ok(None), UnixSocket::bind).and_then(|socket| {
+            publish_address(&server, &listeners, socket.as_ref())?;
+            Ok((socket, group_secret(server.state_dir())?))
+        });
         match published {
-            Ok(secret) => {
+            Ok((socket, secret)) => {
                 let state = AppState::new(&server, listeners.public.hosts.clone()).with(&http);
                 let state = state.with_group_secret(&secret).with_worker_url(&workers_look_at);
-                Ok(Self::answer(server, runtime, listeners, state))
+                Ok(Self::answer(server, runtime, listeners, socket, state))
             }
             Err(error) => {
                 // What cannot be reached must not schedule.
@@ -88,7 +95,13 @@ impl Daemon {
         }
     }
 
-    fn answer(server: Server, runtime: Runtime, listeners: Listeners, state: AppState) -> Self {
+    fn answer(
+        server: Server,
+        runtime: Runtime,
+        listeners: Listeners,
+        socket: Option<UnixSocket>,
+        state: AppState,
+    ) -> Self {
         let (url, server_file) = (listeners.url(), server.state_dir().join(SERVER_FILE));
         let Listeners { public, workers, missed } = listeners;
         if let Some(port) = missed {
@@ -96,6 +109,7 @@ impl Daemon {
         }
         let listeners = [Some(public), workers].into_iter().flatten();
         let mut serving: Vec<_> = listeners.map(|listener| runtime.spawn(serve(listener, state.clone()))).collect();
+        serving.extend(socket.map(|socket| runtime.spawn(serve_socket(socket, state.clone()))));
         serving.push(runtime.spawn(sample(state.clone())));
         serving.push(runtime.spawn(prune_regularly(state.clone())));
         serving.push(runtime.spawn(take_turns(state.clone())));
@@ -174,12 +188,13 @@ fn group_secret(state_dir: &Path) -> Result<String, ServerError> {
 }
 
 /// Lets those who may read the state folder find and open the server.
-fn publish_address(server: &Server, listeners: &Listeners) -> Result<(), ServerError> {
+fn publish_address(server: &Server, listeners: &Listeners, socket: Option<&UnixSocket>) -> Result<(), ServerError> {
     let state_dir = server.state_dir();
     let token = files::token(&state_dir.join(TOKEN_FILE))?;
-    server.handle().replace_token(LOCAL_TOKEN, &token).wait().map_err(ServerError::Token)?;
+    server.handle().replace_token(User::new(LOCAL_TOKEN, Role::Admin), &token).wait().map_err(ServerError::Token)?;
     listeners.remember(state_dir)?;
-    let found = json!({"url": listeners.command_url(), "pid": std::process::id()});
+    let socket = socket.map(UnixSocket::file);
+    let found = json!({"url": listeners.command_url(), "socket": socket, "pid": std::process::id()});
     files::write(&state_dir.join(SERVER_FILE), &format!("{found}\n"))
 }
 

@@ -60,6 +60,14 @@ pub enum ServerError {
         /// What the system says.
         reason: io::Error,
     },
+    /// A socket that cannot be made.
+    #[error("socket {}: {reason}", .file.display())]
+    Socket {
+        /// Where.
+        file: PathBuf,
+        /// Why not.
+        reason: String,
+    },
     /// A certificate or key that cannot be used.
     #[error("{}: {reason}", .file.display())]
     Tls {
@@ -154,13 +162,13 @@ pub enum Refused {
         label: String,
     },
     /// A token has that label.
-    #[error("a token {label} exists already: give another label, or delete that one")]
+    #[error("{label} has a token already: revoke that one, or give another name")]
     LabelUsed {
         /// The label given.
         label: String,
     },
     /// No token has that label.
-    #[error("no token is called {label}")]
+    #[error("nobody called {label} has a token")]
     UnknownLabel {
         /// The label given.
         label: String,
@@ -170,6 +178,12 @@ pub enum Refused {
     LocalToken {
         /// Its label.
         label: String,
+    },
+    /// A time for which no token is good.
+    #[error("expires_s {expires_s}: expected 1 second to 3650 days")]
+    TokenLifetime {
+        /// The seconds given.
+        expires_s: u64,
     },
     /// More tokens than anybody needs.
     #[error("{limit} tokens exist already: delete some")]

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 
-use pollux_api::{Assignment, ReadyRequest, RendezvousRequest, ReportRequest};
+use pollux_api::{Assignment, ReadyRequest, RendezvousRequest, ReportRequest, Token};
 use pollux_backend::{Checkpoints, LogChunk, LogReader, LogStart, Observation, ReplicaId};
 use pollux_job::{JobId, JobSpec};
+use pollux_policy::Timestamp;
 use pollux_store::{HistoryEntry, Reader, StoreError};
 use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::assignments::Assignments;
+use crate::clock::wall;
 use crate::reader_pool::ReaderPool;
-use crate::tokens::{TokenDigest, Tokens, digest};
-use crate::{Caller, Cluster, Metrics, Refused};
+use crate::tokens::{Grant, Recognised, TokenDigest, Tokens, digest};
+use crate::{Caller, Cluster, Metrics, Refused, User};
 
 /// So many may wait for an answer at once.
 const WAITING_MAX: usize = 10_000;
@@ -80,8 +82,9 @@ pub(crate) enum Message {
     Report(JobId, Box<ReportRequest>, Reply<()>),
     Ready(JobId, ReadyRequest, Reply<()>),
     Rendezvous(JobId, RendezvousRequest, Reply<()>),
-    Grant { label: String, digest: TokenDigest, replaces: bool, reply: Reply<()> },
+    Grant { grant: Grant, replaces: bool, reply: Reply<()> },
     Revoke(String, Reply<()>),
+    TokenUsed(TokenDigest, Timestamp),
     Look(Look),
     ShutDown(Reply<()>),
     LimitPages(u32),
@@ -143,24 +146,30 @@ impl Handle {
 
     /// Whom a token belongs to.
     pub fn caller(&self, token: &str) -> Option<Caller> {
-        self.tokens.caller(token)
+        let now = wall();
+        let Recognised { caller, used } = self.tokens.recognise(token, now)?;
+        if let Some(digest) = used {
+            // A scheduler that has ended has no use for it.
+            let _ = self.messages.send(Message::TokenUsed(digest, now));
+        }
+        Some(caller)
     }
 
-    /// Labels of users' tokens.
-    pub fn token_labels(&self) -> Vec<String> {
-        self.tokens.labels()
+    /// Tokens of users.
+    pub fn tokens(&self) -> Vec<Token> {
+        self.tokens.list()
     }
 
-    /// Makes a token open everything. Its label must be new.
-    pub fn grant(&self, label: &str, token: &str) -> Answer<()> {
-        let (label, digest) = (label.to_owned(), digest(token));
-        self.ask(|reply| Message::Grant { label, digest, replaces: false, reply })
+    /// Makes a token that of a user who has none, until a moment or until it is revoked.
+    pub fn grant(&self, user: User, token: &str, expires: Option<Timestamp>) -> Answer<()> {
+        let grant = Grant { user, digest: digest(token), created: wall(), expires };
+        self.ask(|reply| Message::Grant { grant, replaces: false, reply })
     }
 
-    /// Makes a token open everything, instead of the one that has its label.
-    pub(crate) fn replace_token(&self, label: &str, token: &str) -> Answer<()> {
-        let (label, digest) = (label.to_owned(), digest(token));
-        self.ask(|reply| Message::Grant { label, digest, replaces: true, reply })
+    /// Makes a token that of a user, in place of another.
+    pub(crate) fn replace_token(&self, user: User, token: &str) -> Answer<()> {
+        let grant = Grant { user, digest: digest(token), created: wall(), expires: None };
+        self.ask(|reply| Message::Grant { grant, replaces: true, reply })
     }
 
     /// Takes a user's token back.

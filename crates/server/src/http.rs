@@ -1,7 +1,7 @@
 //! The REST interface: what comes in is checked, handed to the scheduler, and answered in the words of `pollux-api`.
 //!
 //! ```text
-//!  socket ──> serve ──> gate: host, origin, token, rate ──> scope: user, viewer, or the job itself ──> handler ──> Handle
+//!  socket ──> serve ──> gate: host, origin, token, rate ──> rights: who may do what ──> handler ──> Handle
 //! ```
 //!
 //! [`app`] is all routes, and can be called without a socket. A handler takes a request apart, asks the [`crate::Handle`]
@@ -27,6 +27,7 @@ mod nodes;
 mod timeout_stream;
 mod plan;
 mod rates;
+mod rights;
 mod routes;
 mod scope;
 mod series;
@@ -35,6 +36,7 @@ mod state;
 mod tail;
 mod tls;
 mod tokens;
+mod unix_socket;
 mod what_if;
 mod workers;
 
@@ -43,8 +45,11 @@ pub use authenticator::{Authenticator, Identity, Unverified, Verification};
 pub(crate) use checkpoints::prune_regularly;
 pub use hosts::Hosts;
 pub(crate) use listeners::Listeners;
-pub use listeners::{AllocationSettings, HttpSettings, TlsFiles};
+pub use listeners::{AllocationSettings, HttpSettings, TlsFiles, Visibility};
+pub use rights::{Need, RIGHTS};
 pub use routes::{app, app_with, openapi};
 pub(crate) use series::sample;
-pub(crate) use serve::serve;
+pub(crate) use serve::{serve, serve_socket};
 pub use state::AppState;
+pub use unix_socket::SocketFile;
+pub(crate) use unix_socket::UnixSocket;

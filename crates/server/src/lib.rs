@@ -53,7 +53,7 @@ pub use retention::Retention;
 pub use series::{Sample, Series};
 pub use server::Server;
 pub use settings::ServerSettings;
-pub use tokens::{Caller, random as random_token};
+pub use tokens::{Caller, User, random as random_token};
 pub use what_if::{Foreseen, Outlook, WhatIfError};
 
 /// Plain data of ours as it is kept.

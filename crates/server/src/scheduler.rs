@@ -126,7 +126,7 @@ impl Scheduler {
         let more = std::iter::from_fn(|| self.messages.try_recv().ok());
         let messages: Vec<Message> = first.into_iter().chain(more).take(MESSAGES_MAX).collect();
         for message in messages {
-            if !matches!(message, Message::Observed(_) | Message::LimitPages(_)) {
+            if !matches!(message, Message::Observed(_) | Message::LimitPages(_) | Message::TokenUsed(..)) {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
             }
             self.take(now, message, inbox);

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::format::{FORMAT, write};
 use crate::store::DATABASE;
 use crate::{
-    Batch, EndedJob, GroupRow, HistoryEntry, HistoryEvent, NodeRow, Store, StoreError, SubmittedJob, TokenRow, schema,
-    v2,
+    Batch, EndedJob, GroupRow, HistoryEntry, HistoryEvent, NodeRow, Role, Store, StoreError, SubmittedJob, TokenHolder,
+    TokenRow, UserToken, schema, v2,
 };
 
 /// Jobs that are over, and lines of history, that a copy holds. The rest is for people, and may be lost.
@@ -29,10 +29,26 @@ struct Text {
     replicas_ordered: Vec<(u64, u64, v2::Replica)>,
     replicas_gone: Vec<u64>,
     groups: Vec<(u64, Option<GroupRow>)>,
+    /// Of jobs; earlier versions wrote those of users here, too, without a job.
     tokens: Vec<([u8; 32], Option<u64>, String)>,
+    #[serde(default)]
+    tokens_of_users: Vec<UserTokenText>,
     tokens_gone: Vec<[u8; 32]>,
+    #[serde(default)]
+    tokens_used: Vec<([u8; 32], u64)>,
     nodes: Vec<(u32, NodeRow)>,
     history: Vec<(u64, u64, Option<u64>, HistoryEvent)>,
+}
+
+/// A user's token.
+#[derive(Serialize, Deserialize)]
+struct UserTokenText {
+    digest: [u8; 32],
+    name: String,
+    role: String,
+    created_ms: Option<u64>,
+    expires_ms: Option<u64>,
+    used_ms: Option<u64>,
 }
 
 /// Which format a text has, whatever else it holds.
@@ -52,8 +68,10 @@ impl Batch {
             replicas_ordered: self.replicas_ordered.iter().map(|row| (row.id, row.job.0, row.into())).collect(),
             replicas_gone: self.replicas_gone.clone(),
             groups: self.groups.iter().map(|(job, group)| (job.0, group.clone())).collect(),
-            tokens: self.tokens.iter().map(|row| (row.digest, row.job.map(|job| job.0), row.label.clone())).collect(),
+            tokens: self.tokens.iter().filter_map(of_job).collect(),
+            tokens_of_users: self.tokens.iter().filter_map(of_user).collect(),
             tokens_gone: self.tokens_gone.clone(),
+            tokens_used: self.tokens_used.iter().map(|(digest, used)| (*digest, used.0)).collect(),
             nodes: self.nodes.iter().map(|(node, row)| (node.0, row.clone())).collect(),
             history: self
                 .history
@@ -98,12 +116,46 @@ impl Batch {
             tokens: text
                 .tokens
                 .into_iter()
-                .map(|(digest, job, label)| TokenRow { digest, job: job.map(JobId), label })
+                .map(token)
+                .chain(text.tokens_of_users.into_iter().map(user_token))
                 .collect(),
             tokens_gone: text.tokens_gone,
+            tokens_used: text.tokens_used.into_iter().map(|(digest, used)| (digest, Timestamp(used))).collect(),
             nodes: text.nodes.into_iter().map(|(node, row)| (NodeId(node), row)).collect(),
             history: text.history.into_iter().map(line).collect(),
         })
+    }
+}
+
+fn of_job(row: &TokenRow) -> Option<([u8; 32], Option<u64>, String)> {
+    match &row.holder {
+        TokenHolder::Job(job) => Some((row.digest, Some(job.0), String::new())),
+        TokenHolder::User(_) => None,
+    }
+}
+
+fn of_user(row: &TokenRow) -> Option<UserTokenText> {
+    let TokenHolder::User(user) = &row.holder else { return None };
+    let [created_ms, expires_ms, used_ms] = [user.created, user.expires, user.used].map(|at| at.map(|at| at.0));
+    let (digest, name, role) = (row.digest, user.name.clone(), user.role.word().to_owned());
+    Some(UserTokenText { digest, name, role, created_ms, expires_ms, used_ms })
+}
+
+fn token((digest, job, name): ([u8; 32], Option<u64>, String)) -> TokenRow {
+    let holder = match job {
+        Some(job) => TokenHolder::Job(JobId(job)),
+        None => TokenHolder::User(UserToken { name, role: Role::Admin, created: None, expires: None, used: None }),
+    };
+    TokenRow { digest, holder }
+}
+
+fn user_token(text: UserTokenText) -> TokenRow {
+    let [created, expires, used] = [text.created_ms, text.expires_ms, text.used_ms].map(|at| at.map(Timestamp));
+    // A word of a later version must not open more than it was meant to.
+    let role = Role::of_word(&text.role).unwrap_or(Role::Viewer);
+    TokenRow {
+        digest: text.digest,
+        holder: TokenHolder::User(UserToken { name: text.name, role, created, expires, used }),
     }
 }
 
@@ -175,7 +227,20 @@ mod tests {
                 shares_with: None,
                 bundle: Some(6),
             }],
-            tokens: vec![TokenRow { digest: [3; 32], job: Some(JobId(1)), label: String::new() }],
+            tokens: vec![
+                TokenRow { digest: [3; 32], holder: TokenHolder::Job(JobId(1)) },
+                TokenRow {
+                    digest: [5; 32],
+                    holder: TokenHolder::User(UserToken {
+                        name: "ada".to_owned(),
+                        role: Role::Member,
+                        created: Some(Timestamp(1)),
+                        expires: Some(Timestamp(9)),
+                        used: None,
+                    }),
+                },
+            ],
+            tokens_used: vec![([5; 32], Timestamp(7))],
             ..Batch::default()
         };
         vec![first, second]

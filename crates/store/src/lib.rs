@@ -26,8 +26,8 @@ mod reader;
 pub use error::StoreError;
 pub use reader::{EndedQuery, Reader};
 pub use record::{
-    Batch, EndedJob, HistoryEntry, HistoryLine, JobRow, JobSummary, Record, ReplicaRow, SubmittedJob, TokenRow,
-    UnreadableEvent,
+    Batch, EndedJob, HistoryEntry, HistoryLine, JobRow, JobSummary, Record, ReplicaRow, Role, SubmittedJob,
+    TokenHolder, TokenRow, UnreadableEvent, UserToken,
 };
 pub use recovery::{Recovered, Snapshot};
 pub use store::Store;

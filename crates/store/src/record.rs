@@ -45,6 +45,8 @@ pub struct Batch {
     pub tokens: Vec<TokenRow>,
     /// Digests of tokens that are taken back.
     pub tokens_gone: Vec<[u8; 32]>,
+    /// Digests of users' tokens that were used, and when.
+    pub tokens_used: Vec<([u8; 32], Timestamp)>,
     /// Nodes that joined, by the engine's number.
     pub nodes: Vec<(NodeId, NodeRow)>,
     /// What people may want to read later.
@@ -62,6 +64,7 @@ impl Batch {
             && self.groups.is_empty()
             && self.tokens.is_empty()
             && self.tokens_gone.is_empty()
+            && self.tokens_used.is_empty()
             && self.nodes.is_empty()
             && self.history.is_empty()
     }
@@ -78,15 +81,64 @@ pub struct SubmittedJob {
     pub spec: JobSpec,
 }
 
-/// A token that opens a job to its workers, or everything to a user. What it reads is not kept.
+/// A token. What it reads is not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenRow {
     /// Digest of the token.
     pub digest: [u8; 32],
-    /// The job that it opens, or everything.
-    pub job: Option<JobId>,
     /// Whom it was given to.
-    pub label: String,
+    pub holder: TokenHolder,
+}
+
+/// Who has a token, and so what it opens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TokenHolder {
+    /// The workers of a job.
+    Job(JobId),
+    /// A user.
+    User(UserToken),
+}
+
+/// What is kept of a user's token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserToken {
+    /// Whose it is.
+    pub name: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// When it was made; not known of those of version 0.1.
+    pub created: Option<Timestamp>,
+    /// From when on it opens nothing, if it ends.
+    pub expires: Option<Timestamp>,
+    /// When it was used last, to the minute; nothing if it never was.
+    pub used: Option<Timestamp>,
+}
+
+/// What a user may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Everything.
+    Admin,
+    /// Submit, and change their own jobs.
+    Member,
+    /// Look.
+    Viewer,
+}
+
+impl Role {
+    /// As it is written.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Admin => "admin",
+            Self::Member => "member",
+            Self::Viewer => "viewer",
+        }
+    }
+
+    /// As it was written.
+    pub(crate) fn of_word(word: &str) -> Option<Self> {
+        [Self::Admin, Self::Member, Self::Viewer].into_iter().find(|role| role.word() == word)
+    }
 }
 
 /// A job that is over.

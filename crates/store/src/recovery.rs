@@ -5,7 +5,7 @@ use rusqlite::{Connection, Row, params};
 
 use crate::format::{Formats, Unread, Written};
 use crate::store::number;
-use crate::{GroupRow, NodeRow, Record, ReplicaRow, StoreError, SubmittedJob, TokenRow};
+use crate::{GroupRow, NodeRow, Record, ReplicaRow, Role, StoreError, SubmittedJob, TokenHolder, TokenRow, UserToken};
 
 /// What a state folder holds.
 #[derive(Debug, Default)]
@@ -168,10 +168,25 @@ fn nodes(connection: &Connection, formats: &Formats) -> Result<Vec<(NodeId, Node
 }
 
 fn tokens(connection: &Connection) -> Result<Vec<TokenRow>, StoreError> {
-    rows(connection, "SELECT digest, job, label FROM tokens ORDER BY digest", |row| {
-        let job: Option<i64> = row.get(1)?;
-        let job = job.and_then(|job| u64::try_from(job).ok()).map(JobId);
-        Ok(TokenRow { digest: row.get(0)?, job, label: row.get(2)? })
+    let query = "SELECT digest, job, label, role, created_ms, expires_ms, used_ms FROM tokens ORDER BY digest";
+    rows(connection, query, |row| {
+        let digest = row.get(0)?;
+        if row.get::<_, Option<i64>>(1)?.is_some() {
+            return Ok(TokenRow { digest, holder: TokenHolder::Job(JobId(unsigned(row, 1)?)) });
+        }
+        let at = |column| {
+            Ok::<_, rusqlite::Error>(
+                row.get::<_, Option<i64>>(column)?.map(|_| unsigned(row, column)).transpose()?.map(Timestamp),
+            )
+        };
+        let word: String = row.get(3)?;
+        // Whatever it was meant to open, it must not open more.
+        let role = Role::of_word(&word).ok_or_else(|| {
+            let reason = format!("role {word:?} of a token: expected admin, member or viewer");
+            rusqlite::Error::FromSqlConversionFailure(3, rusqlite::types::Type::Text, reason.into())
+        })?;
+        let user = UserToken { name: row.get(2)?, role, created: at(4)?, expires: at(5)?, used: at(6)? };
+        Ok(TokenRow { digest, holder: TokenHolder::User(user) })
     })
 }
 

@@ -13,7 +13,7 @@ const APPLICATION_ID: i64 = 0x504c_4c58;
 
 /// One step per version; a released one is never edited. A new format of rows is a step, too, be it an empty one: by its
 /// number earlier programs refuse the file.
-const MIGRATIONS: [&str; 4] = [
+const MIGRATIONS: [&str; 5] = [
     "
     CREATE TABLE journal (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
     CREATE TABLE damaged (sequence INTEGER PRIMARY KEY, record TEXT NOT NULL) STRICT;
@@ -59,6 +59,13 @@ const MIGRATIONS: [&str; 4] = [
         json((SELECT json_group_object(key, '') FROM json_each(request, '$.secrets'))))
     WHERE CASE WHEN request_version = 2 AND json_valid(request) THEN json_type(request, '$.secrets') = 'object' END
         AND ended_ms IS NOT NULL;
+",
+    // Tokens of users from before opened everything, for ever.
+    "
+    ALTER TABLE tokens ADD COLUMN role TEXT NOT NULL DEFAULT 'admin';
+    ALTER TABLE tokens ADD COLUMN created_ms INTEGER;
+    ALTER TABLE tokens ADD COLUMN expires_ms INTEGER;
+    ALTER TABLE tokens ADD COLUMN used_ms INTEGER;
 ",
 ];
 

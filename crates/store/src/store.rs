@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use crate::format::{FORMAT, write};
 use crate::recovery::{self, Recovered};
-use crate::{Batch, Reader, StoreError, schema, v2};
+use crate::{Batch, Reader, StoreError, TokenHolder, schema, v2};
 
 pub(crate) const DATABASE: &str = "pollux.db";
 const LOCK: &str = "lock";
@@ -192,13 +192,28 @@ fn write_groups(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), Stor
 }
 
 fn write_tokens(transaction: &Transaction<'_>, batch: &Batch) -> Result<(), StoreError> {
-    let mut insert = transaction.prepare_cached("INSERT INTO tokens (digest, job, label) VALUES (?1, ?2, ?3)")?;
+    let mut of_job =
+        transaction.prepare_cached("INSERT INTO tokens (digest, job, label) VALUES (?1, ?2, 'workers')")?;
+    let mut of_user = transaction.prepare_cached(
+        "INSERT INTO tokens (digest, label, role, created_ms, expires_ms, used_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+    )?;
     for token in &batch.tokens {
-        insert.execute(params![token.digest, token.job.map(|job| number(job.0)), token.label])?;
+        match &token.holder {
+            TokenHolder::Job(job) => of_job.execute(params![token.digest, number(job.0)])?,
+            TokenHolder::User(user) => {
+                let [created, expires, used] =
+                    [user.created, user.expires, user.used].map(|at| at.map(|at| number(at.0)));
+                of_user.execute(params![token.digest, user.name, user.role.word(), created, expires, used])?
+            }
+        };
     }
     let mut delete = transaction.prepare_cached("DELETE FROM tokens WHERE digest = ?1")?;
     for digest in &batch.tokens_gone {
         delete.execute([digest])?;
+    }
+    let mut use_token = transaction.prepare_cached("UPDATE tokens SET used_ms = ?2 WHERE digest = ?1")?;
+    for (digest, used) in &batch.tokens_used {
+        use_token.execute(params![digest, number(used.0)])?;
     }
     Ok(())
 }

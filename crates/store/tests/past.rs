@@ -7,7 +7,8 @@ use pollux_engine::{Engine, EngineSettings, FailureReason, JobState, JobUsage};
 use pollux_job::{After, Dependency, Flexibility, JobId, JobSpec, Phase, Secret, Work};
 use pollux_policy::{Allocation, NodeId, PolicySettings, PolluxSettings, Timestamp, TiresiasSettings};
 use pollux_store::{
-    Batch, EndedJob, EndedQuery, HistoryEvent, JobSummary, Record, Recovered, Store, StoreError, SubmittedJob,
+    Batch, EndedJob, EndedQuery, HistoryEvent, JobSummary, Record, Recovered, Role, Store, StoreError, SubmittedJob,
+    TokenHolder, UserToken,
 };
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -80,6 +81,30 @@ fn jobs_of_format_1_are_all_there_as_they_were_asked_for() {
     assert_eq!(summaries.collect::<Vec<_>>(), expected);
     assert_eq!((recovered.last_job, recovered.last_replica, recovered.last_history), (Some(JobId(11)), 48, 148));
     assert_eq!((recovered.tokens.len(), recovered.damaged, store.epoch()), (8, None, 1));
+}
+
+#[test]
+fn tokens_that_opened_everything_are_those_of_admins() {
+    for (format, label) in [("v1", "reader"), ("v2", "ada")] {
+        let folder = folder_of(format);
+        let (_, recovered) = Store::open(folder.path()).unwrap();
+        let users = recovered.tokens.iter().filter_map(|token| match &token.holder {
+            TokenHolder::User(user) => Some(user.clone()),
+            TokenHolder::Job(_) => None,
+        });
+        let mut users: Vec<UserToken> = users.collect();
+        users.sort_by(|a, b| a.name.cmp(&b.name));
+        let admin = |name: &str| UserToken {
+            name: name.to_owned(),
+            role: Role::Admin,
+            created: None,
+            expires: None,
+            used: None,
+        };
+        let mut expected = [admin(label), admin("local")];
+        expected.sort_by(|a, b| a.name.cmp(&b.name));
+        assert_eq!(users, expected, "{format}");
+    }
 }
 
 #[test]

@@ -7,8 +7,8 @@ use pollux_engine::{Engine, EngineSettings, EngineState, Event, FailureReason, J
 use pollux_job::JobSpec;
 use pollux_policy::{JobId, NodeId, Plan, PolicySettings, Timestamp};
 use pollux_store::{
-    Batch, EndedJob, EndedQuery, GroupRow, HistoryEntry, HistoryEvent, JobSummary, NodeRow, Record, ReplicaRow, Store,
-    StoreError, SubmittedJob, TokenRow,
+    Batch, EndedJob, EndedQuery, GroupRow, HistoryEntry, HistoryEvent, JobSummary, NodeRow, Record, ReplicaRow, Role,
+    Store, StoreError, SubmittedJob, TokenHolder, TokenRow, UserToken,
 };
 use rusqlite::Connection;
 
@@ -22,7 +22,7 @@ fn submission(id: u64) -> Batch {
     Batch {
         records: vec![Record::Event { at, event }],
         submitted: vec![SubmittedJob { id: JobId(id), submitted: at, spec: JobSpec::new(&format!("job {id}"), 1) }],
-        tokens: vec![TokenRow { digest: [id as u8; 32], job: Some(JobId(id)), label: String::new() }],
+        tokens: vec![TokenRow { digest: [id as u8; 32], holder: TokenHolder::Job(JobId(id)) }],
         history: vec![HistoryEntry { sequence: id, at, job: Some(JobId(id)), event: submitted(id) }],
         ..Batch::default()
     }
@@ -220,13 +220,41 @@ fn two_schedulers_never_share_a_folder() {
 }
 
 #[test]
+fn tokens_of_users_are_read_back_with_role_end_and_last_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut store, _) = Store::open(folder.path()).unwrap();
+    let (created, expires) = (Some(Timestamp(1)), Some(Timestamp(9)));
+    let token = |id: u8, name: &str, role, used| TokenRow {
+        digest: [id; 32],
+        holder: TokenHolder::User(UserToken { name: name.to_owned(), role, created, expires, used }),
+    };
+    let tokens = vec![
+        token(1, "ada", Role::Admin, None),
+        token(2, "bob", Role::Member, Some(Timestamp(5))),
+        token(3, "eve", Role::Viewer, None),
+    ];
+    store.commit(&Batch { tokens, ..Batch::default() }).unwrap();
+    let (tokens_gone, tokens_used) = (vec![[1; 32]], vec![([3; 32], Timestamp(7)), ([9; 32], Timestamp(8))]);
+    store.commit(&Batch { tokens_gone, tokens_used, ..Batch::default() }).unwrap();
+    drop(store);
+    let (store, recovered) = Store::open(folder.path()).unwrap();
+    let expected =
+        [token(2, "bob", Role::Member, Some(Timestamp(5))), token(3, "eve", Role::Viewer, Some(Timestamp(7)))];
+    assert_eq!(recovered.tokens, expected);
+    drop(store);
+    database(folder.path()).execute("UPDATE tokens SET role = 'king' WHERE label = 'eve'", []).unwrap();
+    let refused = Store::open(folder.path()).unwrap_err().to_string();
+    assert!(refused.contains(r#"role "king" of a token: expected admin, member or viewer"#), "{refused}");
+}
+
+#[test]
 fn a_newer_state_folder_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     drop(Store::open(folder.path()).unwrap());
     database(folder.path()).pragma_update(None, "user_version", 99).unwrap();
     let before = fs::read(folder.path().join("pollux.db")).unwrap();
     let error = Store::open(folder.path()).unwrap_err();
-    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 4, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerVersion { found: 99, supported: 5, .. }), "{error}");
     assert_eq!(fs::read(folder.path().join("pollux.db")).unwrap(), before);
 }
 

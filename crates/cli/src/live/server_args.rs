@@ -3,7 +3,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use pollux_client::{Client, Connection};
+use pollux_client::{Client, Connection, socket_in};
 use pollux_kubectl::Tunnel;
 
 use super::LiveError;
@@ -11,7 +11,7 @@ use super::LiveError;
 /// Which scheduler a command speaks to.
 #[derive(Args, Debug)]
 pub(crate) struct ServerArgs {
-    /// Address of the scheduler [default: of the one that runs with the state folder]
+    /// Address of the scheduler, or unix:FILE [default: of the one that runs with the state folder]
     #[arg(long, value_name = "URL", env = "POLLUX_URL", hide_env = true, global = true)]
     server: Option<String>,
 
@@ -34,7 +34,24 @@ pub(crate) struct StateArgs {
 impl ServerArgs {
     /// Opens the way to the scheduler; nothing is asked yet.
     pub(super) fn client(&self) -> anyhow::Result<Client> {
-        Ok(Client::new(&self.connection()?)?)
+        match self.socket() {
+            Some(socket) => Ok(Client::of_socket(&socket)),
+            None => Ok(Client::new(&self.connection()?)?),
+        }
+    }
+
+    /// The socket to speak over: one that is named, or that of this machine's scheduler where nothing else is.
+    fn socket(&self) -> Option<PathBuf> {
+        if self.tunnel.is_some() {
+            return None;
+        }
+        if let Some(server) = &self.server {
+            return server.strip_prefix("unix:").map(PathBuf::from);
+        }
+        if env::var_os("POLLUX_TOKEN").is_some() {
+            return None;
+        }
+        socket_in(&self.state.folder().ok()?)
     }
 
     /// Has the command speak to an operator.

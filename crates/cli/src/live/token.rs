@@ -1,11 +1,13 @@
-use std::io::Write;
+use std::io::{self, Write};
 
 use clap::{Args, Subcommand};
+use pollux_api::{Role, Token, TokenRequest};
 use serde::Serialize;
 
 use super::server_args::ServerArgs;
-use super::text::span;
+use super::text::{moment, now_ms, seconds_between, span};
 use crate::output::{self, OutputFormat, one_line};
+use crate::table::{Align, Cell, Table};
 
 /// What `pollux token` takes.
 #[derive(Args, Debug)]
@@ -28,25 +30,37 @@ enum TokenCommand {
     Show,
     /// Create a token; it is shown only once
     Create {
-        /// Who or what it is for
-        #[arg(required_unless_present = "node", conflicts_with = "node")]
+        /// The user whom it is for, who owns the jobs that are submitted with it
+        #[arg(value_name = "NAME", required_unless_present = "node", conflicts_with = "node")]
         label: Option<String>,
+
+        /// What the user may do: viewer (look), member (also submit and change own jobs) or admin (everything)
+        #[arg(long, value_name = "ROLE", default_value = "member", conflicts_with = "node", value_parser = role)]
+        role: Role,
 
         /// A token that only lets machines join, by `pollux node --join`
         #[arg(long)]
         node: bool,
 
-        /// How long machines may join with it, such as 30m or 2d
-        #[arg(long, value_name = "TIME", requires = "node", default_value = "1h", value_parser = pollux_job::seconds)]
-        expires: u64,
+        /// For how long it is good, such as 12h or 30d [default: until it is revoked; with --node 1h]
+        #[arg(long, value_name = "TIME", value_parser = pollux_job::seconds)]
+        expires: Option<u64>,
     },
-    /// List tokens by their labels
+    /// List users with tokens, their roles, and when these end and were used
     List,
-    /// Revoke a token
+    /// Revoke a user's token
     Revoke {
-        /// Who or what it was for
+        /// Whose it is
+        #[arg(value_name = "NAME")]
         label: String,
     },
+}
+
+/// How long machines may join with a token, unless told.
+const JOIN_S: u64 = 3_600;
+
+fn role(word: &str) -> Result<Role, &'static str> {
+    Role::of_word(word).ok_or("expected admin, member or viewer")
 }
 
 /// The token in use.
@@ -63,29 +77,51 @@ pub(crate) fn run(args: &TokenArgs) -> anyhow::Result<()> {
             output::print(args.output, &shown, |out| writeln!(out, "{}", shown.token))
         }
         TokenCommand::Create { label: None, expires, .. } => {
-            let issued = args.server.client()?.issue_node_token(*expires)?;
-            let lifetime = span(*expires as f64);
+            let expires = expires.unwrap_or(JOIN_S);
+            let issued = args.server.client()?.issue_node_token(expires)?;
+            let lifetime = span(expires as f64);
             output::note(&format!(
                 "machines may join with this token for {lifetime}; it is not shown again: put it into a file for \
                  `pollux node --join URL --token-file FILE`"
             ));
             output::print(args.output, &issued, |out| writeln!(out, "{}", issued.token))
         }
-        TokenCommand::Create { label: Some(label), .. } => {
-            let issued = args.server.client()?.issue_token(label)?;
-            output::note(&"this token gives full access and is not shown again; set it as POLLUX_TOKEN");
+        TokenCommand::Create { label: Some(label), role, expires, .. } => {
+            let request = TokenRequest { label: label.clone(), role: *role, expires_s: *expires };
+            let issued = args.server.client()?.issue_token(&request)?;
+            let may = match role {
+                Role::Viewer => "lets its holder look at jobs",
+                Role::Member => "lets its holder submit jobs and change those",
+                Role::Admin => "gives full access",
+            };
+            let until = expires.map(|expires| format!(" for {}", span(expires as f64))).unwrap_or_default();
+            output::note(&format!("this token {may}{until} and is not shown again; set it as POLLUX_TOKEN"));
             output::print(args.output, &issued, |out| writeln!(out, "{}", issued.token))
         }
         TokenCommand::List => {
             let list = args.server.client()?.tokens()?;
-            output::print(args.output, &list, |out| {
-                list.labels.iter().try_for_each(|label| writeln!(out, "{}", one_line(label)))
-            })
+            output::print(args.output, &list, |out| write_table(&list.tokens, now_ms(), out))
         }
         TokenCommand::Revoke { label } => {
             args.server.client()?.revoke_token(label)?;
-            output::note(&format!("the token {label} is revoked"));
+            output::note(&format!("the token of {} is revoked; jobs of this user go on", one_line(label)));
             Ok(())
         }
     }
+}
+
+fn write_table(tokens: &[Token], now_ms: u64, out: &mut dyn Write) -> io::Result<()> {
+    let headings = ["name", "role", "expires", "last used"].map(|heading| (heading, Align::Left));
+    let mut table = Table::with_headings(&headings);
+    for token in tokens {
+        let expires = match token.expires_ms {
+            None => "never".to_owned(),
+            Some(at) if at <= now_ms => "expired".to_owned(),
+            Some(at) => format!("in {}", span(seconds_between(now_ms, at))),
+        };
+        let last_used = token.last_used_ms.map_or_else(|| "never".to_owned(), |at| format!("{} UTC", moment(at)));
+        let cells = [one_line(&token.label), token.role.to_string(), expires, last_used];
+        table.push(cells.map(Cell::plain).into());
+    }
+    table.write("", out)
 }

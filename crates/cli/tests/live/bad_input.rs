@@ -27,7 +27,7 @@ fn without_a_server_the_next_step_is_told() {
 
 #[test]
 fn addresses_that_would_show_the_token_are_refused() {
-    let accepted = "expected https://HOST:PORT, and http://HOST:PORT of this machine";
+    let accepted = "expected https://HOST:PORT, and http://HOST:PORT or unix:FILE of this machine";
     let unsafe_address = "server \"http://10.0.0.1:7878\": the network would see the token";
     check(&["ps", "--server", "http://10.0.0.1:7878"], 2, &format!("{unsafe_address}; {accepted}"));
     check(&["ps", "--server", "7878"], 2, &format!("server \"7878\": neither http nor https; {accepted}"));

@@ -331,21 +331,32 @@ waits: replica 3 of job 1 must leave local-1 first, which was on the same machin
 #[test]
 fn tokens_are_shown_made_listed_and_revoked() {
     let server = Server::new("tokens", |line| match line {
-        "POST /v1/tokens" => (201, r#"{"label": "ci", "token": "fresh"}"#.to_owned()),
-        "GET /v1/tokens" => (200, r#"{"labels": ["ci", "local"]}"#.to_owned()),
+        "POST /v1/tokens" => (201, r#"{"label": "ci", "role": "viewer", "token": "fresh"}"#.to_owned()),
+        "GET /v1/tokens" => {
+            let ci = r#"{"label": "ci", "role": "viewer", "expires_ms": 1, "last_used_ms": 86400000}"#;
+            (200, format!(r#"{{"tokens": [{ci}, {{"label": "local", "role": "admin"}}]}}"#))
+        }
         "DELETE /v1/tokens/ci" => (204, String::new()),
         _ => (404, failure("unknown_token", "no token is called x")),
     });
     assert_eq!(server.pollux(&["token"]).stdout, "secret\n");
-    assert_eq!(server.pollux(&["token", "create", "ci"]).stdout, "fresh\n");
-    assert_eq!(server.pollux(&["token", "list"]).stdout, "ci\nlocal\n");
+    assert_eq!(server.pollux(&["token", "create", "ci", "--role", "viewer", "--expires", "2d"]).stdout, "fresh\n");
+    assert_eq!(
+        server.pollux(&["token", "list"]).stdout,
+        "name   role    expires  last used\n\
+         ci     viewer  expired  1970-01-02 00:00:00 UTC\n\
+         local  admin   never    never\n"
+    );
     assert_eq!(server.pollux(&["token", "revoke", "ci"]).code, Some(0));
-    assert_eq!(server.requests()[0].body, r#"{"label":"ci"}"#);
+    assert_eq!(server.requests()[0].body, r#"{"label":"ci","role":"viewer","expires_s":172800}"#);
+    let wrong = server.pollux(&["token", "create", "ci", "--role", "king"]);
+    let said = "error: --role is \"king\"; expected admin, member or viewer\n";
+    assert_eq!((wrong.code, wrong.stderr.as_str()), (Some(2), said));
 }
 
 #[test]
 fn a_token_and_an_address_of_the_environment_go_before_the_state_folder() {
-    let server = Server::new("environment", |_| (200, r#"{"labels": []}"#.to_owned()));
+    let server = Server::new("environment", |_| (200, r#"{"tokens": []}"#.to_owned()));
     let mut command = crate::server::client(&["token", "list", "--state", "/nowhere", "--server", server.url()]);
     assert_eq!(crate::binary::run(command.env("POLLUX_TOKEN", "mine"), b"").code, Some(0));
     assert_eq!(server.requests()[0].authorization, "Bearer mine");

@@ -14,3 +14,4 @@ mod gpus;
 mod life;
 mod logging;
 mod surroundings;
+mod users;

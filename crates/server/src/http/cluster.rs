@@ -20,17 +20,14 @@ use crate::{NodeAction, views};
 /// A scheduler that does not answer within this is not well.
 const HEALTH_WAIT: Duration = Duration::from_secs(5);
 
-/// For viewers, too.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(status)).routes(routes!(nodes))
 }
 
-/// For users.
 pub(super) fn changing_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(drain)).routes(routes!(undrain))
 }
 
-/// For everybody.
 pub(super) fn open_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(health))
 }

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum::http::header::{RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use pollux_api::{Failure, FailureDetail};
+use pollux_api::{Failure, FailureDetail, Role};
 use pollux_backend_remote::NodesError;
 use pollux_engine::Refusal;
 use pollux_policy::JobId;
@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::Unverified;
 use super::extract::Json;
-use crate::{Caller, Refused, WhatIfError};
+use crate::{Caller, Refused, User, WhatIfError};
 
 /// Longest message; ours are far shorter, but they may quote.
 const LETTERS_MAX: usize = 1_000;
@@ -28,6 +28,10 @@ pub(crate) enum HttpError {
     Unauthorized,
     #[error("this token is for the workers of {job} only: send a user's token")]
     Scope { job: JobId },
+    #[error("{} is a {}: this needs {needed}", .user.name, .user.role)]
+    Role { user: User, needed: &'static str },
+    #[error("{job} belongs to {owner:?}: {user:?} may look at it, and only its owner and admins may do this")]
+    NotOwner { job: JobId, owner: String, user: String },
     #[error("this token shows the jobs of {owner:?} and changes nothing: send a user's token")]
     ViewerOnly { owner: String },
     #[error("this token is for /metrics only: send a user's token")]
@@ -92,9 +96,19 @@ impl HttpError {
             Some(Caller::Monitor(_)) => Self::MonitorOnly,
             Some(Caller::Machine(_)) => Self::MachineOnly,
             Some(&Caller::Job(job)) => Self::Scope { job },
-            // A user's opens everything.
-            Some(Caller::User(_)) | None => Self::Unauthorized,
+            Some(Caller::User(user)) => Self::role(user, Role::Admin),
+            None => Self::Unauthorized,
         }
+    }
+
+    /// For a user of a lower role than is needed.
+    pub(crate) fn role(user: &User, needed: Role) -> Self {
+        let needed = match needed {
+            Role::Viewer => "a viewer, a member or an admin",
+            Role::Member => "a member or an admin",
+            Role::Admin => "an admin",
+        };
+        Self::Role { user: user.clone(), needed }
     }
 
     /// What programs know it by.
@@ -110,6 +124,8 @@ impl HttpError {
             Self::Scope { .. } | Self::ViewerOnly { .. } | Self::MonitorOnly | Self::MachineOnly | Self::NoMachine => {
                 (StatusCode::FORBIDDEN, "wrong_token")
             }
+            Self::Role { .. } => (StatusCode::FORBIDDEN, "wrong_role"),
+            Self::NotOwner { .. } => (StatusCode::FORBIDDEN, "not_owner"),
             Self::NoNodes => (StatusCode::NOT_FOUND, "no_nodes"),
             Self::Machine(error) => status_of_machine(error),
             Self::NoAllocations => (StatusCode::NOT_FOUND, "no_allocations"),
@@ -173,6 +189,7 @@ fn status_of(refused: &Refused) -> (StatusCode, &'static str) {
         Refused::LabelUsed { .. } => (StatusCode::CONFLICT, "label_used"),
         Refused::UnknownLabel { .. } => (StatusCode::NOT_FOUND, "unknown_token"),
         Refused::LocalToken { .. } => (StatusCode::CONFLICT, "local_token"),
+        Refused::TokenLifetime { .. } => (StatusCode::UNPROCESSABLE_ENTITY, "bad_lifetime"),
         Refused::TooManyTokens { .. } => (StatusCode::CONFLICT, "too_many_tokens"),
         Refused::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
         Refused::Unreadable(_) => (StatusCode::INTERNAL_SERVER_ERROR, "unreadable"),

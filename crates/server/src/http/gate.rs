@@ -1,9 +1,9 @@
-//! Who is let in, and how far.
+//! Who is let in.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::{Duration, Instant};
 
-use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -14,10 +14,11 @@ use pollux_api::FORWARDED_AUTHORIZATION;
 use tracing::{debug, error, info, warn};
 
 use super::assets::NO_PAGE;
-use super::extract::{BODY_BYTES_MAX, Id};
+use super::extract::BODY_BYTES_MAX;
 use super::failure::{HttpError, Reason};
 use super::rates::Source;
 use super::state::AppState;
+use super::unix_socket::LocalUser;
 use crate::{Caller, Metrics};
 
 /// The other end of a connection.
@@ -29,7 +30,7 @@ pub(crate) async fn gate(State(state): State<AppState>, mut request: Request, ne
     let began = Instant::now();
     let caller = match token(request.headers()) {
         Some(token) => state.caller(token).await,
-        None => Ok(None),
+        None => Ok(request.extensions().get().map(|LocalUser(user): &LocalUser| Caller::User(user.clone()))),
     };
     let admitted = admit(&state, &request, caller);
     let asked = Asked::new(&request, admitted.as_ref().ok().cloned().flatten());
@@ -102,44 +103,6 @@ impl Asked {
 /// The other end of the connection; of one without a socket this machine.
 pub(super) fn peer(request: &Request) -> IpAddr {
     request.extensions().get().map_or(Ipv4Addr::LOCALHOST.into(), |&Peer(address)| address)
-}
-
-/// Routes for users only.
-pub(crate) async fn users_only(request: Request, next: Next) -> Result<Response, HttpError> {
-    match request.extensions().get() {
-        Some(Caller::User(_)) => Ok(next.run(request).await),
-        other => Err(HttpError::out_of_scope(other)),
-    }
-}
-
-/// Routes that tell numbers, for users and monitors.
-pub(crate) async fn users_and_monitors(request: Request, next: Next) -> Result<Response, HttpError> {
-    match request.extensions().get() {
-        Some(Caller::User(_) | Caller::Monitor(_)) => Ok(next.run(request).await),
-        other => Err(HttpError::out_of_scope(other)),
-    }
-}
-
-/// Routes that change nothing, for users and viewers. Handlers show only what the caller may see.
-pub(crate) async fn users_and_viewers(request: Request, next: Next) -> Result<Response, HttpError> {
-    match request.extensions().get() {
-        Some(Caller::User(_) | Caller::Viewer(_)) => Ok(next.run(request).await),
-        other => Err(HttpError::out_of_scope(other)),
-    }
-}
-
-/// Routes below a job, for users and for the workers of that job.
-pub(crate) async fn own_job_only(request: Request, next: Next) -> Result<Response, HttpError> {
-    let (mut parts, body) = request.into_parts();
-    match parts.extensions.get().cloned() {
-        Some(Caller::User(_)) => {}
-        Some(Caller::Job(job)) => match Id::from_request_parts(&mut parts, &()).await {
-            Ok(Id(asked)) if asked == job => {}
-            Ok(_) | Err(_) => return Err(HttpError::Scope { job }),
-        },
-        other => return Err(HttpError::out_of_scope(other.as_ref())),
-    }
-    Ok(next.run(Request::from_parts(parts, body)).await)
 }
 
 fn admit(

@@ -15,22 +15,20 @@ use utoipa_axum::routes;
 use super::allocations;
 use super::extract::{Id, Json, Query, page};
 use super::failure::HttpError;
+use super::rights;
 use super::scope::{Changeable, Scope, Visible};
 use super::state::AppState;
 use crate::clock::milliseconds;
-use crate::{Action, Caller, explain, explain_ended, views};
+use crate::{Action, Caller, User, explain, explain_ended, views};
 
-/// For viewers, too.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(explanation))
 }
 
-/// For users.
 pub(super) fn changing_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(submit)).routes(routes!(cancel)).routes(routes!(pause)).routes(routes!(resume))
 }
 
-/// For all of them; who may see which job is told by the job.
 pub(super) fn own_routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(detail))
 }
@@ -56,7 +54,7 @@ async fn submit(
 
 /// Who submits, by the label of the token. Nobody submits for others.
 fn owner(spec: &JobSpec, caller: &Caller) -> Result<String, HttpError> {
-    let Caller::User(name) = caller else { return Ok(String::new()) };
+    let Caller::User(User { name, .. }) = caller else { return Ok(String::new()) };
     if spec.owner.is_empty() || spec.owner == *name {
         return Ok(name.clone());
     }
@@ -154,20 +152,28 @@ fn is_found(job: &pollux_engine::Job, search: &str) -> bool {
     name.contains(&search.to_ascii_lowercase()) || job.id().0.to_string() == search
 }
 
-/// Everything that is known of a job.
+/// Everything that is known of a job. Variables are shown to its owner and admins only.
 #[utoipa::path(get, path = "/v1/jobs/{id}", tag = "jobs", security(("token" = [])),
     params(Id),
     responses((status = 200, body = JobDetail), (status = "default", body = Failure)))]
-async fn detail(State(state): State<AppState>, Visible(id): Visible) -> Result<Json<JobDetail>, HttpError> {
+async fn detail(
+    State(state): State<AppState>,
+    Extension(caller): Extension<Caller>,
+    Visible(id): Visible,
+) -> Result<Json<JobDetail>, HttpError> {
     let live = state.handle.look(move |cluster| {
         let job = cluster.engine().job(id)?;
         views::job_detail(cluster, job)
     });
-    if let Some(detail) = live.get().await? {
-        return Ok(Json(detail));
+    let mut detail = match live.get().await? {
+        Some(detail) => detail,
+        None => views::detail_of_row(&state.row(id).await?, state.handle.checkpoint_dir(id)),
+    };
+    if !rights::may_read(&caller, &detail.spec.owner) {
+        detail.spec.env.clear();
+        detail.spec.secrets.clear();
     }
-    let row = state.row(id).await?;
-    Ok(Json(views::detail_of_row(&row, state.handle.checkpoint_dir(id))))
+    Ok(Json(detail))
 }
 
 /// Why a job has what it has, and when that may change.

@@ -12,6 +12,7 @@ use tracing::warn;
 use super::Authenticator;
 use super::hosts::Hosts;
 use super::tls;
+use super::unix_socket::SocketFile;
 use crate::ServerError;
 
 /// The port at which workers of earlier processes look for us.
@@ -33,12 +34,26 @@ pub struct HttpSettings {
     pub hosts: Vec<String>,
     /// Knows tokens that this server has not made.
     pub authenticator: Option<Arc<dyn Authenticator>>,
+    /// Where users of this machine connect, who need no token: the system says who they are.
+    pub socket: Option<SocketFile>,
+    /// Which jobs members see.
+    pub visibility: Visibility,
     /// Where jobs and nodes are changed, if not here: a sentence for those who try.
     pub changed_elsewhere: Option<&'static str>,
     /// Machines that may join, if any may.
     pub nodes: Option<Nodes>,
     /// Queues of allocations, if Slurm may be asked for nodes.
     pub allocations: Option<AllocationSettings>,
+}
+
+/// Which jobs members see; admins and viewers see all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Visibility {
+    /// All of them.
+    #[default]
+    All,
+    /// Their own.
+    Own,
 }
 
 /// How Slurm is asked for nodes.
@@ -58,6 +73,8 @@ impl HttpSettings {
             tls: None,
             hosts: Vec::new(),
             authenticator: None,
+            socket: None,
+            visibility: Visibility::default(),
             changed_elsewhere: None,
             nodes: None,
             allocations: None,

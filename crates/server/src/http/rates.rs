@@ -82,8 +82,10 @@ fn make_room<K: Hash + Eq + Clone, C: Clock>(limiter: &Limiter<K, C>) -> bool {
 #[cfg(test)]
 mod tests {
     use governor::clock::FakeRelativeClock;
+    use pollux_api::Role;
 
     use super::*;
+    use crate::User;
 
     fn peer(number: u32) -> Source {
         Source::Peer(IpAddr::from(number.to_be_bytes()))
@@ -99,7 +101,7 @@ mod tests {
         assert_eq!(passed(peer(2)), 200);
         clock.advance(Duration::from_secs(1));
         assert_eq!(passed(peer(1)), 20);
-        assert_eq!(passed(Source::Caller(Caller::User("local".to_owned()))), 1_000);
+        assert_eq!(passed(Source::Caller(Caller::User(User::new("local", Role::Admin)))), 1_000);
     }
 
     #[test]

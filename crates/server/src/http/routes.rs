@@ -12,8 +12,8 @@ use super::extract::BODY_BYTES_MAX;
 use super::failure::HttpError;
 use super::state::AppState;
 use super::{
-    allocations, assets, checkpoints, cluster, events, gate, jobs, logs, metrics, nodes, plan, series, tokens, what_if,
-    workers,
+    allocations, assets, checkpoints, cluster, events, gate, jobs, logs, metrics, nodes, plan, rights, series, tokens,
+    what_if, workers,
 };
 
 /// All routes.
@@ -27,6 +27,7 @@ pub fn app_with(state: AppState, more: Router<AppState>) -> Router {
     let (router, document) = documented().split_for_parts();
     let document = axum::body::Bytes::from(crate::text(&document));
     router
+        .route_layer(middleware::from_fn_with_state(state.clone(), rights::check))
         .merge(more)
         .merge(assets::routes())
         .route(pollux_backend_remote::protocol::PATH, get(nodes::connect))
@@ -53,26 +54,24 @@ fn documented() -> OpenApiRouter<AppState> {
     let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
     components.add_security_scheme("token", SecurityScheme::Http(scheme));
     let document = OpenApiBuilder::new().info(info).components(Some(components)).build();
-    let for_users = OpenApiRouter::new()
-        .merge(jobs::changing_routes())
-        .merge(cluster::changing_routes())
-        .merge(checkpoints::routes())
-        .merge(tokens::routes())
-        .merge(nodes::routes())
-        .merge(allocations::routes())
-        .route_layer(middleware::from_fn(gate::users_only));
-    let for_viewers = OpenApiRouter::new()
-        .merge(jobs::routes())
-        .merge(logs::routes())
-        .merge(events::routes())
-        .merge(cluster::routes())
-        .merge(plan::routes())
-        .merge(series::routes())
-        .merge(what_if::routes())
-        .route_layer(middleware::from_fn(gate::users_and_viewers));
-    let for_monitors = metrics::routes().route_layer(middleware::from_fn(gate::users_and_monitors));
-    let for_workers = workers::routes().route_layer(middleware::from_fn(gate::own_job_only));
-    let for_all = OpenApiRouter::new().merge(cluster::open_routes()).merge(jobs::own_routes());
-    let routes = [for_all, for_users, for_viewers, for_monitors, for_workers];
+    let routes = [
+        cluster::open_routes(),
+        jobs::own_routes(),
+        jobs::changing_routes(),
+        cluster::changing_routes(),
+        checkpoints::routes(),
+        tokens::routes(),
+        nodes::routes(),
+        allocations::routes(),
+        jobs::routes(),
+        logs::routes(),
+        events::routes(),
+        cluster::routes(),
+        plan::routes(),
+        series::routes(),
+        what_if::routes(),
+        metrics::routes(),
+        workers::routes(),
+    ];
     routes.into_iter().fold(OpenApiRouter::with_openapi(document), OpenApiRouter::merge)
 }

@@ -1,14 +1,16 @@
-//! What a caller may see and change.
+//! What a caller may see.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use pollux_api::Role;
 use pollux_engine::Refusal;
 use pollux_policy::JobId;
 
+use super::Visibility;
 use super::extract::Id;
 use super::failure::HttpError;
 use super::state::AppState;
-use crate::{Caller, Cluster};
+use crate::{Caller, Cluster, User};
 
 fn caller(parts: &Parts) -> Result<&Caller, HttpError> {
     parts.extensions.get().ok_or(HttpError::Unauthorized)
@@ -18,12 +20,12 @@ fn caller(parts: &Parts) -> Result<&Caller, HttpError> {
 #[derive(Clone, Debug)]
 pub(crate) struct Scope(pub(crate) Option<String>);
 
-impl<S: Sync> FromRequestParts<S> for Scope {
+impl FromRequestParts<AppState> for Scope {
     type Rejection = HttpError;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, HttpError> {
+    async fn from_request_parts(parts: &mut Parts, state: &AppState) -> Result<Self, HttpError> {
         match caller(parts)? {
-            Caller::User(_) => Ok(Self(None)),
+            Caller::User(user) => Ok(Self::of_user(state, user)),
             Caller::Viewer(owner) => Ok(Self(Some(owner.clone()))),
             other => Err(HttpError::out_of_scope(Some(other))),
         }
@@ -31,6 +33,14 @@ impl<S: Sync> FromRequestParts<S> for Scope {
 }
 
 impl Scope {
+    /// What a user sees.
+    pub(crate) fn of_user(state: &AppState, user: &User) -> Self {
+        match (state.visibility, user.role) {
+            (Visibility::Own, Role::Member) => Self(Some(user.name.clone())),
+            (Visibility::Own, Role::Viewer | Role::Admin) | (Visibility::All, _) => Self(None),
+        }
+    }
+
     /// Whether a job that is not over is among them.
     pub(crate) fn shows(&self, cluster: &Cluster<'_>, job: u64) -> bool {
         let is_own = |owner: &String| cluster.spec(JobId(job)).is_some_and(|spec| spec.owner == *owner);

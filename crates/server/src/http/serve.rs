@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,14 +22,18 @@ use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
 
 use super::gate::Peer;
+use super::hosts::Hosts;
 use super::listeners::Listener;
 use super::timeout_stream::TimeoutStream;
+use super::unix_socket::{LocalUser, UnixSocket};
 use super::{AppState, app};
 
 /// Connections of one listener at once, if there are files enough; more wait to be accepted. Each worker holds one.
 const CONNECTIONS_MAX: usize = 32_768;
 /// What is kept of a request's head and its next piece.
 const BUFFER_BYTES: usize = 64 * 1024;
+/// Connections of users of this machine at once.
+const SOCKET_CONNECTIONS_MAX: usize = 256;
 /// What a client may take to say who it is, and to ask the next thing.
 const HEADER_WAIT: Duration = Duration::from_secs(30);
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
@@ -136,6 +140,52 @@ impl ConnectionPermits {
     }
 }
 
+/// Answers users of this machine at a socket, as [`serve`] does others.
+pub(crate) async fn serve_socket(socket: UnixSocket, state: AppState) -> io::Result<()> {
+    let listener = socket.listen()?;
+    let state = state.at(Hosts::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 80)), false, &[]));
+    let app = app(state.clone());
+    let (places, graceful) = (Arc::new(Semaphore::new(SOCKET_CONNECTIONS_MAX)), GracefulShutdown::new());
+    let mut is_failing = false;
+    let accept_all = async {
+        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+            let stream = match listener.accept().await {
+                Ok((stream, _)) => stream,
+                Err(error) => {
+                    if !std::mem::replace(&mut is_failing, true) {
+                        warn!(%error, "no connection can be accepted");
+                    }
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            };
+            is_failing = false;
+            let (app, watcher, state) = (app.clone(), graceful.watcher(), state.clone());
+            tokio::spawn(async move {
+                let Some(user) = LocalUser::of(&stream).await else {
+                    return info!("connection refused: the system does not say whose it is");
+                };
+                let peer = Peer(Ipv4Addr::LOCALHOST.into());
+                match answer(TimeoutStream::new(stream), app, (peer, Some(user)), watcher, &state).await {
+                    Ok(()) => debug!("connection closed"),
+                    Err(error) => debug!(%error, "connection broken"),
+                }
+                drop(place);
+            });
+        }
+    };
+    tokio::select! {
+        () = accept_all => {}
+        () = state.closed() => {}
+    }
+    drop(listener);
+    socket.remove();
+    if tokio::time::timeout(GRACE, graceful.shutdown()).await.is_err() {
+        info!("connections that are still busy are cut off");
+    }
+    Ok(())
+}
+
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut permits = self.permits.open.lock().expect("nobody panics with it");
@@ -162,10 +212,10 @@ async fn serve_connection(
     }
     let (stream, peer) = (TimeoutStream::new(stream), Peer(address.ip()));
     let answered = match tls {
-        None => answer(stream, app, peer, watcher, state).await,
+        None => answer(stream, app, (peer, None), watcher, state).await,
         Some(tls) => {
             let reason = match tokio::time::timeout(HANDSHAKE_WAIT, tls.accept(stream)).await {
-                Ok(Ok(stream)) => return closed(address, answer(stream, app, peer, watcher, state).await),
+                Ok(Ok(stream)) => return closed(address, answer(stream, app, (peer, None), watcher, state).await),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!("nothing for {} s", HANDSHAKE_WAIT.as_secs()),
             };
@@ -187,7 +237,7 @@ fn closed(peer: SocketAddr, answered: hyper::Result<()>) {
 async fn answer(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     app: Router,
-    peer: Peer,
+    (peer, user): (Peer, Option<LocalUser>),
     // While it is held, the end of the server waits for this connection.
     _watcher: Watcher,
     state: &AppState,
@@ -195,6 +245,9 @@ async fn answer(
     let app = TowerToHyperService::new(app);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer);
+        if let Some(user) = &user {
+            request.extensions_mut().insert(user.clone());
+        }
         app.call(request)
     });
     let connection = http1::Builder::new()

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use pollux_api::Role;
 use pollux_backend_remote::{Doorway, Nodes};
 use pollux_policy::JobId;
 use pollux_store::JobRow;
@@ -15,9 +16,9 @@ use super::events::UnreadableLines;
 use super::failure::HttpError;
 use super::hosts::Hosts;
 use super::rates::Rates;
-use super::{Authenticator, HttpSettings, Identity, TlsFiles, tls};
+use super::{Authenticator, HttpSettings, Identity, TlsFiles, Visibility, tls};
 use crate::series::Series;
-use crate::{Caller, Cluster, Handle, Retention, Server};
+use crate::{Caller, Cluster, Handle, Retention, Server, User};
 use pollux_engine::Refusal;
 
 /// Streams that may be open at once.
@@ -44,6 +45,8 @@ pub struct AppState {
     pub(crate) authenticator: Option<Arc<dyn Authenticator>>,
     /// What the keys of groups are made from.
     group_secret: Option<Arc<str>>,
+    /// Which jobs members see.
+    pub(crate) visibility: Visibility,
     /// Where jobs and nodes are changed, if not here.
     pub(crate) changed_elsewhere: Option<&'static str>,
     /// Machines that may join, if any may.
@@ -76,6 +79,7 @@ impl AppState {
             is_healthy: Arc::new(AtomicBool::new(true)),
             authenticator: None,
             group_secret: None,
+            visibility: Visibility::default(),
             changed_elsewhere: None,
             nodes: None,
             allocations: None,
@@ -92,7 +96,7 @@ impl AppState {
         let (authenticator, changed_elsewhere) = (settings.authenticator.clone(), settings.changed_elsewhere);
         let (nodes, tls) = (settings.nodes.clone(), settings.tls.clone().map(Arc::new));
         let allocations = settings.allocations.as_ref().map(Allocations::new);
-        Self { authenticator, changed_elsewhere, nodes, allocations, tls, ..self }
+        Self { authenticator, changed_elsewhere, nodes, allocations, tls, visibility: settings.visibility, ..self }
     }
 
     /// The same for workers that look for the scheduler there.
@@ -167,7 +171,7 @@ impl AppState {
         let Some(authenticator) = &self.authenticator else { return Ok(None) };
         Ok(match authenticator.verify(token).await? {
             None => None,
-            Some(Identity::User(name)) => Some(Caller::User(name)),
+            Some(Identity::User(name)) => Some(Caller::User(User { name, role: Role::Admin })),
             Some(Identity::Viewer(owner)) => Some(Caller::Viewer(owner)),
             Some(Identity::Monitor(name)) => Some(Caller::Monitor(name)),
             Some(Identity::Worker { job, owner }) => {

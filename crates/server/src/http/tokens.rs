@@ -2,33 +2,44 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use pollux_api::{Failure, IssuedToken, TokenList, TokenRequest};
+use pollux_policy::Timestamp;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::extract::{Json, Name};
 use super::failure::HttpError;
 use super::state::AppState;
-use crate::{Refused, tokens};
+use crate::clock::wall;
+use crate::{Refused, User, tokens};
+
+/// A token that is to be good for longer is one without an end.
+const LIFETIME_MAX_S: u64 = 3_650 * 86_400;
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list, issue)).routes(routes!(delete))
 }
 
-/// Labels of users' tokens.
+/// Tokens of users.
 #[utoipa::path(get, path = "/v1/tokens", tag = "tokens", security(("token" = [])),
     responses((status = 200, body = TokenList), (status = "default", body = Failure)))]
 async fn list(State(state): State<AppState>) -> Json<TokenList> {
-    Json(TokenList { labels: state.handle.token_labels() })
+    Json(TokenList { tokens: state.handle.tokens() })
 }
 
-/// A new token that opens everything. It is shown this once.
+/// A new token for a user who has none. It is shown this once.
 #[utoipa::path(post, path = "/v1/tokens", tag = "tokens", security(("token" = [])), request_body = TokenRequest,
     responses((status = 201, body = IssuedToken), (status = "default", body = Failure)))]
 async fn issue(State(state): State<AppState>, Json(request): Json<TokenRequest>) -> Result<Response, HttpError> {
-    let TokenRequest { label } = request;
+    let TokenRequest { label, role, expires_s } = request;
+    let expires = expires_s.map(|expires_s| match expires_s {
+        1..=LIFETIME_MAX_S => Ok(Timestamp(wall().0 + expires_s * 1_000)),
+        _ => Err(Refused::TokenLifetime { expires_s }),
+    });
+    let expires = expires.transpose()?;
     let token = tokens::random().map_err(|_| Refused::NoRandom)?;
-    state.handle.grant(&label, &token).get().await?;
-    Ok((StatusCode::CREATED, Json(IssuedToken { label, token })).into_response())
+    state.handle.grant(User::new(&label, role), &token, expires).get().await?;
+    let issued = IssuedToken { label, role, expires_ms: expires.map(|at| at.0), token };
+    Ok((StatusCode::CREATED, Json(issued)).into_response())
 }
 
 /// Takes a token back.

@@ -22,7 +22,6 @@ use crate::{Refused, WhatIfError};
 /// For a question whose asker has left, to notice and make room.
 const PLACE_WAIT: Duration = Duration::from_secs(2);
 
-/// For users.
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(what_if, choices))
 }

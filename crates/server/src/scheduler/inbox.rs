@@ -14,10 +14,10 @@ use pollux_store::{HistoryEntry, HistoryEvent, SubmittedJob, TokenRow};
 use tracing::{error, info};
 
 use super::Scheduler;
-use crate::clock::milliseconds;
+use crate::clock::{milliseconds, wall};
 use crate::fleet::{Effects, Ending, Group, Readiness};
 use crate::handle::{Look, Message, Reply};
-use crate::tokens::{LOCAL_TOKEN, TokenDigest, Tokens};
+use crate::tokens::{Grant, LOCAL_TOKEN, TokenDigest, Tokens};
 use crate::{Action, NodeAction, Refused, event_log, history_event};
 
 /// Longest label of a token.
@@ -63,7 +63,7 @@ impl Asked {
 /// A user's token comes or goes.
 pub(crate) struct TokenChange {
     label: String,
-    come: Option<TokenDigest>,
+    come: Option<Grant>,
     pub(crate) gone: Option<TokenDigest>,
     reply: Reply<()>,
 }
@@ -71,16 +71,17 @@ pub(crate) struct TokenChange {
 impl TokenChange {
     /// What is to be kept of a token that comes.
     pub(crate) fn row(&self) -> Option<TokenRow> {
-        self.come.map(|digest| TokenRow { digest, job: None, label: self.label.clone() })
+        self.come.as_ref().map(Grant::row)
     }
 
     /// What is durable counts from now on.
     pub(crate) fn conclude(self, tokens: &Tokens, is_durable: bool) {
         match self.come {
             _ if !is_durable => return refuse(self.reply, Refused::Full),
-            Some(digest) => {
-                info!(label = self.label, replaced = self.gone.is_some(), "token granted");
-                tokens.grant(self.label, digest);
+            Some(grant) => {
+                let (role, expires_ms) = (grant.user.role, grant.expires.map(|at| at.0));
+                info!(label = self.label, %role, expires_ms, replaced = self.gone.is_some(), "token granted");
+                tokens.grant(grant);
             }
             None => {
                 info!(label = self.label, "token revoked");
@@ -126,23 +127,14 @@ impl Scheduler {
                 Ok(()) => inbox.published.push(reply),
                 Err(refused) => refuse(reply, refused),
             },
-            Message::Grant { label, digest, replaces, reply } => match self.check_grant(&label, replaces, inbox) {
-                Ok(()) => {
-                    let gone = self.tokens.of_user(&label);
-                    let come = Some(digest);
-                    match gone == come {
-                        true => drop(reply.send(Ok(()))),
-                        false => inbox.token_changes.push(TokenChange { label, come, gone, reply }),
-                    }
-                }
-                Err(refused) => refuse(reply, refused),
-            },
+            Message::Grant { grant, replaces, reply } => self.grant(grant, replaces, reply, inbox),
             Message::Revoke(label, reply) => match self.check_revoke(&label) {
                 Ok(digest) => {
                     inbox.token_changes.push(TokenChange { label, come: None, gone: Some(digest), reply });
                 }
                 Err(refused) => refuse(reply, refused),
             },
+            Message::TokenUsed(digest, used) => self.unwritten.tokens_used.push((digest, used)),
             Message::Look(look) => inbox.looks.push(look),
             Message::ShutDown(reply) => inbox.shut_down = Some(reply),
             Message::LimitPages(pages) => self.store.limit_pages(pages),
@@ -264,16 +256,30 @@ impl Scheduler {
         Refused::Stale { job, generation, current: self.fleet.group(job).map_or(0, |group| group.generation) }
     }
 
+    fn grant(&self, grant: Grant, replaces: bool, reply: Reply<()>, inbox: &mut Inbox) {
+        let label = grant.user.name.clone();
+        if let Err(refused) = self.check_grant(&label, replaces, inbox) {
+            return refuse(reply, refused);
+        }
+        let gone = self.tokens.of_user(&label);
+        if gone == Some(grant.digest) {
+            // Who asked may have gone.
+            let _ = reply.send(Ok(()));
+            return;
+        }
+        inbox.token_changes.push(TokenChange { label, come: Some(grant), gone, reply });
+    }
+
     fn check_grant(&self, label: &str, replaces: bool, inbox: &Inbox) -> Result<(), Refused> {
         let is_letter = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
         if label.is_empty() || label.len() > LABEL_BYTES_MAX || !label.chars().all(is_letter) {
             return Err(Refused::Label { label: label.to_owned() });
         }
         let is_coming = inbox.token_changes.iter().any(|change| change.label == label);
-        if !replaces && (is_coming || self.tokens.of_user(label).is_some()) {
+        if !replaces && (is_coming || self.tokens.is_in_use(label, wall())) {
             return Err(Refused::LabelUsed { label: label.to_owned() });
         }
-        if !replaces && self.tokens.labels().len() + inbox.token_changes.len() >= TOKENS_MAX {
+        if !replaces && self.tokens.list().len() + inbox.token_changes.len() >= TOKENS_MAX {
             return Err(Refused::TooManyTokens { limit: TOKENS_MAX });
         }
         Ok(())

@@ -15,7 +15,12 @@ async fn everything(handle: &Handle) -> String {
         let nodes = cluster.engine().nodes().map(|node| format!("{:?} {}", node.id(), node.is_draining()));
         format!("{:?} {:?} {}", jobs.collect::<Vec<_>>(), nodes.collect::<Vec<_>>(), cluster.last_event())
     });
-    format!("{} {:?}", cluster.get().await.unwrap(), handle.token_labels())
+    format!("{} {:?}", cluster.get().await.unwrap(), labels(handle))
+}
+
+/// Who has a token.
+pub(crate) fn labels(handle: &Handle) -> Vec<String> {
+    handle.tokens().into_iter().map(|token| token.label).collect()
 }
 
 /// A cluster with a job that runs and one that waits.

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode};
-use pollux_api::Failure;
+use pollux_api::{Failure, Role};
 use pollux_policy::PolicySettings;
-use pollux_server::Server;
 use pollux_server::http::{AppState, Hosts, app};
+use pollux_server::{Server, User};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -45,7 +45,7 @@ impl Site {
     pub(crate) async fn with_policy(nodes: &[(&str, u32)], policy: PolicySettings) -> Self {
         let (folder, world) = (tempfile::tempdir().unwrap(), World::new(nodes));
         let server = world.serve(settings(folder.path(), policy));
-        server.handle().grant("test", TOKEN).get().await.unwrap();
+        server.handle().grant(User::new("test", Role::Admin), TOKEN, None).get().await.unwrap();
         let address: SocketAddr = "127.0.0.1:7878".parse().unwrap();
         let state = AppState::new(&server, Hosts::new(address, false, &[]));
         Self { app: app(state.clone()), world, server, state, folder }
@@ -87,6 +87,19 @@ impl Site {
     pub(crate) async fn submit(&self, name: &str, replicas: u32) -> u64 {
         let asked = format!(r#"{{"name":"{name}","command":["train"],"working_dir":"/","replicas":{replicas}}}"#);
         self.post("/v1/jobs", asked).await.json::<Value>(StatusCode::CREATED)["id"].as_u64().unwrap()
+    }
+
+    /// A token of a user, as an admin makes it.
+    pub(crate) async fn token_of(&self, name: &str, role: Role) -> String {
+        let asked = serde_json::json!({"label": name, "role": role}).to_string();
+        self.post("/v1/tokens", asked).await.json::<Value>(StatusCode::CREATED)["token"].as_str().unwrap().to_owned()
+    }
+
+    /// A request with another token.
+    pub(crate) async fn send_as(&self, token: &str, method: Method, path: &str, body: &str) -> Answered {
+        let mut request = Self::request(method, path, body.to_owned());
+        request.headers_mut().insert("authorization", format!("Bearer {token}").parse().unwrap());
+        self.send(request).await
     }
 
     /// Waits for something that is not answered at once.

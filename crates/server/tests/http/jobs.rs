@@ -1,7 +1,7 @@
 use std::time::{Duration, SystemTime};
 
 use axum::http::{Method, StatusCode};
-use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList, PruneReport};
+use pollux_api::{Assignment, ClusterStatus, Explanation, Job, JobDetail, JobList, NodeList, PruneReport, Role};
 use pollux_backend::Exit;
 use pollux_job::Phase;
 use pollux_policy::JobId;
@@ -161,13 +161,16 @@ async fn health_metrics_and_statuses_tell_how_the_cluster_is() {
 async fn tokens_are_issued_used_listed_and_deleted() {
     let site = Site::new(&[("a", 1)]).await;
     let issued: pollux_api::IssuedToken =
-        site.post("/v1/tokens", r#"{"label":"laptop"}"#).await.json(StatusCode::CREATED);
+        site.post("/v1/tokens", r#"{"label":"laptop","role":"admin"}"#).await.json(StatusCode::CREATED);
     let with_it = async || {
         let mut request = Site::request(Method::GET, "/v1/tokens", "");
         request.headers_mut().insert("authorization", format!("bearer {}", issued.token).parse().unwrap());
         site.send(request).await
     };
-    assert_eq!(with_it().await.body, r#"{"labels":["laptop","test"]}"#);
+    let list: pollux_api::TokenList = with_it().await.json(StatusCode::OK);
+    let listed: Vec<_> = list.tokens.iter().map(|token| (token.label.as_str(), token.role)).collect();
+    assert_eq!(listed, [("laptop", Role::Admin), ("test", Role::Admin)]);
+    assert!(list.tokens.iter().all(|token| token.last_used_ms >= token.created_ms && token.created_ms.is_some()));
     assert_eq!(site.post("/v1/tokens", r#"{"label":"laptop"}"#).await.failure(409).0, "label_used");
     for label in ["", "a b", "../x", &"x".repeat(65)] {
         assert_eq!(site.post("/v1/tokens", format!(r#"{{"label":"{label}"}}"#)).await.failure(422).0, "bad_label");

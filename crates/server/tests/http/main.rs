@@ -12,6 +12,7 @@ mod monitoring;
 mod mutations;
 mod openapi;
 mod panics;
+mod rights;
 mod socket;
 mod streams;
 mod viewers;

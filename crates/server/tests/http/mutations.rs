@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use crate::bad_input::{busy, report};
+use crate::bad_input::{busy, labels, report};
 use crate::calls::Site;
 
 /// A good body for every route that takes one, with every field that there is.
@@ -179,7 +179,7 @@ async fn kept(site: &Site) -> String {
         let jobs = cluster.engine().jobs().map(|job| format!("{} {:?}", job.id(), job.report()));
         jobs.collect::<Vec<_>>()
     });
-    format!("{:?} {:?}", jobs.get().await.unwrap(), site.server.handle().token_labels())
+    format!("{:?} {:?}", jobs.get().await.unwrap(), labels(site.server.handle()))
 }
 
 /// Sends it; what was taken is taken back. Returns whether it was.

@@ -1,10 +1,10 @@
 use std::fs;
 use std::path::Path;
 
-use pollux_api::ReportRequest;
+use pollux_api::{ReportRequest, Role};
 use pollux_job::{JobId, JobSpec, Phase};
 use pollux_policy::{Binding, PolicySettings, ThemisSettings, Timestamp, TiresiasSettings};
-use pollux_server::{Caller, Handle, ManualClock, ServerSettings, views};
+use pollux_server::{Caller, Handle, ManualClock, ServerSettings, User, views};
 use pollux_store::{EndedQuery, HistoryEvent, Store};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -62,7 +62,7 @@ fn a_state_folder_of_version_0_1_is_carried_on_with() {
     let told: ReportRequest = serde_json::from_str(&told.unwrap()).unwrap();
     handle.report(JobId(2), ReportRequest { generation: 8, ..told }).wait().unwrap();
     assert_eq!(handle.caller("fixture token 2"), Some(Caller::Job(JobId(2))), "and come in with the token they have");
-    assert_eq!(handle.caller("fixture token 6"), Some(Caller::User("reader".to_owned())));
+    assert_eq!(handle.caller("fixture token 6"), Some(Caller::User(User::new("reader", Role::Admin))));
     // Another was told to leave, and is told again; whoever waited for its GPU starts.
     eventually("the rest of a resize", || world.running().iter().all(|order| order.replica.0 != 48).then_some(()));
     let next = eventually("the start after it", || world.running_for(JobId(9)).pop());
