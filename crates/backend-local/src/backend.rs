@@ -32,6 +32,7 @@ pub struct LocalBackend {
     checkpoint_dir: PathBuf,
     logs: Arc<LocalLogs>,
     checkpoints: Arc<LocalCheckpoints>,
+    gate: EpochGate,
     /// `None` only while it is dropped: the monitor ends when nobody can ask it for anything.
     requests: Option<Sender<Asked>>,
     wake: Arc<OwnedFd>,
@@ -73,7 +74,8 @@ impl LocalBackend {
         let checkpoints = Arc::new(LocalCheckpoints::new(folder.clone(), gate.clone()).map_err(LocalError::Watch)?);
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|error| LocalError::Watch(error.into()))?);
-        let monitor = ProcessMonitor::new(replicas, settings, nodes, gate, observer).map_err(LocalError::Watch)?;
+        let monitor =
+            ProcessMonitor::new(replicas, settings, nodes, gate.clone(), observer).map_err(LocalError::Watch)?;
         let (requests, received) = mpsc::channel();
         let thread = thread::Builder::new().name("local-backend".to_owned());
         let woken = Arc::clone(&wake);
@@ -84,6 +86,7 @@ impl LocalBackend {
             checkpoint_dir: folder,
             logs,
             checkpoints,
+            gate,
             requests: Some(requests),
             wake,
             monitor: Some(monitor),
@@ -103,6 +106,11 @@ impl LocalBackend {
     /// What tells whether anything runs, for any thread.
     pub fn occupancy(&self) -> Occupancy {
         Occupancy { replicas: self.state_dir.join(REPLICAS) }
+    }
+
+    /// Fails if a scheduler of a higher epoch has given orders: for what is done here besides replicas.
+    pub fn admit(&self, epoch: Epoch) -> io::Result<()> {
+        Ok(self.gate.admit(epoch).map(drop)?)
     }
 
     /// Where jobs save, if no other is named: absolute.

@@ -4,6 +4,7 @@ mod connection;
 mod duty;
 mod error;
 mod identity;
+mod keeper;
 mod term;
 
 use std::path::PathBuf;

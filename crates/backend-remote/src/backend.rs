@@ -5,8 +5,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use pollux_backend::{Backend, Checkpoints, Epoch, LogAnswer, LogReader, LogStart, Observer, ReplicaId, ReplicaOrder};
+use pollux_backend::{
+    Backend, CheckpointAnswer, Checkpoints, Epoch, LogAnswer, LogReader, LogStart, Observer, ReplicaId, ReplicaOrder,
+    SavedCheckpoints,
+};
 use pollux_backend_local::LocalBackend;
+use pollux_policy::JobId;
 
 use crate::members::{Members, write};
 use crate::nodes::{Nodes, NodesError, random};
@@ -40,8 +44,9 @@ impl RemoteBackend {
             here.with(|routes| routes.saw_here(seen));
         }))?;
         let folder = shared_folder(own.checkpoint_dir()).map_err(NodesError::State)?;
-        let checkpoints = own.checkpoints();
-        shared.open(Routes::new(members, folder, own, observer).map_err(NodesError::State)?);
+        let checkpoints = Arc::new(SavedEverywhere { here: own.checkpoints(), shared: shared.clone() });
+        let routes = Routes::new(members, state_dir, folder, own, observer, shared.downgrade());
+        shared.open(routes.map_err(NodesError::State)?);
         let waiting = shared.clone();
         let wait = move || {
             thread::sleep(RETURN_MAX);
@@ -114,5 +119,33 @@ struct Logs(Shared);
 impl LogReader for Logs {
     fn read(&self, replica: ReplicaId, from: LogStart, bytes_max: usize, answer: LogAnswer) {
         self.0.with(|routes| routes.read(replica, from, bytes_max, answer));
+    }
+}
+
+/// Checkpoints are where the scheduler's own are; other machines have copies, or what is to be copied.
+#[derive(Debug)]
+struct SavedEverywhere {
+    here: Arc<dyn Checkpoints>,
+    shared: Shared,
+}
+
+impl Checkpoints for SavedEverywhere {
+    fn location(&self, job: JobId) -> String {
+        self.here.location(job)
+    }
+
+    fn list(&self, answer: CheckpointAnswer<Vec<SavedCheckpoints>>) {
+        self.here.list(answer);
+    }
+
+    fn delete(&self, epoch: Epoch, job: JobId, answer: CheckpointAnswer<u64>) {
+        let shared = self.shared.clone();
+        let deleted = move |freed: io::Result<u64>| {
+            if freed.is_ok() {
+                shared.with(|routes| routes.drop_saved(epoch, job));
+            }
+            answer(freed);
+        };
+        self.here.delete(epoch, job, Box::new(deleted));
     }
 }

@@ -21,6 +21,7 @@
 #![warn(clippy::let_underscore_must_use)]
 
 pub mod protocol;
+mod saved;
 mod members;
 mod routes;
 mod nodes;

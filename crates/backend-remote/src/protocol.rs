@@ -11,6 +11,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use pollux_backend::{Epoch, Exit, LogChunk, LogStart, NodeInfo, Observation, ReplicaId, ReplicaOrder};
+use pollux_policy::JobId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -52,6 +53,14 @@ pub(crate) enum FromNode {
     Superseded { by: Epoch },
     /// What was read of a log, or why nothing was.
     Log { request: u64, piece: LogPiece },
+    /// Jobs save in a folder of its own there, since it does not see the scheduler's.
+    Keeps { folder: String },
+    /// A job has saved there, so long ago, what the scheduler has no copy of.
+    Saved { job: JobId, age_ms: u64 },
+    /// It asks for what a job has saved elsewhere.
+    AskSaved { request: u64, ask: SavedAsk },
+    /// What it was asked for.
+    AnswerSaved { request: u64, answer: SavedAnswer },
     /// It ends at another time than it said.
     Ends(Ending),
     /// It would leave: because nothing runs there, or, `at_once`, because its end has come whatever runs there.
@@ -103,6 +112,55 @@ pub(crate) struct Ending {
     pub(crate) ends_in_ms: Option<u64>,
 }
 
+/// A file that a job has saved, by its path in the job's folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SavedFile {
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+}
+
+/// What either side asks about what a job has saved.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "about", rename_all = "snake_case")]
+pub(crate) enum SavedAsk {
+    /// Which files there are.
+    Files { job: JobId },
+    /// A part of one.
+    Piece { job: JobId, file: String, from: u64, bytes_max: u64 },
+    /// SHA-256 of a whole one.
+    Digest { job: JobId, file: String },
+    /// Nothing: the scheduler has a copy of all that was written up to then, by the clocks of both.
+    Taken { job: JobId, there_ns: u64, here_ns: u64 },
+}
+
+impl SavedAsk {
+    pub(crate) const fn job(&self) -> JobId {
+        match self {
+            Self::Files { job } | Self::Piece { job, .. } | Self::Digest { job, .. } | Self::Taken { job, .. } => *job,
+        }
+    }
+}
+
+/// What either side answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SavedAnswer {
+    /// With the moment of the last change by its own clock, and how long ago that is.
+    Files {
+        files: Vec<SavedFile>,
+        written_ns: u64,
+        age_ms: u64,
+    },
+    Piece {
+        base64: String,
+    },
+    Digest {
+        sha256: String,
+    },
+    Noted,
+    Failed(String),
+}
+
 /// A piece of a log, as JSON can hold it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -127,6 +185,12 @@ pub(crate) enum ToNode {
     Adopt { epoch: Epoch, replicas: Vec<ReplicaId> },
     /// As in `Backend::start`.
     Start { order: Box<ReplicaOrder>, secrets: BTreeMap<String, String> },
+    /// As of a node.
+    AskSaved { request: u64, ask: SavedAsk },
+    /// As of a node.
+    AnswerSaved { request: u64, answer: SavedAnswer },
+    /// What a job has saved there is not needed any more.
+    DropSaved { epoch: Epoch, job: JobId },
     /// As in `Backend::stop`.
     Stop { epoch: Epoch, replica: ReplicaId, grace_ms: u64 },
     /// As in `Backend::forget`.
@@ -148,7 +212,7 @@ pub(crate) enum ToNode {
 }
 
 /// How a node leaves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Leave {
     /// Who says so.
     pub(crate) epoch: Epoch,

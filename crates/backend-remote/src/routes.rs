@@ -1,9 +1,12 @@
 //! Which replica is where, and what each machine has to be told.
 
+mod handover;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, ErrorKind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use pollux_backend::{
@@ -14,9 +17,11 @@ use pollux_backend_local::LocalBackend;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{info, warn};
 
+use self::handover::Handover;
 use crate::members::Members;
 use crate::nodes::now_ms;
 use crate::protocol::{Ending, FromNode, Hello, Leave, SharedFolder, ToNode};
+use crate::saved::line::LineEnd;
 
 /// What replicas of a machine may take to end that left or was removed while it was away.
 const LAST_GRACE: Duration = Duration::from_secs(30);
@@ -31,7 +36,21 @@ impl fmt::Debug for Shared {
     }
 }
 
+/// The routes, for whoever does not keep them.
+#[derive(Clone)]
+pub(crate) struct WeakShared(Weak<Mutex<Option<Routes>>>);
+
+impl WeakShared {
+    fn upgrade(&self) -> Option<Shared> {
+        self.0.upgrade().map(Shared)
+    }
+}
+
 impl Shared {
+    pub(crate) fn downgrade(&self) -> WeakShared {
+        WeakShared(Arc::downgrade(&self.0))
+    }
+
     pub(crate) fn open(&self, routes: Routes) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(routes);
     }
@@ -67,6 +86,7 @@ struct Link {
     end: Option<NodeEnd>,
     reads: BTreeMap<u64, LogAnswer>,
     next_read: u64,
+    saved: LineEnd,
 }
 
 struct Stop {
@@ -111,15 +131,20 @@ pub(crate) struct Routes {
     stops: BTreeMap<ReplicaId, Stop>,
     early_reads: Vec<Read>,
     answers: Vec<Box<dyn FnOnce() + Send>>,
+    handover: Handover,
+    shared: WeakShared,
 }
 
 impl Routes {
     pub(crate) fn new(
         members: Members,
+        state_dir: &Path,
         folder: SharedFolder,
         own: LocalBackend,
         observer: Observer,
+        shared: WeakShared,
     ) -> io::Result<Self> {
+        let handover = Handover::open(state_dir, own.checkpoint_dir())?;
         let placed = own.replicas()?.into_iter().map(|replica| (replica, Place::Here)).collect();
         Ok(Self {
             members,
@@ -142,6 +167,8 @@ impl Routes {
             stops: BTreeMap::new(),
             early_reads: Vec::new(),
             answers: Vec::new(),
+            handover,
+            shared,
         })
     }
 
@@ -249,7 +276,9 @@ impl Routes {
             }
             return;
         }
-        for order in self.held.values().filter(|order| self.is_at(order.replica, machine)) {
+        let is_sent =
+            |order: &&ReplicaOrder| self.is_at(order.replica, machine) && !self.handover.is_waiting(order.replica);
+        for order in self.held.values().filter(is_sent) {
             self.send(machine, start(order));
         }
         if !self.has_adopted {
@@ -300,13 +329,18 @@ impl Routes {
         }
         let Some(machine) = machine else {
             self.placed.insert(replica, Place::Here);
-            if let Some(own) = &mut self.own {
+            if !self.awaits_saved(order, None)
+                && let Some(own) = &mut self.own
+            {
                 own.start(order);
             }
             return;
         };
         self.placed.insert(replica, Place::At(machine.clone()));
         self.held.insert(replica, order.clone());
+        if self.awaits_saved(order, Some(&machine)) {
+            return;
+        }
         if self.links.contains_key(&machine) {
             self.send(&machine, start(order));
         } else {
@@ -318,6 +352,7 @@ impl Routes {
         if !self.admit(epoch) {
             return;
         }
+        self.handover.withdraw(replica);
         match self.placed.get(&replica).cloned() {
             Some(Place::Here) => {
                 if let Some(own) = &mut self.own {
@@ -398,7 +433,12 @@ impl Routes {
         self.next_link += 1;
         let (id, nodes, address) = (self.next_link, hello.nodes.clone(), hello.address.clone());
         let (seen, end) = (BTreeMap::new(), hello.end.map(end_of));
-        let link = Link { id, to, nodes, address, seen, end, reads: BTreeMap::new(), next_read: 0 };
+        let ask = to.clone();
+        let saved = LineEnd::new(move |request, question| {
+            #[expect(clippy::let_underscore_must_use, reason = "whoever asks is told that the connection is over")]
+            let _ = ask.send(ToNode::AskSaved { request, ask: question });
+        });
+        let link = Link { id, to, nodes, address, seen, end, reads: BTreeMap::new(), next_read: 0, saved };
         self.heard.insert(machine.clone(), SystemTime::now());
         if let Some(earlier) = self.links.insert(machine.clone(), link) {
             self.break_off(machine, earlier);
@@ -459,6 +499,10 @@ impl Routes {
                 }
                 return;
             }
+            FromNode::Keeps { .. }
+            | FromNode::Saved { .. }
+            | FromNode::AskSaved { .. }
+            | FromNode::AnswerSaved { .. } => return self.told_of_saved(machine, message),
             FromNode::Ends(ending) => return self.ends(machine, ending),
             FromNode::AsksToLeave { at_once } => return self.asks_to_leave(machine, at_once),
             FromNode::Left => return self.left(machine),
@@ -480,6 +524,8 @@ impl Routes {
         }
         match seen {
             Observation::Exited { .. } | Observation::StartFailed { .. } => self.ended(replica),
+            // It is still on its way into being: should the connection break, it is ordered again.
+            Observation::Pending { .. } => {}
             _ => drop(self.held.remove(&replica)),
         }
         self.observe(seen);
@@ -555,6 +601,7 @@ impl Routes {
     fn gone(&mut self, machine: &str) -> io::Result<()> {
         let nodes = self.members.remove(machine)?;
         info!(machine, "machine is removed");
+        self.lose_saved(machine);
         let there: Vec<ReplicaId> = self.placed.keys().filter(|it| self.is_at(**it, machine)).copied().collect();
         for replica in there {
             self.placed.remove(&replica);

@@ -53,6 +53,9 @@ pub struct ReplicaOrder {
     /// [`Checkpoints::location`]: crate::Checkpoints::location
     #[serde(default)]
     pub checkpoint_dir: String,
+    /// Whether its program goes on from there: its job begins or begins again, and no other replica has its state.
+    #[serde(default)]
+    pub restores: bool,
     /// Variables besides those that every program on the node has.
     pub environment: BTreeMap<String, String>,
     /// Variables that must not be written to any file.

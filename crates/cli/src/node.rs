@@ -57,6 +57,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
 
+    /// Where jobs save checkpoints on this machine; the scheduler copies them, and hands them on to other machines [default:
+    /// the scheduler's folder where this machine sees it, else `checkpoints` in its state folder]
+    #[arg(long, value_name = "FOLDER")]
+    checkpoint_dir: Option<PathBuf>,
+
     #[command(flatten)]
     lifetime: LifetimeArgs,
 
@@ -125,7 +130,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<()> {
             program: env::current_exe().context("cannot find this program")?,
             grace: GRACE,
             log: LogLimits::default(),
-            checkpoint_dir: None,
+            checkpoint_dir: args.checkpoint_dir.clone(),
             identity: MachineIdentity { gpu_type: args.gpu_type.clone(), ..MachineIdentity::default() },
         },
         lifetime: args.lifetime.lifetime(),

@@ -82,6 +82,8 @@ pub(crate) struct LaunchContext<'a> {
     /// The host under which the replica is reached.
     pub(crate) address: &'a str,
     pub(crate) checkpoint_dir: &'a str,
+    /// Whether nobody else has the state of the job.
+    pub(crate) restores: bool,
     pub(crate) token: WorkerToken<'a>,
 }
 
@@ -143,6 +145,7 @@ pub(crate) fn order(
         command: spec.command.clone(),
         working_dir: spec.working_dir.clone(),
         checkpoint_dir: context.checkpoint_dir.to_owned(),
+        restores: context.restores,
         environment,
         secrets,
     })

@@ -124,6 +124,7 @@ pub(crate) fn order(
         command,
         working_dir: env::current_dir().map_err(system("find its folder"))?,
         checkpoint_dir: String::new(),
+        restores: true,
         environment,
         secrets: BTreeMap::new(),
     })

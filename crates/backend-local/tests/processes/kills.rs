@@ -43,6 +43,7 @@ fn order(state: &Path, replica: u64) -> ReplicaOrder {
         command: vec!["sh".to_owned(), "-c".to_owned(), script],
         working_dir: PathBuf::from("/"),
         checkpoint_dir: String::new(),
+        restores: true,
         environment: BTreeMap::new(),
         secrets: BTreeMap::new(),
     }

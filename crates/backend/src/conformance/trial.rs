@@ -177,6 +177,7 @@ impl Trial {
             command: ["sh", "-c", script].map(str::to_owned).to_vec(),
             working_dir: env::temp_dir(),
             checkpoint_dir,
+            restores: true,
             environment: BTreeMap::from([("GO".to_owned(), go)]),
             secrets: BTreeMap::new(),
         }

@@ -125,28 +125,38 @@ fn a_machine_that_is_cut_off_while_it_leaves_leaves_when_it_is_back_and_may_join
 }
 
 #[test]
-fn a_machine_that_does_not_see_the_checkpoints_starts_nothing_that_saves_there() {
+fn a_machine_that_does_not_see_the_checkpoints_is_given_what_was_saved_and_what_it_saves_is_copied() {
     let site = Site::new("unshared_checkpoints");
     let (mut backend, seen) = watched(&site);
     backend.adopt(Epoch(1), &[]);
+    let folder = std::path::PathBuf::from(backend.checkpoints().location(JobId(1)));
+    std::fs::create_dir_all(folder.join("inside")).unwrap();
+    std::fs::write(folder.join("inside/state"), "precious").unwrap();
+    let large = vec![7; 3_000_000];
+    std::fs::write(folder.join("large"), &large).unwrap();
+    // The same path, and another disk.
+    let mark = folder.parent().unwrap().join(".pollux-scheduler");
+    std::fs::write(&mark, "\"another\"").unwrap();
     site.run_agent("gpu1");
     wait_for(&seen, |it| matches!(it, Observation::NodeUp(_)));
-    let folder = std::path::PathBuf::from(backend.checkpoints().location(JobId(1)));
-    let mark = folder.parent().unwrap().join(".pollux-scheduler");
-    // The same path, and another disk.
-    std::fs::write(&mark, "\"another\"").unwrap();
-    backend.start(&ReplicaOrder { checkpoint_dir: folder.display().to_string(), ..order(1, &["true"]) });
-    let expected = format!("{}: gpu1 does not see the scheduler's checkpoints there", mark.parent().unwrap().display());
+    let script = "cd $POLLUX_CHECKPOINT_DIR && grep -q precious inside/state && test $(wc -c < large) = 3000000 && echo new > state";
+    let checkpoint_dir = folder.display().to_string();
+    backend.start(&ReplicaOrder { checkpoint_dir, restores: true, ..order(1, &["sh", "-c", script]) });
     wait_for(&seen, |it| match it {
-        Observation::StartFailed { reason, .. } => {
-            assert!(reason.starts_with(&expected), "{reason}");
+        Observation::Exited { exit, .. } => {
+            assert_eq!(*exit, pollux_backend::Exit::Code(0));
             true
         }
         other => {
-            assert!(!matches!(other, Observation::Started { .. }), "{other:?}");
+            assert!(!matches!(other, Observation::StartFailed { .. }), "{other:?}");
             false
         }
     });
+    site.wait_until("the copy is there", || {
+        std::fs::read_to_string(folder.join("state")).is_ok_and(|it| it == "new\n")
+    });
+    assert_eq!(std::fs::read(folder.join("large")).unwrap(), large);
+    assert!(!folder.with_extension("incoming").exists());
 }
 
 #[test]

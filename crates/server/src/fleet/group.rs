@@ -82,7 +82,7 @@ impl Group {
     }
 
     /// Whether it was started as a whole and nothing has changed since.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(crate) fn is_fresh(&self) -> bool {
         self.heard.0 == self.generation && self.heard.1 == self.revision && !self.stopping
     }
 

@@ -97,7 +97,8 @@ impl Scheduler {
         if let (Some(replica), Some(group), Some(spec)) = (replica, group, spec) {
             let address = self.registry.address(replica.node);
             let authority = self.settings.worker_authority.as_deref();
-            let context = LaunchContext { epoch: self.epoch, url, authority, address, checkpoint_dir, token };
+            let restores = group.is_fresh();
+            let context = LaunchContext { epoch: self.epoch, url, authority, address, checkpoint_dir, restores, token };
             let assignment = assignment(job, group, &self.fleet, &self.registry, self.batch_mode(job));
             let bundle = self.fleet.bundle(id);
             self.pending.starts.extend(order(id, replica, bundle, spec, &assignment, context));

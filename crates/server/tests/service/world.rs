@@ -178,6 +178,7 @@ impl World {
             command: Vec::new(),
             working_dir: PathBuf::from("/"),
             checkpoint_dir: String::new(),
+            restores: true,
             environment: BTreeMap::new(),
             secrets: BTreeMap::new(),
         });
