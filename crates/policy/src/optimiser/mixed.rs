@@ -55,7 +55,7 @@ pub(super) fn price_kinds(problem: &Problem, hulls: &Hulls) -> MixedPrices {
     let nearby = (stride > 3).then(|| Search::new(hulls, &capacity, stride).anywhere().prices);
     let all = Search::new(hulls, &capacity, 1);
     match nearby {
-        Some(prices) => all.near(prices),
+        Some(prices) => all.near(&prices),
         None => all.anywhere(),
     }
 }
@@ -96,10 +96,10 @@ impl<'a> Search<'a> {
     }
 
     /// The lowest bound, at prices that are near to these.
-    fn near(mut self, prices: Vec<f64>) -> MixedPrices {
+    fn near(mut self, prices: &[f64]) -> MixedPrices {
         let nothing = vec![0.0; prices.len()];
         self.note(&nothing, self.dual(&nothing, 0.0).exact);
-        self.note(&prices, self.dual(&prices, 0.0).exact);
+        self.note(prices, self.dual(prices, 0.0).exact);
         let price = self.mean(&self.best.prices);
         if price > 0.0 {
             self.cool(price, &TEMPERATURES_NEARBY);
