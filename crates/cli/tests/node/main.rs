@@ -3,6 +3,7 @@
 // Clippy knows unwrap in tests only by their attribute, which what they share does not have.
 #![allow(clippy::unwrap_used)]
 
+mod hostile;
 mod joining;
 mod leaving;
 mod site;
