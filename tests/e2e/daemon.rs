@@ -28,6 +28,8 @@ pub(crate) struct Site {
     folder: tempfile::TempDir,
     port: u16,
     arguments: Vec<String>,
+    /// The host of a certificate, if it is reached over the network.
+    tls_host: Option<String>,
 }
 
 impl Site {
@@ -39,7 +41,33 @@ impl Site {
             20_000 + u16::try_from(std::process::id() % 10_000).unwrap() + NEXT.fetch_add(100, Ordering::Relaxed);
         let port = (first..).find(free).unwrap();
         let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-        Self { folder: tempfile::tempdir().unwrap(), port, arguments }
+        Self { folder: tempfile::tempdir().unwrap(), port, arguments, tls_host: None }
+    }
+
+    /// With a certificate of its own for this host, at all addresses.
+    pub(crate) fn over_tls(host: &str, arguments: &[&str]) -> Self {
+        Self::new(arguments).with_certificate(host)
+    }
+
+    /// Another that pretends to be this one: at the same address, with another certificate and another state.
+    pub(crate) fn impostor(&self) -> Self {
+        let mut other = Self::new(&["--slots", "0"]);
+        other.port = self.port;
+        other.with_certificate(self.tls_host.as_deref().unwrap())
+    }
+
+    fn with_certificate(mut self, host: &str) -> Self {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), host.to_owned()]).unwrap();
+        let [certificate, key] = ["cert.pem", "key.pem"].map(|name| self.folder().join(name));
+        fs::write(&certificate, made.cert.pem()).unwrap();
+        fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+        self.tls_host = Some(host.to_owned());
+        let [certificate, key] = [certificate, key].map(|path| path.to_str().unwrap().to_owned());
+        let url = self.url();
+        let arguments =
+            ["--tls-cert", &certificate, "--tls-key", &key, "--worker-url", &url, "--worker-ca", &certificate];
+        self.arguments.extend(arguments.map(str::to_owned));
+        self
     }
 
     pub(crate) fn folder(&self) -> &Path {
@@ -54,7 +82,8 @@ impl Site {
     pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(program("pollux"));
         command.arg("up").arg("--state").arg(self.state());
-        command.args(["--listen", &format!("127.0.0.1:{}", self.port)]).args(&self.arguments);
+        let host = if self.tls_host.is_some() { "0.0.0.0" } else { "127.0.0.1" };
+        command.args(["--listen", &format!("{host}:{}", self.port)]).args(&self.arguments);
         let talk = File::options().create(true).append(true).open(self.folder().join("daemon.log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(talk);
         for variable in ["POLLUX_URL", "POLLUX_TOKEN", "POLLUX_STATE"] {
@@ -88,9 +117,17 @@ impl Site {
         daemon
     }
 
+    pub(crate) fn url(&self) -> String {
+        match &self.tls_host {
+            Some(host) => format!("https://{host}:{}", self.port),
+            None => format!("http://127.0.0.1:{}", self.port),
+        }
+    }
+
     pub(crate) fn client(&self) -> Result<Client, ClientError> {
-        let url = format!("http://127.0.0.1:{}", self.port);
-        Client::new(&Connection::find(Some(&url), None, &self.state())?)
+        // Beside that for the network there is one for this machine.
+        let url = self.tls_host.is_none().then(|| self.url());
+        Client::new(&Connection::find(url.as_deref(), None, &self.state())?)
     }
 
     /// What daemons have said.
@@ -135,7 +172,7 @@ impl Drop for Site {
         if std::thread::panicking() {
             eprintln!("the daemon said:\n{}", self.talk());
         }
-        crate::processes::end_workers(&self.state());
+        crate::processes::end_workers(self.folder());
     }
 }
 

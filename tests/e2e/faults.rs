@@ -17,7 +17,7 @@ use crate::processes::workers;
 const TRAINING: [&str; 9] = ["--epochs", "2", "--samples", "1024", "--pace", "good", "--checkpoint-every", "1", "-q"];
 
 /// Says so past the capture of the tests' output.
-fn skipped(why: &str) {
+pub(crate) fn skipped(why: &str) {
     let mut stderr = std::io::stderr();
     writeln!(stderr, "skipped: {why}").unwrap();
 }

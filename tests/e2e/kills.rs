@@ -1,15 +1,17 @@
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pollux_client::{EventQuery, JobAction};
 use pollux_job::Phase;
 
-use crate::daemon::{Site, eventually};
+use crate::daemon::{Daemon, Site, eventually};
+use crate::machines::Machines;
 use crate::processes::{WorkerProcess, workers};
 
 const KILLS: u32 = 100;
+const KILLS_OF_MACHINES: u32 = 36;
 const EPOCHS: u32 = 3;
 const SAMPLES: u32 = 1024;
 /// How long an epoch that ends without a daemon is waited for.
@@ -75,7 +77,7 @@ fn watch(site: &Site, stop: &AtomicBool) -> Vec<String> {
     let mut faults = Vec::new();
     let mut before = Vec::new();
     while !stop.load(Ordering::Relaxed) {
-        let now = workers(&site.state());
+        let now = workers(site.folder());
         // Who was seen twice ran in between, together with all the others that were.
         let running: Vec<&WorkerProcess> = now.iter().filter(|worker| before.contains(*worker)).collect();
         faults.extend(fault(&running).map(|fault| format!("{fault}: {running:?}")));
@@ -88,11 +90,12 @@ fn watch(site: &Site, stop: &AtomicBool) -> Vec<String> {
 /// What must never be: a replica twice, two on one slot, or a group beside another of the same job. In a resize a
 /// survivor leads, so that only groups that start afresh have somebody who was started as rank 0.
 fn fault(running: &[&WorkerProcess]) -> Option<&'static str> {
-    let distinct = |what: fn(&WorkerProcess) -> u64| running.iter().map(|worker| what(worker)).collect::<BTreeSet<_>>();
+    let replicas: BTreeSet<u64> = running.iter().map(|worker| worker.replica).collect();
+    let slots: BTreeSet<(&str, u32)> = running.iter().map(|worker| (worker.host.as_str(), worker.slot)).collect();
     let leaders: Vec<u64> = running.iter().filter(|worker| worker.rank == 0).map(|worker| worker.job).collect();
-    if distinct(|worker| worker.replica).len() < running.len() {
+    if replicas.len() < running.len() {
         Some("a replica runs twice")
-    } else if distinct(|worker| u64::from(worker.slot)).len() < running.len() {
+    } else if slots.len() < running.len() {
         Some("a slot is used twice")
     } else if leaders.iter().collect::<BTreeSet<_>>().len() < leaders.len() {
         Some("a job runs twice")
@@ -110,26 +113,19 @@ impl Drop for Stops<'_> {
     }
 }
 
-#[test]
-fn a_daemon_that_is_killed_a_hundred_times_loses_nothing_and_runs_nothing_twice() {
-    let site = Site::new(&["--slots", "4", "--round-interval", "1", "--grace", "10"]);
+/// Has a site used while something is killed so many times, and checks that nothing was lost and nothing ran twice. `mend` brings
+/// everything back.
+fn survive<'a>(site: &Site, kills: u32, kill: &mut dyn FnMut(u32, &mut Random), mend: impl FnOnce() -> Daemon + 'a) {
     let (stop_using, stop_watching) = (AtomicBool::new(false), AtomicBool::new(false));
-    let grown = Arc::new(Mutex::new(0_u32));
     let (used, faults) = std::thread::scope(|scope| {
         let _stops = Stops([&stop_using, &stop_watching]);
-        let user = scope.spawn(|| use_it(&site, &stop_using));
-        let watcher = scope.spawn(|| watch(&site, &stop_watching));
+        let user = scope.spawn(|| use_it(site, &stop_using));
+        let watcher = scope.spawn(|| watch(site, &stop_watching));
         let mut random = Random(42);
-        for kill in 0..KILLS {
-            // Sometimes before it listens.
-            let daemon = if kill % 4 == 0 { site.spawn() } else { site.start() };
-            std::thread::sleep(Duration::from_millis(random.up_to(500)));
-            daemon.kill();
-            if kill % 10 == 9 {
-                *grown.lock().unwrap() += u32::from(trains_alone(&site));
-            }
+        for number in 0..kills {
+            kill(number, &mut random);
         }
-        let daemon = site.start();
+        let daemon = mend();
         stop_using.store(true, Ordering::Relaxed);
         let used = user.join().unwrap();
         eventually("the end of every job", || {
@@ -140,17 +136,64 @@ fn a_daemon_that_is_killed_a_hundred_times_loses_nothing_and_runs_nothing_twice(
             jobs.iter().all(|job| job.ended_ms.is_some()).then_some(())
         });
         stop_watching.store(true, Ordering::Relaxed);
-        check_jobs(&site, &used);
+        check_jobs(site, &used);
         daemon.end();
         (used, watcher.join().unwrap())
     });
     assert!(faults.is_empty(), "{faults:?}");
-    assert!(workers(&site.state()).is_empty());
-    let grown = *grown.lock().unwrap();
+    assert!(workers(site.folder()).is_empty());
     let (jobs, cancelled) = (used.acknowledged.len(), used.cancelled.len());
-    println!("killed {KILLS} times: {jobs} jobs acknowledged, {cancelled} of them to be cancelled, none lost");
+    println!("killed {kills} times: {jobs} jobs acknowledged, {cancelled} of them to be cancelled, none lost");
+}
+
+#[test]
+fn a_daemon_that_is_killed_a_hundred_times_loses_nothing_and_runs_nothing_twice() {
+    let site = Site::new(&["--slots", "4", "--round-interval", "1", "--grace", "10"]);
+    let mut grown = 0;
+    let mut kill = |number: u32, random: &mut Random| {
+        // Sometimes before it listens.
+        let daemon = if number.is_multiple_of(4) { site.spawn() } else { site.start() };
+        std::thread::sleep(Duration::from_millis(random.up_to(500)));
+        daemon.kill();
+        if number % 10 == 9 {
+            grown += u32::from(trains_alone(&site));
+        }
+    };
+    survive(&site, KILLS, &mut kill, || site.start());
     // How often depends on how busy the machine is, and on who happens to wait for the daemon to begin.
     println!("{grown} times an epoch was seen to end while no daemon was there");
+}
+
+#[test]
+fn a_daemon_and_the_agents_of_four_machines_that_are_killed_again_and_again_lose_nothing_and_run_nothing_twice() {
+    let site = Site::new(&["--slots", "0", "--round-interval", "1", "--grace", "10"]);
+    let daemon = RefCell::new(Some(site.start()));
+    let mut machines = Machines::new(&site);
+    let names = ["one", "two", "three", "four"];
+    names.iter().for_each(|name| machines.join(name));
+    let mut kill = |number: u32, random: &mut Random| {
+        let name = names[random.up_to(4) as usize];
+        // The one, the other, or both.
+        let (ends_daemon, ends_agent) = (!number.is_multiple_of(3), number % 3 != 1);
+        if ends_agent {
+            machines.kill(name);
+        }
+        if ends_daemon {
+            daemon.take().unwrap().kill();
+        }
+        std::thread::sleep(Duration::from_millis(random.up_to(400)));
+        if ends_agent {
+            machines.spawn(name, &[]);
+        }
+        if ends_daemon {
+            daemon.replace(Some(if number.is_multiple_of(4) { site.spawn() } else { site.start() }));
+        }
+        std::thread::sleep(Duration::from_millis(random.up_to(1_500)));
+    };
+    survive(&site, KILLS_OF_MACHINES, &mut kill, || {
+        daemon.take().unwrap().kill();
+        site.start()
+    });
 }
 
 #[test]

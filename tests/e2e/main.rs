@@ -8,6 +8,9 @@
 mod daemon;
 mod faults;
 mod kills;
+mod machines;
+mod nodes;
+mod partitions;
 mod processes;
 mod upgrade;
 mod workers;

@@ -14,10 +14,12 @@ pub(crate) struct WorkerProcess {
     pub(crate) job: u64,
     /// In the group that it was started for.
     pub(crate) rank: u32,
+    /// The address of its machine.
+    pub(crate) host: String,
     pub(crate) slot: u32,
 }
 
-/// Everything that runs for replicas of a state folder, shims left out.
+/// Everything that runs for replicas of state folders below this one, shims left out.
 pub(crate) fn workers(state: &Path) -> Vec<WorkerProcess> {
     let state = &state.canonicalize().unwrap_or_else(|_| state.to_owned());
     let mut found: Vec<WorkerProcess> = fs::read_dir("/proc")
@@ -47,6 +49,7 @@ fn worker(pid: i32, state: &Path) -> Option<WorkerProcess> {
         replica: number("POLLUX_REPLICA_ID")?,
         job: number("POLLUX_JOB_ID")?,
         rank: number("RANK")?.try_into().ok()?,
+        host: (*variables.get("POLLUX_HOST_ADDRESS")?).to_owned(),
         slot: number("POLLUX_SLOT")?.try_into().ok()?,
     })
 }
