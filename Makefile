@@ -1,7 +1,7 @@
 # The only list of commands. A comment after two hashes is what `make help` prints.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo dashboard python test test-kube demo-kube bench-kube fix bench screenshots soak fuzz reference experiments install dist clean
+.PHONY: help setup build demo dashboard python test test-kube demo-kube demo-slurm bench-kube fix bench screenshots soak fuzz reference experiments install dist clean
 
 # A shell that never read rustup's profile still finds cargo.
 export PATH := $(PATH):$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
@@ -84,6 +84,12 @@ test: setup ## check everything: format, lints, tests, docs; writes nothing but 
 	$(call heading,docs)
 	@RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
 	$(call heading,all checks passed)
+
+demo-slurm: setup ## watch trainings follow allocations of a real Slurm, beside Slurm jobs of a fixed size (about ten minutes; needs root)
+	$(call heading,build)
+	@cargo build --workspace --all-features --locked
+	$(call heading,demo)
+	@'$(target)/debug/slurm-demo'
 
 demo-kube: ## watch trainings share a real Kubernetes cluster with made-up GPUs (about six minutes; needs what test-kube needs)
 	$(call heading,build)

@@ -32,7 +32,7 @@ export type AllocationQueue = {
   /** Those that have joined. */
   nodes_joined: number;
   /** What was asked for. */
-  request: AllocationQueueRequest;
+  request: AllocationQueueSpec;
   /** Why it asks for what it asks for, or for nothing: a sentence. */
   standing: string;
   /** `active`, `paused`, `stopped` after failures, or `removed`. */
@@ -45,8 +45,8 @@ export type AllocationQueueList = {
   queues: Array<AllocationQueue>;
 };
 
-/** Body of `POST /v1/allocation-queues` and `POST /v1/allocation-rehearsals`: what Slurm is asked for, again and again. */
-export type AllocationQueueRequest = {
+/** What Slurm is asked for, again and again: body of `POST /v1/allocation-queues` and `POST /v1/allocation-rehearsals`, and what the scheduler keeps. */
+export type AllocationQueueSpec = {
   /** Most allocations that wait at once. */
   backlog?: number;
   /** How many seconds before its end a node is emptied. */

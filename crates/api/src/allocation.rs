@@ -1,10 +1,11 @@
 use serde::{Deserialize, Serialize};
 
-/// Body of `POST /v1/allocation-queues` and `POST /v1/allocation-rehearsals`: what Slurm is asked for, again and again.
+/// What Slurm is asked for, again and again: body of `POST /v1/allocation-queues` and `POST /v1/allocation-rehearsals`, and what
+/// the scheduler keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
-pub struct AllocationQueueRequest {
+pub struct AllocationQueueSpec {
     /// What it is called; 1 to 40 letters, digits, `-` or `_`.
     #[cfg_attr(feature = "openapi", schema(pattern = "^[A-Za-z0-9_-]{1,40}$"))]
     pub name: String,
@@ -52,7 +53,7 @@ const fn ten_minutes() -> u64 {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AllocationQueue {
     /// What was asked for.
-    pub request: AllocationQueueRequest,
+    pub request: AllocationQueueSpec,
     /// `active`, `paused`, `stopped` after failures, or `removed`.
     pub state: String,
     /// Why it asks for what it asks for, or for nothing: a sentence.

@@ -30,8 +30,8 @@ mod what_if;
 mod worker;
 
 pub use allocation::{
-    AllocationEvent, AllocationOutput, AllocationQueue, AllocationQueueList, AllocationQueueRequest,
-    AllocationRehearsal, SlurmAllocation,
+    AllocationEvent, AllocationOutput, AllocationQueue, AllocationQueueList, AllocationQueueSpec, AllocationRehearsal,
+    SlurmAllocation,
 };
 pub use checkpoint::{JobCheckpoints, PruneReport, PruneRequest};
 pub use cluster::{

@@ -79,10 +79,9 @@ struct LifetimeArgs {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     ends_in: Option<Duration>,
 
-    /// The same as a moment: seconds since 1970, as in SLURM_JOB_END_TIME
-    #[arg(long, value_name = "SECONDS", conflicts_with = "ends_in")]
-    #[arg(value_parser = whole(0..=u64::MAX, "expected seconds since 1970"))]
-    ends_at: Option<u64>,
+    /// The same as a moment, such as 2027-01-31T18:00:00Z or, in seconds since 1970, 1801418400
+    #[arg(long, value_name = "MOMENT", conflicts_with = "ends_in", value_parser = moment)]
+    ends_at: Option<SystemTime>,
 
     /// So long before its end the machine is emptied
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
@@ -96,12 +95,9 @@ struct LifetimeArgs {
 impl LifetimeArgs {
     fn lifetime(&self) -> Lifetime {
         // One that is past has ended.
-        let until = |seconds| {
-            let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?;
-            Some(at.duration_since(SystemTime::now()).unwrap_or_default())
-        };
+        let until = |at: SystemTime| at.duration_since(SystemTime::now()).unwrap_or_default();
         Lifetime {
-            ends_in: self.ends_in.or_else(|| self.ends_at.and_then(until)),
+            ends_in: self.ends_in.or_else(|| self.ends_at.map(until)),
             drain_before: self.drain_before,
             idle_timeout: self.idle_timeout,
         }
@@ -110,6 +106,21 @@ impl LifetimeArgs {
 
 fn duration(text: &str) -> Result<Duration, AmountError> {
     pollux_job::seconds(text).map(Duration::from_secs)
+}
+
+/// Seconds since 1970, or a date and time that say how far they are from UTC.
+fn moment(text: &str) -> Result<SystemTime, &'static str> {
+    let since_1970 = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+        true => text.parse().ok().map(Duration::from_secs),
+        false => text
+            .parse::<jiff::Timestamp>()
+            .ok()
+            .and_then(|at| at.as_millisecond().try_into().ok())
+            .map(Duration::from_millis),
+    };
+    since_1970
+        .and_then(|since| UNIX_EPOCH.checked_add(since))
+        .ok_or("expected seconds since 1970, or a moment such as 2027-01-31T18:00:00Z or 2027-01-31T18:00:00+01:00")
 }
 
 /// Works for the scheduler until a signal comes, or the machine leaves.
@@ -167,4 +178,20 @@ fn token(file: &Path) -> anyhow::Result<(String, Option<String>)> {
         return Ok((token.to_owned(), pin.map(str::to_owned)));
     }
     Err(AgentError::Token { file: file.to_owned() }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_is_seconds_since_1970_or_a_moment_of_some_time_zone() {
+        let at = Ok(UNIX_EPOCH + Duration::from_secs(1_801_418_400));
+        for text in ["1801418400", "2027-01-31T18:00:00Z", "2027-01-31T19:00:00+01:00", "2027-01-31 18:00:00Z"] {
+            assert_eq!(moment(text), at, "{text}");
+        }
+        for text in ["", "8h", "-5", "1801418400.5", "2027-01-31", "2027-01-31T18:00:00", "99999999999999999999"] {
+            assert!(moment(text).is_err(), "{text}");
+        }
+    }
 }

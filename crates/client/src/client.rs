@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use pollux_api::{
-    AllocationOutput, AllocationQueue, AllocationQueueList, AllocationQueueRequest, AllocationRehearsal, ClusterStatus,
+    AllocationOutput, AllocationQueue, AllocationQueueList, AllocationQueueSpec, AllocationRehearsal, ClusterStatus,
     EventList, Explanation, Failure, IssuedNodeToken, IssuedToken, Job, JobDetail, JobList, MachineRemoval, NodeList,
     NodeTokenRequest, PruneReport, PruneRequest, TokenList, TokenRequest, WhatIf, WhatIfRequest,
 };
@@ -199,12 +199,12 @@ impl Client {
     }
 
     /// Adds a queue of allocations.
-    pub fn add_allocation_queue(&self, request: &AllocationQueueRequest) -> Result<AllocationQueue, ClientError> {
+    pub fn add_allocation_queue(&self, request: &AllocationQueueSpec) -> Result<AllocationQueue, ClientError> {
         self.post("allocation-queues", request)
     }
 
     /// What Slurm would say to an allocation.
-    pub fn rehearse_allocation(&self, request: &AllocationQueueRequest) -> Result<AllocationRehearsal, ClientError> {
+    pub fn rehearse_allocation(&self, request: &AllocationQueueSpec) -> Result<AllocationRehearsal, ClientError> {
         self.post("allocation-rehearsals", request)
     }
 

@@ -6,7 +6,7 @@ use pollux_engine::{Engine, EngineSettings, EngineState, Job, Node};
 use pollux_job::Phase;
 use pollux_model::GpuTypeName;
 use pollux_policy::{Autoscaler, AutoscalerSettings, ClusterView, NodeId, NodePool, PolicySettings, Timestamp};
-use pollux_slurm::{Demand, MachineNode, Queue, Stage};
+use pollux_slurm::{Allocation, Demand, MachineNode, Queue, Stage};
 
 use crate::Cluster;
 
@@ -79,11 +79,11 @@ struct Offer<'a> {
 
 impl Demands {
     /// What it should ask for.
-    pub(crate) fn of(&self, queue: &Queue, now_ms: u64) -> Demand {
+    pub(crate) fn of(&self, queue: &Queue) -> Demand {
         let Some(engine) = &self.engine else {
             return Demand { reason: "The state of the cluster makes no sense.".to_owned(), ..Demand::default() };
         };
-        let offer = self.offer(engine, queue, now_ms);
+        let offer = self.offer(engine, queue);
         if !engine.jobs().any(|job| job.is_plannable() && offer.may_run(job)) {
             return Demand { reason: "There is no job that may use its nodes.".to_owned(), ..Demand::default() };
         }
@@ -108,29 +108,23 @@ impl Demands {
         Demand { allocations, wants_waiting, reason }
     }
 
-    fn offer<'a>(&self, engine: &'a Engine, queue: &'a Queue, now_ms: u64) -> Offer<'a> {
+    fn offer<'a>(&self, engine: &'a Engine, queue: &'a Queue) -> Offer<'a> {
         let per_alloc = queue.spec.nodes_per_alloc;
         let joined = |prefix: &str| self.names.values().filter(|name| name.starts_with(prefix)).count();
-        let (mut coming, mut ending) = (0_u32, Vec::new());
+        let is_new = |it: &&Allocation| it.given_up.is_none() && (it.stage != Stage::Runs || !it.has_joined);
+        let coming = queue.allocations.iter().filter(is_new).map(|allocation| {
+            let there = allocation.machine_prefix(&queue.spec.name).as_deref().map_or(0, joined);
+            per_alloc.saturating_sub(u32::try_from(there).unwrap_or(u32::MAX))
+        });
         // A node is replaced in time before it is emptied.
-        let ahead_ms = 1_000 * (queue.spec.drain_before_s + queue.usual_wait_s());
-        for allocation in queue.allocations.iter().filter(|it| it.given_up.is_none()) {
-            let prefix = allocation.machine_prefix(&queue.spec.name);
-            let there = prefix.as_deref().map_or(0, joined);
-            let is_new = allocation.stage != Stage::Runs || !allocation.has_joined;
-            if is_new {
-                coming += per_alloc.saturating_sub(u32::try_from(there).unwrap_or(u32::MAX));
-            }
-            let ends_soon = allocation.end_ms.is_some_and(|end| end.saturating_sub(ahead_ms) <= now_ms);
-            ending.extend(prefix.filter(|_| ends_soon && allocation.stage == Stage::Runs));
-        }
+        let replaced_by = self.now.after_s(queue.usual_wait_s() as f64 + START_S);
         let gpus = queue.gpus_per_node();
         let is_alike = |node: &&Node| {
             let name = engine.gpu_type_name(node.gpu_type()).map(GpuTypeName::as_str);
-            let ends = self.names.get(&node.id()).is_some_and(|it| ending.iter().any(|prefix| it.starts_with(prefix)));
+            let ends = node.end().is_some_and(|end| end.drains_at <= replaced_by);
             queue.gpu_type().is_none_or(|wanted| name == Some(wanted)) && node.is_schedulable(self.now) && !ends
         };
-        Offer { queue, gpus, coming, staying: engine.nodes().filter(is_alike).collect() }
+        Offer { queue, gpus, coming: coming.sum(), staying: engine.nodes().filter(is_alike).collect() }
     }
 
     /// Nodes that jobs need which have none, and why.

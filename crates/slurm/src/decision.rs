@@ -91,7 +91,8 @@ pub(crate) fn breaks(queue: &Queue, said: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::queue::tests::spec;
-    use crate::queue::{Allocation, Happening, QueueSpec};
+    use crate::queue::{Allocation, Happening};
+    use pollux_api::AllocationQueueSpec;
 
     fn queue(stages: &[Stage]) -> Queue {
         let allocation = |(number, stage): (u64, &Stage)| Allocation {
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(ask(&queue(&[Stage::Asked, Stage::Waits]), 9), 0);
         assert_eq!(ask(&queue(&[Stage::Runs; 3]), 9), 1);
         assert_eq!(ask(&queue(&[Stage::Runs; 4]), 9), 0);
-        let pairs = QueueSpec { nodes_per_alloc: 2, max_nodes: Some(5), ..spec("a") };
+        let pairs = AllocationQueueSpec { nodes_per_alloc: 2, max_nodes: Some(5), ..spec("a") };
         assert_eq!(ask(&Queue { spec: pairs, ..queue(&[Stage::Runs]) }, 9), 1);
     }
 

@@ -23,13 +23,12 @@ mod queue;
 mod decision;
 mod journal;
 mod queues;
-mod leaving;
 mod turn;
 
 pub use arguments::ArgumentError;
 pub use decision::Demand;
 pub use process::CommandError;
-pub use queue::{Allocation, Happening, Queue, QueueSpec, SpecError, Stage};
+pub use queue::{Allocation, Happening, Queue, SpecError, Stage};
 pub use queues::{Machine, MachineNode, Place, Queues, QueuesError, Wish};
 pub use slurm::Rehearsal;
 pub use turn::{Orders, Turn};

@@ -1,5 +1,6 @@
 //! A queue of allocations, as it is kept.
 
+use pollux_api::AllocationQueueSpec;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -10,44 +11,14 @@ const NAME_BYTES_MAX: usize = 40;
 const NODES_MAX: u32 = 1_024;
 const BACKLOG_MAX: u32 = 100;
 /// Nobody asks for less: starting takes a good part of it.
-const TIME_MIN_S: u64 = 60;
+const TIME_MIN_S: u64 = 120;
+/// An agent ends by force what still runs half a minute before its end: jobs are to leave by themselves before that.
+const DRAIN_MIN_S: u64 = 60;
 const TIME_MAX_S: u64 = 365 * 24 * 3_600;
 const HAPPENINGS_MAX: usize = 200;
 const WAITS_MAX: usize = 10;
 /// Allocations that are over, of which what they printed is kept.
 const ENDED_MAX: usize = 20;
-
-/// What allocations of a queue are like.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct QueueSpec {
-    /// What it is called.
-    pub name: String,
-    /// How long an allocation lasts.
-    pub time_limit_s: u64,
-    /// Nodes of each.
-    pub nodes_per_alloc: u32,
-    /// Most allocations that wait at once.
-    pub backlog: u32,
-    /// Most nodes of all of them, those that wait included.
-    #[serde(default)]
-    pub max_nodes: Option<u32>,
-    /// A node without work for so long is given back.
-    pub idle_timeout_s: u64,
-    /// How long before its end a node is emptied.
-    pub drain_before_s: u64,
-    /// What its GPUs are called.
-    #[serde(default)]
-    pub gpu_type: Option<String>,
-    /// Slots without GPUs.
-    #[serde(default)]
-    pub slots: Option<u32>,
-    /// Where scripts, the token and what allocations print are: a folder that every node sees.
-    #[serde(default)]
-    pub folder: Option<String>,
-    /// What else `sbatch` is told.
-    #[serde(default)]
-    pub sbatch: Vec<String>,
-}
 
 /// A queue that cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -79,43 +50,40 @@ pub enum SpecError {
     Argument(#[from] ArgumentError),
 }
 
-impl QueueSpec {
-    /// Refuses a queue that could not work.
-    pub fn check(&self) -> Result<(), SpecError> {
-        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
-        if !(1..=NAME_BYTES_MAX).contains(&self.name.len()) || !self.name.bytes().all(is_letter) {
-            return Err(SpecError::Name(self.name.clone()));
-        }
-        let per_alloc = u64::from(self.nodes_per_alloc);
-        let ranges = [
-            ("time_limit", self.time_limit_s, TIME_MIN_S, TIME_MAX_S),
-            ("nodes_per_alloc", per_alloc, 1, u64::from(NODES_MAX)),
-            ("backlog", u64::from(self.backlog), 1, u64::from(BACKLOG_MAX)),
-            ("idle_timeout", self.idle_timeout_s, 1, TIME_MAX_S),
-            ("drain_before", self.drain_before_s, 1, (self.time_limit_s / 2).max(1)),
-            ("max_nodes", self.max_nodes.map_or(per_alloc, u64::from), per_alloc, 1_000_000),
-            ("slots", self.slots.map_or(1, u64::from), 1, 1_024),
-        ];
-        if let Some((what, value, min, max)) =
-            ranges.into_iter().find(|(_, value, min, max)| !(min..=max).contains(&value))
-        {
-            return Err(SpecError::Range { what, value, min, max });
-        }
-        // Slurm puts something in the place of these.
-        let is_odd = |it: char| it.is_control() || it == '%' || it == '\\';
-        let is_path = |folder: &String| folder.starts_with('/') && !folder.contains(is_odd);
-        if let Some(folder) = self.folder.as_ref().filter(|folder| !is_path(folder)) {
-            return Err(SpecError::Folder(folder.clone()));
-        }
-        let is_type = |name: &String| {
-            let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            (1..=64).contains(&name.len()) && name.bytes().all(is_letter)
-        };
-        if let Some(name) = self.gpu_type.as_ref().filter(|name| !is_type(name)) {
-            return Err(SpecError::GpuType(name.clone()));
-        }
-        Ok(arguments::check(&self.sbatch)?)
+/// Refuses a queue that could not work.
+pub(crate) fn check(spec: &AllocationQueueSpec) -> Result<(), SpecError> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
+    if !(1..=NAME_BYTES_MAX).contains(&spec.name.len()) || !spec.name.bytes().all(is_letter) {
+        return Err(SpecError::Name(spec.name.clone()));
     }
+    let per_alloc = u64::from(spec.nodes_per_alloc);
+    let ranges = [
+        ("time_limit", spec.time_limit_s, TIME_MIN_S, TIME_MAX_S),
+        ("nodes_per_alloc", per_alloc, 1, u64::from(NODES_MAX)),
+        ("backlog", u64::from(spec.backlog), 1, u64::from(BACKLOG_MAX)),
+        ("idle_timeout", spec.idle_timeout_s, 1, TIME_MAX_S),
+        ("drain_before", spec.drain_before_s, DRAIN_MIN_S, (spec.time_limit_s / 2).max(DRAIN_MIN_S)),
+        ("max_nodes", spec.max_nodes.map_or(per_alloc, u64::from), per_alloc, 1_000_000),
+        ("slots", spec.slots.map_or(1, u64::from), 1, 1_024),
+    ];
+    if let Some((what, value, min, max)) = ranges.into_iter().find(|(_, value, min, max)| !(min..=max).contains(&value))
+    {
+        return Err(SpecError::Range { what, value, min, max });
+    }
+    // Slurm puts something in the place of these.
+    let is_odd = |it: char| it.is_control() || it == '%' || it == '\\';
+    let is_path = |folder: &String| folder.starts_with('/') && !folder.contains(is_odd);
+    if let Some(folder) = spec.folder.as_ref().filter(|folder| !is_path(folder)) {
+        return Err(SpecError::Folder(folder.clone()));
+    }
+    let is_type = |name: &String| {
+        let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        (1..=64).contains(&name.len()) && name.bytes().all(is_letter)
+    };
+    if let Some(name) = spec.gpu_type.as_ref().filter(|name| !is_type(name)) {
+        return Err(SpecError::GpuType(name.clone()));
+    }
+    Ok(arguments::check(&spec.sbatch)?)
 }
 
 /// How far an allocation is.
@@ -192,7 +160,7 @@ pub struct Ended {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
     /// What its allocations are like.
-    pub spec: QueueSpec,
+    pub spec: AllocationQueueSpec,
     /// Whether nothing more is to be asked for.
     #[serde(default)]
     pub is_paused: bool,
@@ -238,7 +206,7 @@ pub struct Queue {
 }
 
 impl Queue {
-    pub(crate) fn new(spec: QueueSpec) -> Self {
+    pub(crate) fn new(spec: AllocationQueueSpec) -> Self {
         Self {
             spec,
             is_paused: false,
@@ -327,8 +295,8 @@ impl Allocation {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn spec(name: &str) -> QueueSpec {
-        QueueSpec {
+    pub(crate) fn spec(name: &str) -> AllocationQueueSpec {
+        AllocationQueueSpec {
             name: name.to_owned(),
             time_limit_s: 8 * 3_600,
             nodes_per_alloc: 1,
@@ -345,20 +313,23 @@ pub(crate) mod tests {
 
     #[test]
     fn queues_that_could_not_work_are_refused_with_what_was_read() {
-        let refusal = |spec: QueueSpec| spec.check().unwrap_err().to_string();
-        assert_eq!(spec("a100").check(), Ok(()));
+        let refusal = |spec: AllocationQueueSpec| check(&spec).unwrap_err().to_string();
+        assert_eq!(check(&spec("a100")), Ok(()));
         assert_eq!(refusal(spec("a 100")), "queue \"a 100\": expected a name of 1 to 40 letters, digits, - or _");
         assert_eq!(
-            refusal(QueueSpec { drain_before_s: 600, time_limit_s: 900, ..spec("a") }),
-            "drain_before 600: expected 1 to 450"
+            refusal(AllocationQueueSpec { drain_before_s: 600, time_limit_s: 900, ..spec("a") }),
+            "drain_before 600: expected 60 to 450"
         );
-        assert_eq!(refusal(QueueSpec { nodes_per_alloc: 8, ..spec("a") }), "max_nodes 4: expected 8 to 1000000");
         assert_eq!(
-            refusal(QueueSpec { folder: Some("slurm".to_owned()), ..spec("a") }),
+            refusal(AllocationQueueSpec { nodes_per_alloc: 8, ..spec("a") }),
+            "max_nodes 4: expected 8 to 1000000"
+        );
+        assert_eq!(
+            refusal(AllocationQueueSpec { folder: Some("slurm".to_owned()), ..spec("a") }),
             "folder \"slurm\": expected an absolute path without %, \\ and control characters"
         );
         assert!(
-            refusal(QueueSpec { sbatch: vec!["--array=1-4".to_owned()], ..spec("a") })
+            refusal(AllocationQueueSpec { sbatch: vec!["--array=1-4".to_owned()], ..spec("a") })
                 .starts_with("--array=1-4 cannot")
         );
     }

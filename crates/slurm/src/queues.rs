@@ -1,17 +1,17 @@
 //! The queues, for whoever changes and shows them.
 
-use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use pollux_api::AllocationQueueSpec;
 use thiserror::Error;
 
 use crate::journal::{self, Journal};
 use crate::process::CommandError;
-use crate::queue::{Allocation, Happening, Queue, QueueSpec, SpecError, Stage};
+use crate::queue::{self, Allocation, Happening, Queue, SpecError, Stage};
 use crate::script::{self, Join};
 use crate::slurm::{self, Order, Rehearsal};
 
@@ -39,8 +39,6 @@ pub(crate) struct Opened {
     /// Failures of `squeue` in a row, and the last one.
     pub(crate) looks_failed: u32,
     pub(crate) trouble: Option<String>,
-    /// Since when machines have no work.
-    pub(crate) idle_since_ms: BTreeMap<String, u64>,
 }
 
 /// Why something cannot be done with queues.
@@ -147,9 +145,7 @@ impl Queues {
     pub fn open(&self, state_dir: &Path, program: &Path) -> io::Result<()> {
         let journal = Journal::open(state_dir)?;
         let (state_dir, program) = (state_dir.to_owned(), program.to_owned());
-        let (looks_failed, trouble, idle_since_ms) = (0, None, BTreeMap::new());
-        *self.lock() =
-            Some(Opened { journal, state_dir, program, look_at_ms: 0, looks_failed, trouble, idle_since_ms });
+        *self.lock() = Some(Opened { journal, state_dir, program, look_at_ms: 0, looks_failed: 0, trouble: None });
         Ok(())
     }
 
@@ -169,7 +165,7 @@ impl Queues {
     }
 
     /// What `sbatch` would say to an allocation of a queue; nothing is asked for.
-    pub fn rehearse(&self, spec: QueueSpec) -> Result<Rehearsal, QueuesError> {
+    pub fn rehearse(&self, spec: AllocationQueueSpec) -> Result<Rehearsal, QueuesError> {
         let spec = self.completed(spec)?;
         let allocation = rehearsed(&spec);
         let files = self.with(|opened| Ok(Files::of(opened, &spec, &allocation.name)))?;
@@ -178,7 +174,7 @@ impl Queues {
     }
 
     /// Adds a queue that Slurm would take allocations of.
-    pub fn add(&self, spec: QueueSpec, place: &Place, now_ms: u64) -> Result<Queue, QueuesError> {
+    pub fn add(&self, spec: AllocationQueueSpec, place: &Place, now_ms: u64) -> Result<Queue, QueuesError> {
         let spec = self.completed(spec)?;
         let name = spec.name.clone();
         let is_free = |opened: &mut Opened| match opened.journal.queue(&name) {
@@ -247,11 +243,11 @@ impl Queues {
     }
 
     /// A queue with the folder that it uses.
-    fn completed(&self, spec: QueueSpec) -> Result<QueueSpec, QueuesError> {
+    fn completed(&self, spec: AllocationQueueSpec) -> Result<AllocationQueueSpec, QueuesError> {
         let usual = self.with(|opened| Ok(std::path::absolute(&opened.state_dir)?.join(FOLDER)))?;
         let folder = spec.folder.unwrap_or_else(|| usual.to_string_lossy().into_owned());
-        let spec = QueueSpec { folder: Some(folder), ..spec };
-        spec.check()?;
+        let spec = AllocationQueueSpec { folder: Some(folder), ..spec };
+        queue::check(&spec)?;
         Ok(spec)
     }
 
@@ -291,7 +287,7 @@ fn unknown(name: &str) -> QueuesError {
 }
 
 /// An allocation that is only spoken of.
-fn rehearsed(spec: &QueueSpec) -> Allocation {
+fn rehearsed(spec: &AllocationQueueSpec) -> Allocation {
     new_allocation(0, format!("pollux-dry-run-{}", spec.name), 0)
 }
 
@@ -324,7 +320,7 @@ pub(crate) struct Files {
 }
 
 impl Files {
-    pub(crate) fn of(opened: &Opened, spec: &QueueSpec, allocation: &str) -> Self {
+    pub(crate) fn of(opened: &Opened, spec: &AllocationQueueSpec, allocation: &str) -> Self {
         let usual = || opened.state_dir.join(FOLDER);
         let folder = spec.folder.as_ref().map_or_else(usual, PathBuf::from);
         Self {
@@ -346,7 +342,12 @@ impl Files {
     }
 
     /// Writes what an allocation runs.
-    pub(crate) fn write_script(&self, spec: &QueueSpec, allocation: &Allocation, url: &str) -> io::Result<()> {
+    pub(crate) fn write_script(
+        &self,
+        spec: &AllocationQueueSpec,
+        allocation: &Allocation,
+        url: &str,
+    ) -> io::Result<()> {
         let join = Join { url, program: &self.program, token_file: &self.token };
         let text = script::script(spec, allocation, &join);
         journal::write(&self.script, text.as_bytes()).map_err(|error| self.named(&error))

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use pollux_api::AllocationQueueSpec;
 use rustix::process::geteuid;
 
 use crate::listing::{self, FORMAT, Listed};
 use crate::process::{CommandError, Limits, one_line, run};
-use crate::queue::QueueSpec;
 
 /// Longest that `sbatch` may take. It ends then by itself, also where the scheduler is gone.
 pub(crate) const SBATCH_MAX: Duration = Duration::from_secs(60);
@@ -34,7 +34,7 @@ pub struct Rehearsal {
 #[derive(Clone, Debug)]
 pub(crate) struct Order<'a> {
     pub(crate) name: &'a str,
-    pub(crate) spec: &'a QueueSpec,
+    pub(crate) spec: &'a AllocationQueueSpec,
     /// Where it prints to.
     pub(crate) output: &'a Path,
     /// The command line of its batch.
@@ -43,7 +43,7 @@ pub(crate) struct Order<'a> {
 
 impl Order<'_> {
     fn arguments(&self) -> Vec<String> {
-        let QueueSpec { time_limit_s, nodes_per_alloc, sbatch, .. } = self.spec;
+        let AllocationQueueSpec { time_limit_s, nodes_per_alloc, sbatch, .. } = self.spec;
         let (hours, minutes, seconds) = (time_limit_s / 3_600, time_limit_s / 60 % 60, time_limit_s % 60);
         let mut arguments = vec![
             "--parsable".to_owned(),
@@ -130,7 +130,7 @@ mod tests {
     fn sbatch_is_told_ours_first_and_the_batch_last() {
         let order = Order {
             name: "pollux-ab-a100-1",
-            spec: &QueueSpec { time_limit_s: 90_061, nodes_per_alloc: 2, max_nodes: None, ..spec("a100") },
+            spec: &AllocationQueueSpec { time_limit_s: 90_061, nodes_per_alloc: 2, max_nodes: None, ..spec("a100") },
             output: Path::new("/shared/slurm/out"),
             batch: "exec sh '/shared/slurm/script'",
         };

@@ -6,7 +6,6 @@ use std::time::Duration;
 use tracing::{error, warn};
 
 use crate::decision::{Decision, Demand, backoff_s, breaks, decide};
-use crate::leaving;
 use crate::listing::Listed;
 use crate::process::CommandError;
 use crate::queue::{Allocation, Ended, Happening, Queue, Stage};
@@ -55,12 +54,8 @@ impl Queues {
             })?;
             let looked = slurm::list(&prefix);
             orders.leave = self.with(|opened| turn.look(opened, looked))?;
-            self.with(|opened| {
-                leaving::unneeded(opened, turn.now_ms, turn.machines, &mut orders);
-                Ok(())
-            })?;
         }
-        orders.leave.extend(self.give_back(turn)?);
+        self.give_back(turn, &mut orders);
         if is_due && self.with(|opened| Ok(opened.trouble.is_none()))? {
             for queue in self.list() {
                 self.ask(turn, &queue, &demand(&queue))?;
@@ -69,27 +64,33 @@ impl Queues {
         Ok(orders)
     }
 
-    /// Ends what was given up.
-    fn give_back(&self, turn: &Turn<'_>) -> Result<Vec<String>, QueuesError> {
-        let (mut jobs, mut leaving) = (Vec::new(), Vec::new());
+    /// Ends what was given up. Those who run there leave first, and then the machines, which have nothing left to do.
+    fn give_back(&self, turn: &Turn<'_>, orders: &mut Orders) {
+        let mut jobs = Vec::new();
         let patience_ms = milliseconds(turn.grace + Duration::from_secs(60));
         for queue in self.list() {
             for allocation in &queue.allocations {
                 let (Some(given_up), Some(job)) = (&allocation.given_up, allocation.job) else { continue };
                 let connected = turn.connected(&queue, allocation);
                 let age_ms = turn.now_ms.saturating_sub(given_up.at_ms);
-                // Jobs leave first; those that do not are ended with some grace, and then by Slurm.
                 if allocation.stage != Stage::Runs || connected.is_empty() || age_ms > 2 * patience_ms {
                     jobs.push(job);
-                } else if age_ms > patience_ms {
-                    leaving.extend(connected);
+                    continue;
+                }
+                for machine in connected {
+                    let nodes = machine.nodes.iter().filter(|node| !node.is_draining);
+                    orders.drain.extend(nodes.map(|node| node.name.clone()));
+                    let is_empty = machine.nodes.iter().all(|node| node.is_draining && node.held == 0);
+                    // Those that do not leave are ended with some grace, and at last by Slurm.
+                    if is_empty || age_ms > patience_ms {
+                        orders.leave.push(machine.name.clone());
+                    }
                 }
             }
         }
         if let Err(failure) = slurm::cancel(&jobs) {
             warn!(%failure, "allocations are not given back yet");
         }
-        Ok(leaving)
     }
 
     /// Asks for what a queue is worth.
@@ -161,9 +162,8 @@ fn milliseconds(duration: Duration) -> u64 {
 }
 
 impl Turn<'_> {
-    fn connected(&self, queue: &Queue, allocation: &Allocation) -> Vec<String> {
-        let machines = self.machines_of(queue, allocation).into_iter().filter(|it| it.is_connected);
-        machines.map(|it| it.name.clone()).collect()
+    fn connected<'a>(&'a self, queue: &Queue, allocation: &Allocation) -> Vec<&'a Machine> {
+        self.machines_of(queue, allocation).into_iter().filter(|it| it.is_connected).collect()
     }
 
     fn machines_of<'a>(&'a self, queue: &Queue, allocation: &Allocation) -> Vec<&'a Machine> {
@@ -274,11 +274,19 @@ impl Turn<'_> {
                 }
             };
             // Whoever still speaks may still run something.
-            if !is_over || !self.connected(queue, &allocation).is_empty() {
+            let is_left = self.connected(queue, &allocation).is_empty();
+            let is_back = allocation.stage == Stage::Waits && allocation.has_joined;
+            if is_left && (is_over || is_back) {
+                gone.extend(self.machines_of(queue, &allocation).into_iter().map(|it| it.name.clone()));
+            }
+            if is_left && is_back && !is_over {
+                queue.note(self.now_ms, format!("{} waits again: Slurm has taken its nodes.", allocation.label()));
+                (allocation.has_joined, allocation.asked_ms) = (false, self.now_ms);
+            }
+            if !is_left || !is_over {
                 queue.allocations.push(allocation);
                 continue;
             }
-            gone.extend(self.machines_of(queue, &allocation).into_iter().map(|it| it.name.clone()));
             self.end(queue, &allocation);
             let ended = Ended { name: allocation.name.clone(), job: allocation.job.unwrap_or_default() };
             dropped.extend(queue.has_ended(ended));
@@ -349,5 +357,50 @@ fn forget(opened: &Opened, queue: &Queue, ended: &Ended) {
             }
             Ok(()) | Err(_) => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::tests::spec;
+    use crate::queues::MachineNode;
+
+    const REMOVED_MS: u64 = 1_000_000;
+
+    /// What is to become of the machines of an allocation that was given up, some seconds after that.
+    fn orders(after_s: u64, held: u32, is_draining: bool) -> Orders {
+        let folder = tempfile::tempdir().unwrap();
+        let queues = Queues::default();
+        queues.open(folder.path(), folder.path()).unwrap();
+        let given_up = Some(Happening { at_ms: REMOVED_MS, text: "its queue was removed".to_owned() });
+        let new = || new_allocation(1, "x".to_owned(), 0);
+        let stays = Allocation { stage: Stage::Runs, job: Some(8), ..new() };
+        let goes = Allocation { stage: Stage::Runs, job: Some(7), given_up, ..new() };
+        let queue = Queue { allocations: vec![goes, stays], ..Queue::new(spec("a")) };
+        queues.with(|opened| Ok(opened.journal.change(|queues| queues.push(queue))?)).unwrap();
+        let machine = |name: &str| {
+            let (name, gpus, gpu_type) = (name.to_owned(), 2, "a100".to_owned());
+            let node = MachineNode { name: name.clone(), gpus, gpu_type, held, is_draining };
+            Machine { name, is_connected: true, nodes: vec![node] }
+        };
+        let place = Place { url: String::new(), token: String::new() };
+        let machines = ["a-7-0", "a-8-0"].map(machine);
+        let (now_ms, second) = (REMOVED_MS + 1_000 * after_s, Duration::from_secs(1));
+        let turn = Turn { now_ms, interval: second, place: &place, machines: &machines, grace: second };
+        let mut orders = Orders::default();
+        queues.give_back(&turn, &mut orders);
+        orders
+    }
+
+    #[test]
+    fn what_is_given_up_is_emptied_first_and_leaves_then_or_when_it_takes_too_long() {
+        let drains = Orders { drain: vec!["a-7-0".to_owned()], ..Orders::default() };
+        let leaves = Orders { leave: vec!["a-7-0".to_owned()], ..Orders::default() };
+        assert_eq!(orders(1, 2, false), drains);
+        assert_eq!(orders(1, 0, false), drains, "something may be on its way there");
+        assert_eq!(orders(1, 1, true), Orders::default());
+        assert_eq!(orders(1, 0, true), leaves);
+        assert_eq!(orders(62, 1, true), leaves);
     }
 }

@@ -2,7 +2,7 @@ use std::io::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
 use clap::{Args, Subcommand};
-use pollux_api::{AllocationQueue, AllocationQueueRequest, AllocationRehearsal, SlurmAllocation};
+use pollux_api::{AllocationQueue, AllocationQueueSpec, AllocationRehearsal, SlurmAllocation};
 use thiserror::Error;
 
 use super::server_args::ServerArgs;
@@ -133,8 +133,8 @@ struct SlurmArgs {
 pub(crate) struct RefusedBySlurm;
 
 impl SlurmArgs {
-    fn request(&self) -> AllocationQueueRequest {
-        AllocationQueueRequest {
+    fn request(&self) -> AllocationQueueSpec {
+        AllocationQueueSpec {
             name: self.name.clone(),
             time_limit_s: self.time_limit,
             nodes_per_alloc: self.nodes_per_alloc,

@@ -90,7 +90,7 @@ async fn turn(state: &AppState, allocations: &Allocations, told: &mut BTreeSet<S
         let place = allocations.place(&shared, &nodes)?;
         let turn = Turn { now_ms: now_ms(), interval, place: &place, machines: &machines, grace: shared.grace };
         let demand = snapshot.demand();
-        let Orders { leave, drain } = allocations.queues.turn(&turn, |queue| demand.of(queue, turn.now_ms))?;
+        let Orders { leave, drain } = allocations.queues.turn(&turn, |queue| demand.of(queue))?;
         let is_connected = |name: &String| machines.iter().any(|it| it.name == *name && it.is_connected);
         // One that is connected is told once, and leaves when nothing runs there any more.
         for machine in leave.iter().filter(|it| !seen.contains(*it)) {

@@ -2,10 +2,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use pollux_api::{
-    AllocationEvent, AllocationOutput, AllocationQueue, AllocationQueueList, AllocationQueueRequest,
-    AllocationRehearsal, Failure, SlurmAllocation,
+    AllocationEvent, AllocationOutput, AllocationQueue, AllocationQueueList, AllocationQueueSpec, AllocationRehearsal,
+    Failure, SlurmAllocation,
 };
-use pollux_slurm::{Allocation, Machine, Queue, QueueSpec, Stage, Wish};
+use pollux_slurm::{Allocation, Machine, Queue, Stage, Wish};
 use serde::Deserialize;
 use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
@@ -66,17 +66,14 @@ async fn describe(State(state): State<AppState>, Name(name): Name) -> Result<Jso
 
 /// Asks Slurm for nodes from now on, whenever jobs are worth them. An allocation of the queue is rehearsed first.
 #[utoipa::path(post, path = "/v1/allocation-queues", tag = "cluster", security(("token" = [])),
-    request_body = AllocationQueueRequest,
+    request_body = AllocationQueueSpec,
     responses((status = 201, body = AllocationQueue), (status = "default", body = Failure)))]
-async fn add(
-    State(state): State<AppState>,
-    Json(request): Json<AllocationQueueRequest>,
-) -> Result<Response, HttpError> {
+async fn add(State(state): State<AppState>, Json(request): Json<AllocationQueueSpec>) -> Result<Response, HttpError> {
     let (nodes, allocations) = (state.nodes.clone().ok_or(HttpError::NoNodes)?, allocations(&state)?);
     let changed = allocations.changed.clone();
     let queue = in_thread(move || {
         let place = allocations.place(&state, &nodes)?;
-        Ok(allocations.queues.add(spec(request), &place, now_ms())?)
+        Ok(allocations.queues.add(request, &place, now_ms())?)
     });
     let queue = queue.await?;
     changed.notify_one();
@@ -85,14 +82,14 @@ async fn add(
 
 /// What Slurm would say to an allocation of a queue; nothing is asked for.
 #[utoipa::path(post, path = "/v1/allocation-rehearsals", tag = "cluster", security(("token" = [])),
-    request_body = AllocationQueueRequest,
+    request_body = AllocationQueueSpec,
     responses((status = 200, body = AllocationRehearsal), (status = "default", body = Failure)))]
 async fn rehearse(
     State(state): State<AppState>,
-    Json(request): Json<AllocationQueueRequest>,
+    Json(request): Json<AllocationQueueSpec>,
 ) -> Result<Json<AllocationRehearsal>, HttpError> {
     let allocations = allocations(&state)?;
-    let rehearsal = in_thread(move || Ok(allocations.queues.rehearse(spec(request))?)).await?;
+    let rehearsal = in_thread(move || Ok(allocations.queues.rehearse(request)?)).await?;
     let pollux_slurm::Rehearsal { is_accepted, said, command } = rehearsal;
     Ok(Json(AllocationRehearsal { is_accepted, said, command }))
 }
@@ -152,37 +149,7 @@ async fn output(
     Ok(Json(AllocationOutput { job, text }))
 }
 
-fn spec(request: AllocationQueueRequest) -> QueueSpec {
-    let AllocationQueueRequest {
-        name,
-        time_limit_s,
-        nodes_per_alloc,
-        backlog,
-        max_nodes,
-        idle_timeout_s,
-        drain_before_s,
-        gpu_type,
-        slots,
-        folder,
-        sbatch,
-    } = request;
-    QueueSpec {
-        name,
-        time_limit_s,
-        nodes_per_alloc,
-        backlog,
-        max_nodes,
-        idle_timeout_s,
-        drain_before_s,
-        gpu_type,
-        slots,
-        folder,
-        sbatch,
-    }
-}
-
 fn view(queue: &Queue, machines: &[Machine]) -> AllocationQueue {
-    let spec = queue.spec.clone();
     let allocations: Vec<_> = queue.allocations.iter().map(|it| allocation(queue, it, machines)).collect();
     let joined: usize = allocations.iter().map(|it| it.machines.len()).sum();
     let state = match (queue.is_removed, &queue.stopped, queue.is_paused) {
@@ -199,19 +166,7 @@ fn view(queue: &Queue, machines: &[Machine]) -> AllocationQueue {
         gpus_per_node: queue.gpus_per_node(),
         allocations,
         log: queue.happenings.iter().map(|it| AllocationEvent { at_ms: it.at_ms, text: it.text.clone() }).collect(),
-        request: AllocationQueueRequest {
-            name: spec.name,
-            time_limit_s: spec.time_limit_s,
-            nodes_per_alloc: spec.nodes_per_alloc,
-            backlog: spec.backlog,
-            max_nodes: spec.max_nodes,
-            idle_timeout_s: spec.idle_timeout_s,
-            drain_before_s: spec.drain_before_s,
-            gpu_type: spec.gpu_type,
-            slots: spec.slots,
-            folder: spec.folder,
-            sbatch: spec.sbatch,
-        },
+        request: queue.spec.clone(),
     }
 }
 

@@ -11,23 +11,25 @@ use pollux_job::JobSpec;
 use crate::bed::{Bed, eventually, ports};
 
 /// A program of this build.
-pub(crate) fn program(name: &str) -> PathBuf {
-    let tests = std::env::current_exe().unwrap();
-    let path = tests.ancestors().nth(2).unwrap().join(name);
-    assert!(path.is_file(), "{name} is not built: run `cargo build --workspace --bins` first");
-    path
+pub fn program(name: &str) -> PathBuf {
+    // Tests are a folder below.
+    let this = std::env::current_exe().unwrap();
+    let found = this.ancestors().skip(1).take(2).map(|folder| folder.join(name)).find(|path| path.is_file());
+    found.unwrap_or_else(|| panic!("{name} is not built: run `cargo build --workspace --bins` first"))
 }
 
 /// A state folder, a Slurm, and how daemons are started there.
-pub(crate) struct Site {
-    pub(crate) bed: Bed,
+#[derive(Debug)]
+pub struct Site {
+    /// The Slurm.
+    pub bed: Bed,
     port: u16,
     daemon: Option<Child>,
 }
 
 impl Site {
     /// A daemon without slots of its own; nothing where there is no Slurm.
-    pub(crate) fn start(nodes: u16) -> Option<Self> {
+    pub fn start(nodes: u16) -> Option<Self> {
         let bed = Bed::start(nodes)?;
         // Agents keep the address of their scheduler, so that it has to be the same after a restart.
         let mut site = Self { bed, port: ports(1), daemon: None };
@@ -35,11 +37,13 @@ impl Site {
         Some(site)
     }
 
-    pub(crate) fn state(&self) -> PathBuf {
+    /// Where the daemon keeps its state.
+    pub fn state(&self) -> PathBuf {
         self.bed.folder().join("pollux")
     }
 
-    pub(crate) fn spawn_daemon(&mut self) {
+    /// Starts the daemon, and waits for nothing.
+    pub fn spawn_daemon(&mut self) {
         let mut up = self.bed.command(program("pollux").to_str().unwrap());
         up.arg("up").arg("--state").arg(self.state());
         up.args([
@@ -59,25 +63,28 @@ impl Site {
         self.daemon = Some(up.stdout(Stdio::null()).stderr(log).spawn().unwrap());
     }
 
-    pub(crate) fn start_daemon(&mut self) {
+    /// Starts the daemon, and waits until it answers.
+    pub fn start_daemon(&mut self) {
         self.spawn_daemon();
         eventually("an answer of the daemon", || self.client().and_then(|client| client.cluster()).ok());
     }
 
-    pub(crate) fn kill_daemon(&mut self) {
+    /// Kills the daemon.
+    pub fn kill_daemon(&mut self) {
         if let Some(mut daemon) = self.daemon.take() {
             daemon.kill().unwrap();
             daemon.wait().unwrap();
         }
     }
 
-    pub(crate) fn client(&self) -> Result<Client, ClientError> {
+    /// Speaks to the daemon.
+    pub fn client(&self) -> Result<Client, ClientError> {
         let url = format!("http://127.0.0.1:{}", self.port);
         Client::new(&Connection::find(Some(&url), None, &self.state())?)
     }
 
     /// `pollux alloc`.
-    pub(crate) fn alloc(&self, arguments: &str) -> Output {
+    pub fn alloc(&self, arguments: &str) -> Output {
         let mut command = Command::new(program("pollux"));
         command.arg("alloc").args(arguments.split(' ')).arg("--state").arg(self.state());
         // What follows `--` is for sbatch.
@@ -95,19 +102,20 @@ impl Site {
     }
 
     /// The same, which is to succeed; what it says.
-    pub(crate) fn alloc_well(&self, arguments: &str) -> String {
+    pub fn alloc_well(&self, arguments: &str) -> String {
         let Output { status, stdout, stderr } = self.alloc(arguments);
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         assert!(status.success(), "pollux alloc {arguments}: {stdout}{stderr}");
         format!("{stdout}{stderr}")
     }
 
-    pub(crate) fn queue(&self, name: &str) -> Option<AllocationQueue> {
+    /// A queue of allocations, if it is there.
+    pub fn queue(&self, name: &str) -> Option<AllocationQueue> {
         self.client().ok()?.allocation_queue(name).ok()
     }
 
     /// A job that trains for real, an epoch in some seconds; what each used is in a file.
-    pub(crate) fn training(&self, name: &str, epochs: u32) -> JobSpec {
+    pub fn training(&self, name: &str, epochs: u32) -> JobSpec {
         let mut command = vec![program("pollux-trainer").to_str().unwrap().to_owned()];
         let options = format!("--epochs {epochs} --samples 2048 --pace good --checkpoint-every 2 -q");
         command.extend(options.split(' ').map(str::to_owned));
@@ -120,7 +128,7 @@ impl Site {
     }
 
     /// Number and samples of each epoch that a training has finished, in the order in which it did.
-    pub(crate) fn epochs(&self, name: &str) -> Vec<(u32, u32)> {
+    pub fn epochs(&self, name: &str) -> Vec<(u32, u32)> {
         let text = fs::read_to_string(self.audit(name)).unwrap_or_default();
         let epoch = |line: &str| {
             let mut numbers = line.split(' ').map_while(|number| number.parse().ok());
@@ -130,7 +138,7 @@ impl Site {
     }
 
     /// Replicas that a job has now.
-    pub(crate) fn replicas(&self, job: u64) -> u32 {
+    pub fn replicas(&self, job: u64) -> u32 {
         self.client().and_then(|client| client.job(job)).map_or(0, |detail| detail.job.replicas)
     }
 }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// What anything may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Where the next bed looks for ports.
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
 /// Waits for something that must happen.
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(seen) = look() {
@@ -29,7 +29,8 @@ pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> 
 }
 
 /// A cluster of one controller and some nodes.
-pub(crate) struct Bed {
+#[derive(Debug)]
+pub struct Bed {
     folder: tempfile::TempDir,
     munge: Child,
     controller: Option<Child>,
@@ -38,7 +39,7 @@ pub(crate) struct Bed {
 
 impl Bed {
     /// Nothing where it cannot be: that is said past the capture of the tests' output.
-    pub(crate) fn start(nodes: u16) -> Option<Self> {
+    pub fn start(nodes: u16) -> Option<Self> {
         let programs = ["munged", "slurmctld", "slurmd", "sbatch", "squeue", "scancel", "srun", "sinfo", "scontrol"];
         let missing = programs.into_iter().find(|program| path(program).is_none());
         let why = match missing {
@@ -72,31 +73,35 @@ impl Bed {
         Some(bed)
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// Where everything of it is.
+    pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    pub(crate) fn conf(&self) -> PathBuf {
+    /// Its configuration.
+    pub fn conf(&self) -> PathBuf {
         self.folder().join("slurm.conf")
     }
 
     /// A program that uses this Slurm.
-    pub(crate) fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(path(program).unwrap_or_else(|| program.into()));
         command.env("SLURM_CONF", self.conf()).env("TMPDIR", self.folder().join("tmp")).stdin(Stdio::null());
         command
     }
 
-    pub(crate) fn output(&self, program: &str, arguments: &[&str]) -> Output {
+    /// What a program says that uses it.
+    pub fn output(&self, program: &str, arguments: &[&str]) -> Output {
         self.command(program).args(arguments).output().unwrap()
     }
 
-    pub(crate) fn printed(&self, program: &str, arguments: &[&str]) -> String {
+    /// What it prints.
+    pub fn printed(&self, program: &str, arguments: &[&str]) -> String {
         String::from_utf8_lossy(&self.output(program, arguments).stdout).into_owned()
     }
 
     /// Number, state and name of every job that was ever submitted.
-    pub(crate) fn jobs(&self) -> Vec<(u64, String, String)> {
+    pub fn jobs(&self) -> Vec<(u64, String, String)> {
         let listed = self.printed("squeue", &["-h", "--states=all", "--format=%i|%T|%j"]);
         let job = |line: &str| {
             let mut fields = line.splitn(3, '|').map(str::trim);
@@ -107,19 +112,21 @@ impl Bed {
     }
 
     /// Those that wait or run.
-    pub(crate) fn live_jobs(&self) -> Vec<u64> {
+    pub fn live_jobs(&self) -> Vec<u64> {
         let is_live = |state: &str| matches!(state, "PENDING" | "CONFIGURING" | "RUNNING" | "COMPLETING");
         self.jobs().into_iter().filter(|(_, state, _)| is_live(state)).map(|(number, ..)| number).collect()
     }
 
-    pub(crate) fn start_controller(&mut self) {
+    /// Starts `slurmctld`, and waits until it answers.
+    pub fn start_controller(&mut self) {
         let mut slurmctld = self.command("slurmctld");
         slurmctld.args(["-D", "-f"]).arg(self.conf());
         self.controller = Some(self.started(slurmctld, "slurmctld"));
         eventually("a controller", || self.output("scontrol", &["ping"]).status.success().then_some(()));
     }
 
-    pub(crate) fn kill_controller(&mut self) {
+    /// Kills `slurmctld`.
+    pub fn kill_controller(&mut self) {
         if let Some(mut controller) = self.controller.take() {
             controller.kill().unwrap();
             controller.wait().unwrap();
@@ -193,7 +200,7 @@ fn munge(folder: &Path) -> Child {
 }
 
 /// Ports that nobody listens at now.
-pub(crate) fn ports(count: u16) -> u16 {
+pub fn ports(count: u16) -> u16 {
     let first = 20_000 + u16::try_from(std::process::id() % 10_000).unwrap() + NEXT.fetch_add(50, Ordering::Relaxed);
     let is_free = |port: u16| TcpListener::bind(("0.0.0.0", port)).is_ok();
     (first..).find(|&port| (port..port + count).all(is_free)).unwrap()

@@ -1,9 +1,7 @@
 //! Nodes that come from Slurm and go back there.
 
 use pollux_job::Phase;
-
-use crate::bed::eventually;
-use crate::site::Site;
+use pollux_slurm_bed::{Site, eventually};
 
 /// Each epoch once, with each of its samples.
 fn assert_whole(site: &Site, name: &str, epochs: u32) {
@@ -98,18 +96,4 @@ fn a_queue_that_slurm_would_refuse_is_refused_with_what_it_says() {
     let text = String::from_utf8_lossy(&fights.stderr).into_owned();
     assert_eq!(text, "error: --nodes=4 cannot be given to sbatch: say --nodes-per-alloc before `--`\n");
     assert!(site.bed.jobs().is_empty() && site.client().unwrap().allocation_queues().unwrap().queues.is_empty());
-}
-
-#[test]
-fn at_its_time_limit_an_allocation_is_left_and_replaced_and_no_sample_is_lost() {
-    let Some(site) = Site::start(2) else { return };
-    let client = site.client().unwrap();
-    let job = client.submit(&site.training("outlives", 45)).unwrap().id;
-    site.alloc_well(
-        "add slurm main --time-limit 1m --slots 1 --max-nodes 2 --drain-before 25s --idle-timeout 10m -- -p debug",
-    );
-    eventually("a second allocation", || (site.bed.jobs().len() >= 2).then_some(()));
-    eventually("that the first has ended", || (site.bed.jobs().len() > site.bed.live_jobs().len()).then_some(()));
-    wait_for_end(&site, job);
-    assert_whole(&site, "outlives", 45);
 }

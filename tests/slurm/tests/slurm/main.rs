@@ -8,6 +8,4 @@
 #![allow(clippy::unwrap_used)]
 
 mod allocations;
-mod bed;
 mod faults;
-mod site;
