@@ -149,7 +149,7 @@ mod tests {
     fn accounts_are_called_what_the_system_calls_them() {
         assert_eq!(name_of(0), "root");
         assert_eq!(name_of(4_000_000_000), "uid-4000000000");
-        let users = "root:x:0:0:root:/root:/bin/sh\nada:x:1001:1001::/home/ada:/bin/sh\nbroken\n:x:7:7::/:/bin/sh\n";
+        let users = "root:x:0:0:root:/root:/bin/sh\nada:x:1001:1001::/:/bin/sh\nbroken\n:x:7:7::/:/bin/sh\n";
         assert_eq!(
             [0, 1001, 7, 9].map(|uid| named(users, uid)),
             [Some("root"), Some("ada"), None, None].map(|it| it.map(str::to_owned))
