@@ -147,6 +147,7 @@ impl Cases {
             interval_s: world.interval_s.unwrap_or(published.interval_s),
             restart_delay_s: world.restart_delay_s.unwrap_or(published.restart_delay_s),
             resume_delay_s: world.resume_delay_s,
+            resize_delay_s: world.resize_delay_s,
             interference: world.interference.unwrap_or(published.interference),
             declare_epochs: world.declare_epochs.unwrap_or(published.declare_epochs),
             autoscale: world.autoscale,

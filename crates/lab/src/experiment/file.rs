@@ -83,11 +83,14 @@ pub(super) struct Trial {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct WorldSettings {
+    /// A shape, or a file of the experiment's folder.
     pub(super) cluster: Option<String>,
     pub(super) interval_s: Option<f64>,
     pub(super) restart_delay_s: Option<f64>,
     /// Of jobs that go on where they were suspended.
     pub(super) resume_delay_s: Option<f64>,
+    /// Of jobs that are resized in place.
+    pub(super) resize_delay_s: Option<f64>,
     pub(super) interference: Option<f64>,
     pub(super) declare_epochs: Option<bool>,
     /// How nodes come and go.
@@ -309,6 +312,7 @@ impl WorldSettings {
             interval_s: self.interval_s.or(below.interval_s),
             restart_delay_s: self.restart_delay_s.or(below.restart_delay_s),
             resume_delay_s: self.resume_delay_s.or(below.resume_delay_s),
+            resize_delay_s: self.resize_delay_s.or(below.resize_delay_s),
             interference: self.interference.or(below.interference),
             declare_epochs: self.declare_epochs.or(below.declare_epochs),
             autoscale: self.autoscale.or(below.autoscale),

@@ -172,6 +172,7 @@ fn world_text(world: &WorldSettings, file: &ExperimentFile) -> String {
         told("restart_delay_s", format!("{} s per restart", world.restart_delay_s.unwrap_or(30.0))),
         epochs.to_owned(),
     ];
+    texts.extend(world.resize_delay_s.map(|delay_s| format!("{delay_s} s per resize in place")));
     let interference = told("interference", format!("interference {}", world.interference.unwrap_or(0.0)));
     texts.extend((world.interference.unwrap_or(0.0) > 0.0 || axis == Some("interference")).then_some(interference));
     texts.join(", ")
