@@ -114,9 +114,12 @@ impl Engine {
     }
 }
 
+/// One start that was slow, or waited for something, must not keep a job from all nodes that end.
+const START_MAX_S: f64 = 300.0;
+
 /// Whether a start that takes so long is worth it on a node: who comes is to train at least as long before it has to leave.
 pub(crate) fn pays_off(end: Option<NodeEnd>, now: Timestamp, start_s: f64) -> bool {
-    end.is_none_or(|end| end.drains_at.since_s(now) > 2.0 * start_s)
+    end.is_none_or(|end| end.drains_at.since_s(now) > 2.0 * start_s.min(START_MAX_S))
 }
 
 /// So many replicas of an allocation, from its first nodes.

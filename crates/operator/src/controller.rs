@@ -283,7 +283,7 @@ impl Controller {
                 }
                 let group = cluster.assignment(id).map(|assignment| assignment.replicas).unwrap_or_default();
                 let nodes: BTreeSet<String> = group.into_iter().map(|replica| replica.node).collect();
-                let explanation = explain(cluster, id);
+                let explanation = explain(cluster, id, &|_| true);
                 Some((id, Some(Seen { job, explanation, nodes: nodes.into_iter().collect(), foreseen: None })))
             };
             cluster.live_jobs().filter_map(&mut one).collect::<BTreeMap<_, _>>()

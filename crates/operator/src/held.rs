@@ -1,6 +1,6 @@
 //! Pods that hold GPUs while nobody knows any more who has ordered them: what a scheduler would have written that has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pollux_backend::NodeInfo;
 use pollux_backend_kube::HeldPod;
@@ -36,8 +36,9 @@ pub(crate) fn keep_held(
             engine.replay(*at, event.clone(), &mut out);
         }
     }
+    let torn = torn(held);
     let mut by_job: BTreeMap<JobId, Vec<ReplicaRow>> = BTreeMap::new();
-    for pod in held {
+    for pod in held.iter().filter(|pod| !torn.contains(&pod.job)) {
         let rows = by_job.entry(pod.job).or_default();
         // Where its node is not used any more, the job cannot go on as it was.
         let node = ids.get(pod.node.as_str()).copied().unwrap_or(NodeId(u32::MAX));
@@ -57,6 +58,14 @@ pub(crate) fn keep_held(
         batch.records.push(Record::Round { at: now, policy: None, plan: Some(plan) });
     }
     kept
+}
+
+/// Jobs of which two pods say that they are the same replica: nobody knows which of them is.
+fn torn(held: &[&HeldPod]) -> BTreeSet<JobId> {
+    let mut jobs = BTreeMap::new();
+    let replicas = held.iter().flat_map(|pod| pod.replicas.iter().map(|replica| (*replica, pod.job)));
+    let twice = replicas.filter_map(|(replica, job)| jobs.insert(replica, job).map(|other| [job, other]));
+    twice.flatten().collect()
 }
 
 /// Every job where its pods are, as far as it may be there.

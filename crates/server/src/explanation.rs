@@ -17,15 +17,17 @@ use other_types::{types, worth_of_types};
 pub(crate) use plan::plan_status;
 use shortage::{drained, most_of_one_type, shortage};
 
-/// Why a live job has what it has, what more or fewer would be worth, and when that may change.
-pub fn explain(cluster: &Cluster<'_>, id: JobId) -> Option<api::Explanation> {
+/// Why a live job has what it has, what more or fewer would be worth, and when that may change. Of other jobs, those are
+/// named that may be shown to whoever asks.
+pub fn explain(cluster: &Cluster<'_>, id: JobId, shows: &dyn Fn(JobId) -> bool) -> Option<api::Explanation> {
     let engine = cluster.engine();
     let (job, explanation) = (engine.job(id)?, engine.explain(id)?);
     let reason = explanation.reason;
-    let payer = reason.and_then(|reason| reason.payer).and_then(|(payer, change)| {
-        let name = engine.job(payer)?.spec().name.clone();
-        Some(api::Payer { id: payer.0, name, change })
-    });
+    let payer =
+        reason.and_then(|reason| reason.payer).filter(|(payer, _)| shows(*payer)).and_then(|(payer, change)| {
+            let name = engine.job(payer)?.spec().name.clone();
+            Some(api::Payer { id: payer.0, name, change })
+        });
     let sizes = engine.outlook(id);
     let change = |replicas: u32| {
         let goodput = |replicas| {

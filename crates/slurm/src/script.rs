@@ -34,15 +34,16 @@ if [ "${{1:-}}" != node ]; then
     # Slurm before 23.02 does not say when the job ends. One that cannot be asked either ends as late as was asked for.
     end=${{SLURM_JOB_END_TIME:-$(SLURM_TIME_FORMAT=%s squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2>/dev/null)}}
     case $end in '' | *[!0-9]*) end=$(($(date +%s) + {time_limit_s})) ;; esac
-    export POLLUX_ALLOCATION_END="$end"
     exec srun --nodes="$SLURM_JOB_NUM_NODES" --ntasks="$SLURM_JOB_NUM_NODES" --ntasks-per-node=1 --overlap \
-        --kill-on-bad-exit=0 sh {script} node
+        --kill-on-bad-exit=0 sh {script} node "$end"
 fi
 # Where Slurm itself reaches this node, the others of the cluster do.
 address=$(sinfo --noheader --nodes="$SLURMD_NODENAME" --format=%o 2>/dev/null | head -n 1)
 folder="${{TMPDIR:-/tmp}}/pollux-$(id -u)-$SLURM_JOB_ID-$SLURM_NODEID"
+# Not one that somebody else has made there.
+mkdir -m 700 -- "$folder" || exit 1
 {program} node --join {url} --token-file {token} --name "{name}-$SLURM_JOB_ID-$SLURM_NODEID" --state "$folder" \
-    --ends-at "$POLLUX_ALLOCATION_END" ${{address:+--address "$address"}}{options}
+    --ends-at "$2" ${{address:+--address "$address"}}{options}
 status=$?
 # Who has left in good order is nobody any more, and nothing runs there.
 if [ -d "$folder" ] && [ -z "$(find "$folder" -name node.json)" ]; then
@@ -88,7 +89,7 @@ mod tests {
         for part in [
             r"'/opt/it'\''s here/pollux' node --join 'https://login:7878' --token-file '/shared/slurm/join-token'",
             r#"--name "main-$SLURM_JOB_ID-$SLURM_NODEID""#,
-            r#"--ends-at "$POLLUX_ALLOCATION_END""#,
+            r#"--ends-at "$2""#,
             "--drain-before 600s --idle-timeout 600s --gpu-type 'a100' --slots 2",
         ] {
             assert!(text.contains(part), "{part} in {text}");
@@ -102,8 +103,8 @@ mod tests {
         let said = at("said");
         let programs = [
             ("squeue", format!("#!/bin/sh\n{squeue}\n")),
-            // All that it is to start is the script itself, on a node.
-            ("srun", "#!/bin/sh\nexec sh \"$POLLUX_ALLOCATION_SCRIPT\" node\n".to_owned()),
+            // Behind its options is what it is to start.
+            ("srun", "#!/bin/sh\nwhile [ \"$1\" != sh ]; do shift; done\nexec \"$@\"\n".to_owned()),
             ("sinfo", "#!/bin/sh\n".to_owned()),
             ("agent", format!("#!/bin/sh\necho \"$@\" > '{}'\n", said.display())),
         ];

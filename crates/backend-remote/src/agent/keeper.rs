@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use pollux_backend::ReplicaOrder;
 use pollux_policy::JobId;
 use serde::{Deserialize, Serialize};
+use tracing::warn;
 
 use crate::members::write;
 use crate::protocol::{SavedAnswer, SavedAsk};
@@ -74,7 +75,14 @@ impl Keeper {
     pub(super) fn unhanded(&self, settles: Duration) -> io::Result<Vec<(JobId, u64)>> {
         let mut unhanded = Vec::new();
         for job in self.folders.jobs()? {
-            let listing = self.folders.list(job)?;
+            // Files of one job that cannot be handed over keep nobody else's here.
+            let listing = match self.folders.list(job) {
+                Ok(listing) => listing,
+                Err(error) => {
+                    warn!(job = job.0, %error, "what it saved here cannot be handed over");
+                    continue;
+                }
+            };
             let age = Duration::from_nanos(since_1970(SystemTime::now()).saturating_sub(listing.written_ns));
             if !listing.files.is_empty() && age >= settles && self.handed(job)?.here_ns != listing.written_ns {
                 unhanded.push((job, u64::try_from(age.as_millis()).unwrap_or(u64::MAX)));

@@ -9,7 +9,7 @@ use pollux_policy::JobId;
 use tracing::info;
 
 use crate::protocol::{SavedAnswer, SavedAsk, SavedFile};
-use crate::saved::files::{Gathered, Listing, SavedFolders, since_1970};
+use crate::saved::files::{FILES_MAX, Gathered, Listing, SavedFolders, since_1970};
 
 /// What is asked for, and answered, at once.
 const PIECE_BYTES_MAX: u64 = 1 << 20;
@@ -62,7 +62,7 @@ pub(crate) fn fetch(
         if !is_wanted(&offer)? {
             return Ok(Fetched::Unwanted { there_ns: offer.there_ns });
         }
-        match copy(ask, folders, job, &offer) {
+        match copy(ask, folders, job, &offer, &is_wanted) {
             Ok(copied) => return Ok(copied),
             Err(error)
                 if attempt == ATTEMPTS_MAX
@@ -79,7 +79,17 @@ pub(crate) fn fetch(
     unreachable!("the last attempt returns")
 }
 
-fn copy(ask: Ask<'_>, folders: &SavedFolders, job: JobId, offer: &Offer) -> io::Result<Fetched> {
+fn copy(
+    ask: Ask<'_>,
+    folders: &SavedFolders,
+    job: JobId,
+    offer: &Offer,
+    is_wanted: &impl Fn(&Offer) -> io::Result<bool>,
+) -> io::Result<Fetched> {
+    let bytes = offer.files.iter().try_fold(0_u64, |sum, file| sum.checked_add(file.bytes));
+    if offer.files.len() > FILES_MAX || bytes.is_none() {
+        return Err(nonsense());
+    }
     let gathered = Gathered::begin(folders, job, &offer.files)?;
     for file in &offer.files {
         if !gathered.has(file)? {
@@ -100,6 +110,10 @@ fn copy(ask: Ask<'_>, folders: &SavedFolders, job: JobId, offer: &Offer) -> io::
         SavedAnswer::Piece { .. } | SavedAnswer::Digest { .. } | SavedAnswer::Noted | SavedAnswer::Failed(_) => {
             return Err(nonsense());
         }
+    }
+    // Copying takes time, in which newer files may have come here.
+    if !is_wanted(offer)? {
+        return Ok(Fetched::Unwanted { there_ns: offer.there_ns });
     }
     gathered.take_place(&offer.files, offer.here)?;
     Ok(Fetched::Copied { there_ns: offer.there_ns, here_ns: folders.list(job)?.written_ns })

@@ -15,7 +15,9 @@ use crate::members::hex;
 use crate::protocol::SavedFile;
 
 /// Files that one job may have.
-const FILES_MAX: usize = 20_000;
+pub(crate) const FILES_MAX: usize = 20_000;
+/// Together they are to fit into one message.
+const NAMES_BYTES_MAX: usize = 2 << 20;
 /// What is read at once for a digest.
 const READ_BYTES: usize = 1 << 20;
 /// Ends the name of a folder in which files are gathered.
@@ -79,6 +81,13 @@ impl SavedFolders {
             listing.written_ns = listing.written_ns.max(since_1970(metadata.modified()?));
             let name = path.to_str().ok_or_else(|| refused(format!("{}: its name is not UTF-8", path.display())))?;
             listing.files.push(SavedFile { path: name.to_owned(), bytes: metadata.len() });
+        }
+        let names: usize = listing.files.iter().map(|file| file.path.len()).sum();
+        if names > NAMES_BYTES_MAX {
+            return Err(refused(format!(
+                "{}: names of {names} bytes; expected at most {NAMES_BYTES_MAX}",
+                folder.display()
+            )));
         }
         listing.files.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(listing)

@@ -86,7 +86,11 @@ fn an_end_that_cannot_be_read_is_refused() {
             ["--ends-in", "soon"],
             "error: --ends-in is \"soon\"; expected seconds, or a duration such as 90s, 30m, 8h, 1h30m or 2d",
         ),
-        (["--ends-at", "14:20"], "error: --ends-at is \"14:20\"; expected seconds since 1970"),
+        (
+            ["--ends-at", "14:20"],
+            "error: --ends-at is \"14:20\"; expected seconds since 1970, or a moment such as 2027-01-31T18:00:00Z or \
+             2027-01-31T18:00:00+01:00",
+        ),
     ] {
         let output = site.agent("gpu1", &site.path("gpu1"), None).args(options).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{output:?}");

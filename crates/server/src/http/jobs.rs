@@ -19,7 +19,7 @@ use super::rights;
 use super::scope::{Changeable, Scope, Visible};
 use super::state::AppState;
 use crate::clock::milliseconds;
-use crate::{Action, Caller, User, explain, explain_ended, views};
+use crate::{Action, Caller, Cluster, User, explain, explain_ended, views};
 
 pub(super) fn routes() -> OpenApiRouter<AppState> {
     OpenApiRouter::new().routes(routes!(list)).routes(routes!(explanation))
@@ -43,6 +43,12 @@ async fn submit(
     Json(spec): Json<JobSpec>,
 ) -> Result<Response, HttpError> {
     let spec = JobSpec { owner: owner(&spec, &caller)?, ..spec }.named();
+    if let Caller::User(user) = &caller {
+        let scope = Scope::of_user(&state, user);
+        for dependency in &spec.depends_on {
+            scope.check(&state, dependency.job).await?;
+        }
+    }
     let asked_for = as_asked_for(&spec);
     let id = state.handle.submit(spec).get().await?;
     let live = state.handle.look(move |cluster| cluster.engine().job(id).map(|job| views::job(cluster, job)));
@@ -180,8 +186,13 @@ async fn detail(
 #[utoipa::path(get, path = "/v1/jobs/{id}/explanation", tag = "jobs", security(("token" = [])),
     params(Id),
     responses((status = 200, body = Explanation), (status = "default", body = Failure)))]
-async fn explanation(State(state): State<AppState>, Visible(id): Visible) -> Result<Json<Explanation>, HttpError> {
-    let look = state.handle.look(move |cluster| (explain(cluster, id), cluster.now()));
+async fn explanation(
+    State(state): State<AppState>,
+    Visible(id): Visible,
+    scope: Scope,
+) -> Result<Json<Explanation>, HttpError> {
+    let explained = move |cluster: &Cluster<'_>| explain(cluster, id, &|job| scope.shows(cluster, job.0));
+    let look = state.handle.look(move |cluster| (explained(cluster), cluster.now()));
     let (live, now) = look.get().await?;
     if let Some(mut explanation) = live {
         if explanation.phase == Phase::Queued {

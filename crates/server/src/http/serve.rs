@@ -162,8 +162,9 @@ pub(crate) async fn serve_socket(socket: UnixSocket, state: AppState) -> io::Res
             is_failing = false;
             let (app, watcher, state) = (app.clone(), graceful.watcher(), state.clone());
             tokio::spawn(async move {
-                let Some(user) = LocalUser::of(&stream).await else {
-                    return info!("connection refused: the system does not say whose it is");
+                let user = match LocalUser::of(&stream).await {
+                    Ok(user) => user,
+                    Err(error) => return warn!(%error, "connection refused: the system does not say whose it is"),
                 };
                 let peer = Peer(Ipv4Addr::LOCALHOST.into());
                 match answer(TimeoutStream::new(stream), app, (peer, Some(user)), watcher, &state).await {

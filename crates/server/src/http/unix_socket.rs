@@ -2,18 +2,25 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf, absolute};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
+use std::time::Duration;
 
 use pollux_api::Role;
-use tokio::task;
+use tokio::process::Command;
+use tokio::time::timeout;
 use tracing::warn;
 
+use crate::tokens::LOCAL_TOKEN;
 use crate::{ServerError, User};
 
 const USERS: &str = "/etc/passwd";
+/// How long a directory of accounts may take.
+const DIRECTORY: Duration = Duration::from_secs(5);
+/// What `getent` ends with where there is no such account.
+const NO_SUCH_KEY: i32 = 2;
 
 /// Where users of this machine connect.
 #[derive(Clone, Debug)]
@@ -60,9 +67,15 @@ impl UnixSocket {
 
     fn make(file: &Path, is_shared: bool) -> io::Result<Self> {
         let file = absolute(file)?;
-        if let Some(folder) = file.parent().filter(|folder| !folder.exists()) {
-            let mode = if is_shared { 0o755 } else { 0o700 };
-            DirBuilder::new().recursive(true).mode(mode).create(folder)?;
+        let folder = file.parent().ok_or(ErrorKind::InvalidInput)?;
+        if !folder.exists() {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+            if is_shared {
+                fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+            }
+        }
+        if is_shared {
+            check_folder(folder)?;
         }
         clear(&file)?;
         let listener = UnixListener::bind(&file)?;
@@ -89,6 +102,17 @@ impl UnixSocket {
     }
 }
 
+/// Whoever may change a folder could take the place of the scheduler there.
+fn check_folder(folder: &Path) -> io::Result<()> {
+    let found = folder.metadata()?;
+    let is_ours = [0, rustix::process::geteuid().as_raw()].contains(&found.uid());
+    if is_ours && found.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let reason = "others may write to its folder, and could take its place: expected a folder that only you can write";
+    Err(io::Error::new(ErrorKind::PermissionDenied, reason))
+}
+
 /// Removes a socket at which nobody answers.
 fn clear(file: &Path) -> io::Result<()> {
     let found = match file.symlink_metadata() {
@@ -111,25 +135,35 @@ pub(crate) struct LocalUser(pub(crate) User);
 
 impl LocalUser {
     /// Whose connection it is, as the system says.
-    pub(crate) async fn of(stream: &tokio::net::UnixStream) -> Option<Self> {
-        let uid = stream.peer_cred().ok()?.uid();
-        let name = task::spawn_blocking(move || name_of(uid)).await.ok()?;
+    pub(crate) async fn of(stream: &tokio::net::UnixStream) -> io::Result<Self> {
+        let uid = stream.peer_cred()?.uid();
+        // The token of the state folder is nobody's account.
+        let name = Some(name_of(uid).await?).filter(|name| name != LOCAL_TOKEN).unwrap_or_else(|| format!("uid-{uid}"));
         // Whoever may change the scheduler's files may do everything already.
         let is_admin = uid == 0 || uid == rustix::process::geteuid().as_raw();
         let role = if is_admin { Role::Admin } else { Role::Member };
-        Some(Self(User { name, role }))
+        Ok(Self(User { name, role }))
     }
 }
 
 /// What an account is called; one without a name by its number.
-fn name_of(uid: u32) -> String {
+async fn name_of(uid: u32) -> io::Result<String> {
     let known = fs::read(USERS).ok().and_then(|users| named(&String::from_utf8_lossy(&users), uid));
-    // Accounts of a directory are in no file.
-    let asked = || {
-        let asked = Command::new("getent").args(["passwd", &uid.to_string()]).stdin(Stdio::null()).output().ok()?;
-        named(&String::from_utf8_lossy(&asked.stdout), uid)
+    if let Some(name) = known {
+        return Ok(name);
+    }
+    // Accounts of a directory are in no file. One that does not answer must not turn a user into another.
+    let mut asking = Command::new("getent");
+    asking.args(["passwd", &uid.to_string()]).stdin(Stdio::null()).kill_on_drop(true);
+    let asked = match timeout(DIRECTORY, asking.output()).await? {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(format!("uid-{uid}")),
+        asked => asked?,
     };
-    known.or_else(asked).unwrap_or_else(|| format!("uid-{uid}"))
+    if asked.status.code() == Some(NO_SUCH_KEY) {
+        return Ok(format!("uid-{uid}"));
+    }
+    named(&String::from_utf8_lossy(&asked.stdout), uid)
+        .ok_or_else(|| io::Error::other(format!("getent does not say what account {uid} is called")))
 }
 
 /// The name of an account in lines as those of `/etc/passwd`.
@@ -145,10 +179,10 @@ fn named(users: &str, uid: u32) -> Option<String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn accounts_are_called_what_the_system_calls_them() {
-        assert_eq!(name_of(0), "root");
-        assert_eq!(name_of(4_000_000_000), "uid-4000000000");
+    #[tokio::test]
+    async fn accounts_are_called_what_the_system_calls_them() {
+        assert_eq!(name_of(0).await.unwrap(), "root");
+        assert_eq!(name_of(4_000_000_000).await.unwrap(), "uid-4000000000");
         let users = "root:x:0:0:root:/root:/bin/sh\nada:x:1001:1001::/:/bin/sh\nbroken\n:x:7:7::/:/bin/sh\n";
         assert_eq!(
             [0, 1001, 7, 9].map(|uid| named(users, uid)),
@@ -164,6 +198,11 @@ mod tests {
         let first = make().unwrap();
         let mode = |file: &Path| file.metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o666, 0o755));
+        let open = folder.path().join("open");
+        fs::create_dir(&open).unwrap();
+        fs::set_permissions(&open, Permissions::from_mode(0o777)).unwrap();
+        let refused = UnixSocket::make(&open.join("socket"), true).unwrap_err().to_string();
+        assert!(refused.starts_with("others may write to its folder"), "{refused}");
         assert!(make().unwrap_err().to_string().starts_with("another scheduler answers there"));
         drop(first);
         assert!(file.exists(), "as after a kill");

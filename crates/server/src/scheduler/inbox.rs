@@ -130,7 +130,10 @@ impl Scheduler {
             Message::Grant { grant, replaces, reply } => self.grant(grant, replaces, reply, inbox),
             Message::Revoke(label, reply) => match self.check_revoke(&label) {
                 Ok(digest) => {
-                    inbox.token_changes.push(TokenChange { label, come: None, gone: Some(digest), reply });
+                    let mut earlier = inbox.token_changes.iter().rev().filter(|change| change.label == label);
+                    let coming = earlier.find_map(|change| change.come.as_ref().map(|grant| grant.digest));
+                    let gone = Some(coming.unwrap_or(digest));
+                    inbox.token_changes.push(TokenChange { label, come: None, gone, reply });
                 }
                 Err(refused) => refuse(reply, refused),
             },

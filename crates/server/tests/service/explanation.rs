@@ -7,7 +7,7 @@ use pollux_server::{Handle, explain};
 use crate::world::{World, elastic, eventually, request, settings};
 
 fn explanation(handle: &Handle, job: JobId) -> Explanation {
-    handle.look(move |cluster| explain(cluster, job)).wait().unwrap().unwrap()
+    handle.look(move |cluster| explain(cluster, job, &|_| true)).wait().unwrap().unwrap()
 }
 
 /// Sentences without the moments in them.

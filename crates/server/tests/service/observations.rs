@@ -7,7 +7,7 @@ use pollux_server::{Handle, ServerError};
 use crate::world::{World, eventually, request, settings};
 
 fn sentences(handle: &Handle, job: JobId) -> String {
-    let explained = handle.look(move |cluster| pollux_server::explain(cluster, job)).wait().unwrap();
+    let explained = handle.look(move |cluster| pollux_server::explain(cluster, job, &|_| true)).wait().unwrap();
     explained.map(|explanation| explanation.sentences.join(" ")).unwrap_or_default()
 }
 

@@ -50,7 +50,7 @@ fn a_server_with_two_types_of_gpu_schedules_both_by_goodput_and_names_them() {
         .collect();
     assert_ne!(types[0], types[1], "there is room for one of them on each");
     for (job, gpu_type) in jobs.into_iter().zip(&types) {
-        let explanation = handle.look(move |cluster| explain(cluster, job)).wait().unwrap().unwrap();
+        let explanation = handle.look(move |cluster| explain(cluster, job, &|_| true)).wait().unwrap().unwrap();
         let named = format!("({gpu_type})");
         assert!(explanation.sentences[0].contains(&named), "{:?}", explanation.sentences);
     }
